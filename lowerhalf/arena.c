@@ -1,0 +1,116 @@
+/* arena.c - address space of the upper half: who may map where.
+ *
+ * Half: lower; called from trap handlers on the upper TLS: no libc (sys.h only).
+ *
+ * Address space comes from a list of freed ranges (first fit), else from a bump pointer. Mappings of 2 MiB and more are
+ * aligned to 2 MiB so that the kernel can use huge pages.
+ *
+ * Invariants
+ *  1. All state is in the trap block, under arena_lock; handlers run with every signal blocked, so the holder is never
+ *     interrupted by a handler that wants the lock.
+ *  2. A range in the free list is unmapped, except for mappings the program put there itself with MAP_FIXED (those are
+ *     carved out) - so callers still map with MAP_FIXED_NOREPLACE and retry.
+ *  3. Losing a free range (the table is full) costs address space, never correctness.
+ */
+#include "arena.h"
+#include "sys.h"
+
+#define HUGE 0x200000ul
+#define PAGE 4096ul
+
+static void lock(void) {
+    while (__atomic_exchange_n(&MPY_TRAP->arena_lock, 1, __ATOMIC_ACQUIRE)) mpy_sys(SYS_sched_yield);
+}
+static void unlock(void) { __atomic_store_n(&MPY_TRAP->arena_lock, 0, __ATOMIC_RELEASE); }
+
+void mpy_arena_init(void) {
+    MPY_TRAP->arena_next = MPY_HEAP_LO;
+    MPY_TRAP->nfree = 0;
+}
+
+static void remove_at(uint32_t i) {
+    mpy_trapstate_t *s = MPY_TRAP;
+    for (s->nfree--; i < s->nfree; i++) s->free[i] = s->free[i + 1];
+}
+
+static void insert_at(uint32_t i, uint64_t lo, uint64_t hi) {
+    mpy_trapstate_t *s = MPY_TRAP;
+    if (s->nfree == MPY_FREE_MAX) return; /* invariant 3 */
+    for (uint32_t j = s->nfree++; j > i; j--) s->free[j] = s->free[j - 1];
+    s->free[i] = (mpy_range_t){lo, hi};
+}
+
+static uint32_t first_ending_after(uint64_t lo) { /* index of the first range with hi > lo */
+    uint32_t a = 0, b = MPY_TRAP->nfree;
+    while (a < b) {
+        uint32_t m = (a + b) / 2;
+        if (MPY_TRAP->free[m].hi <= lo) a = m + 1; else b = m;
+    }
+    return a;
+}
+
+static void carve(uint64_t lo, uint64_t hi) {
+    mpy_trapstate_t *s = MPY_TRAP;
+    for (uint32_t i = first_ending_after(lo); i < s->nfree && s->free[i].lo < hi;) {
+        mpy_range_t r = s->free[i];
+        remove_at(i);
+        if (r.lo < lo) insert_at(i++, r.lo, lo);
+        if (hi < r.hi) insert_at(i++, hi, r.hi);
+    }
+}
+
+static void release(uint64_t lo, uint64_t hi) {
+    mpy_trapstate_t *s = MPY_TRAP;
+    if (lo < MPY_HEAP_LO) lo = MPY_HEAP_LO;
+    if (hi > s->arena_next) hi = s->arena_next;
+    if (lo >= hi) return;
+    uint32_t i = first_ending_after(lo - 1); /* also the range that ends exactly at lo */
+    while (i < s->nfree && s->free[i].lo <= hi) {
+        if (s->free[i].lo < lo) lo = s->free[i].lo;
+        if (s->free[i].hi > hi) hi = s->free[i].hi;
+        remove_at(i);
+    }
+    if (hi == s->arena_next) s->arena_next = lo; else insert_at(i, lo, hi);
+}
+
+uint64_t mpy_arena_take(uint64_t bytes) {
+    mpy_trapstate_t *s = MPY_TRAP;
+    uint64_t align = bytes >= HUGE ? HUGE : PAGE, found = 0;
+    bytes = (bytes + PAGE - 1) & ~(PAGE - 1);
+    if (bytes == 0 || bytes > MPY_ARENA_HI - MPY_HEAP_LO) return 0;
+    lock();
+    for (uint32_t i = 0; i < s->nfree; i++) {
+        uint64_t lo = (s->free[i].lo + align - 1) & ~(align - 1);
+        if (lo + bytes <= s->free[i].hi) { found = lo; carve(lo, lo + bytes); break; }
+    }
+    if (!found) {
+        uint64_t lo = (s->arena_next + align - 1) & ~(align - 1);
+        if (lo + bytes <= MPY_ARENA_HI) {
+            uint64_t gap = s->arena_next;
+            s->arena_next = lo + bytes;
+            if (gap < lo) release(gap, lo);
+            found = lo;
+        }
+    }
+    unlock();
+    return found;
+}
+
+void mpy_arena_give(uint64_t lo, uint64_t bytes) {
+    lock();
+    release(lo, (lo + bytes + PAGE - 1) & ~(PAGE - 1));
+    unlock();
+}
+
+void mpy_arena_claim(uint64_t lo, uint64_t bytes) {
+    uint64_t hi = (lo + bytes + PAGE - 1) & ~(PAGE - 1);
+    if (lo < MPY_HEAP_LO || hi > MPY_ARENA_HI) return;
+    lock();
+    carve(lo, hi);
+    if (hi > MPY_TRAP->arena_next) {
+        uint64_t gap = MPY_TRAP->arena_next;
+        MPY_TRAP->arena_next = hi;
+        if (gap < lo) release(gap, lo);
+    }
+    unlock();
+}

@@ -1,0 +1,10 @@
+/* arena.h - see arena.c. Addresses and lengths in bytes; no function here maps anything. */
+#ifndef MANAPY_ARENA_H
+#define MANAPY_ARENA_H
+#include "trapstate.h"
+
+void mpy_arena_init(void);
+uint64_t mpy_arena_take(uint64_t bytes);          /* address of a free range, or 0: no room */
+void mpy_arena_give(uint64_t lo, uint64_t bytes); /* the range was unmapped */
+void mpy_arena_claim(uint64_t lo, uint64_t bytes); /* the program maps there by itself */
+#endif

@@ -1,0 +1,6 @@
+/* checkpoint.h - see checkpoint.c. (control/engine.h declares the operations.) */
+#ifndef MANAPY_CHECKPOINT_H
+#define MANAPY_CHECKPOINT_H
+#include "control/engine.h"
+extern const mpy_engine_ops_t mpy_engine;
+#endif

@@ -1,0 +1,371 @@
+/* clockside.c - the control thread's side of the collective clock: applies the coordinator's messages to the shared memory of
+ * boundary.h and reports what the program's threads have changed there. The other side is wrappers/runtime/clock.c, the model of
+ * both is manapy/clock/rank.py. Lower half; libc; control thread only.
+ *
+ * Invariants
+ *  1. phase, target and needed change only here, under clock.lock (but for the way back to NONE); every change is followed by a
+ *     bump and wake of clock.wake.
+ *  2. After phase is stored and before rows or in_lower are read comes membarrier(PRIVATE_EXPEDITED): a collective that this
+ *     reading misses belongs to a thread that will see the phase (invariant 3 of boundary.h).
+ *  3. Every message of the coordinator counts in `applied` and is answered: INTENT by ROWS, FREEZE by FROZEN or NOTFROZEN, the
+ *     others by STATE. The order of lines is that of the events: ROWS before the RAISE of such a row, both before STATE.
+ *  4. FROZEN is said when phase is FROZEN, no thread is in the lower half, and version is still the one the FREEZE named.
+ *  5. Between FROZEN and mpy_clockside_end nothing here takes the lock.
+ */
+#define _GNU_SOURCE
+#include "clockside.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <linux/membarrier.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <manapy/boundary.h>
+#include <manapy/lock.h>
+
+#define CLOCK (&MPY_UPPER->clock)
+
+typedef struct shadow { /* what the coordinator knows of a row */
+    uint64_t cid, seq;
+} shadow_t;
+
+static struct {
+    uint64_t epoch;
+    uint64_t applied;
+    int size;
+    shadow_t *shadow; /* by row index */
+    uint32_t nshadow;
+    uint64_t world_cid;
+    uint64_t world_target; /* of a world row that doesn't exist yet: the program has not loaded MPI */
+    char last_state[64 + 12 * MPY_THREADS_MAX / 16]; /* state, cid, mode and peers as last reported; see state_text */
+    uint64_t last_applied;
+    uint32_t last_version;
+    bool freezing;
+    uint32_t freeze_version;
+} side;
+
+static void barrier(void) {
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) < 0) __sync_synchronize(); /* registered: cannot fail */
+}
+
+static uint64_t fnv1a(const void *data, size_t n) {
+    const uint8_t *p = data;
+    uint64_t h = 0xcbf29ce484222325ul;
+    for (size_t i = 0; i < n; i++) h = (h ^ p[i]) * 0x100000001b3ul;
+    return h;
+}
+
+bool mpy_clockside_init(int size, char *error, unsigned long n) {
+    static const uint64_t world[3] = {0, 0, 0}; /* child_identity(0, 0, 0) */
+    side.size = size;
+    side.world_cid = fnv1a(world, sizeof world);
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0) return true;
+    snprintf(error, n, "the kernel lacks membarrier(PRIVATE_EXPEDITED): %s", strerror(errno));
+    return false;
+}
+
+static void wake(void) {
+    __atomic_add_fetch(&CLOCK->wake, 1, __ATOMIC_SEQ_CST);
+    mpy_lock_wake_all(&CLOCK->wake);
+}
+
+/* Under the lock. */
+static void applied(void) {
+    side.applied++;
+    CLOCK->version++;
+}
+
+/* ---- reporting ---- */
+
+static shadow_t *shadow_of(uint32_t index) {
+    if (index >= side.nshadow) {
+        uint32_t n = index + 64;
+        side.shadow = realloc(side.shadow, n * sizeof *side.shadow);
+        if (side.shadow == NULL) abort();
+        memset(side.shadow + side.nshadow, 0, (n - side.nshadow) * sizeof *side.shadow);
+        side.nshadow = n;
+    }
+    return &side.shadow[index];
+}
+
+static void add_ranks(mpy_text_t *t, const int32_t *ranks, uint32_t n) {
+    if (n == 0) mpy_text_add(t, "-");
+    for (uint32_t i = 0, j; i < n; i = j + 1) {
+        for (j = i; j + 1 < n && ranks[j + 1] == ranks[j] + 1; j++) {}
+        if (j - i < 2) j = i; /* first-last stands for three or more */
+        mpy_text_add(t, j > i ? "%s%d-%d" : "%s%d", i > 0 ? "," : "", ranks[i], ranks[j]);
+    }
+}
+
+static void add_row(mpy_text_t *t, const mpy_clock_row_t *row) {
+    mpy_text_add(t, " %016" PRIx64 ":%016" PRIx64 ":%" PRIu64 ":", row->cid, row->ggid, row->seq);
+    add_ranks(t, row->members, row->nmembers);
+    mpy_text_add(t, ":%" PRIu32 ":", row->handle);
+    mpy_text_add_encoded(t, row->name != NULL ? row->name : "");
+}
+
+/* The program hasn't made its world row: it counts as there, with SEQ 0, so that other ranks' MPI_Init is waited for. */
+static void add_absent_world(mpy_text_t *t) {
+    int32_t *ranks = malloc((size_t)side.size * sizeof *ranks);
+    if (ranks == NULL) abort();
+    for (int i = 0; i < side.size; i++) ranks[i] = i;
+    mpy_clock_row_t row = {.cid = side.world_cid, .ggid = fnv1a(ranks, (size_t)side.size * sizeof *ranks), .nmembers = (uint32_t)side.size, .handle = 1, .members = ranks, .name = "MPI_COMM_WORLD"};
+    add_row(t, &row);
+    free(ranks);
+}
+
+/* Under the lock: ROWS with the rows the coordinator doesn't know (in INTENT: all, even if there is none). */
+static void report_rows(mpy_text_t *out, bool all) {
+    mpy_text_t rows = {0};
+    uint32_t n = 0;
+    bool world = false;
+    for (uint32_t i = 0; i < CLOCK->nrows && CLOCK->rows != NULL; i++) {
+        mpy_clock_row_t *row = &CLOCK->rows[i];
+        shadow_t *known = shadow_of(i);
+        if (row->cid == 0) {
+            known->cid = 0;
+            continue;
+        }
+        world = world || row->cid == side.world_cid;
+        if (known->cid == row->cid && !all) continue;
+        *known = (shadow_t){.cid = row->cid, .seq = row->seq};
+        if (row->cid == side.world_cid && !all) { /* reported as absent world */
+            known->seq = 0;
+            if (side.world_target > row->target) row->target = side.world_target, wake();
+            continue;
+        }
+        if (all) row->target = row->seq;
+        add_row(&rows, row);
+        n++;
+    }
+    if (all && !world) {
+        add_absent_world(&rows);
+        n++;
+    }
+    if (n > 0) mpy_text_add(out, "ROWS %" PRIu64 " %" PRIu32 " %" PRIu32 "%s\n", side.epoch, CLOCK->version, n, rows.data);
+    mpy_text_free(&rows);
+}
+
+/* Under the lock. */
+static void report_raises(mpy_text_t *out) {
+    for (uint32_t i = 0; i < CLOCK->nrows && CLOCK->rows != NULL; i++) {
+        mpy_clock_row_t *row = &CLOCK->rows[i];
+        shadow_t *known = shadow_of(i);
+        if (row->cid == 0 || known->cid != row->cid || row->seq <= known->seq || row->seq < row->target) continue;
+        known->seq = row->target = row->seq;
+        mpy_text_add(out, "RAISE %" PRIu64 " %" PRIu32 " %016" PRIx64 " %" PRIu64 "\n", side.epoch, CLOCK->version, row->cid, row->seq);
+    }
+}
+
+/* The rank's state from its threads': inside a collective before parked (ADVANCE releases it) before blocked before running. */
+static mpy_state_t rank_state(const mpy_thread_t **which) {
+    static const mpy_state_t order[] = {MPY_STATE_IN_COLLECTIVE, MPY_STATE_PARKED, MPY_STATE_BLOCKED_P2P};
+    for (unsigned k = 0; k < sizeof order / sizeof *order; k++)
+        for (unsigned i = 0; i < MPY_THREADS_MAX; i++) {
+            const mpy_thread_t *t = &MPY_UPPER->threads[i];
+            if (t->used && t->state == order[k]) return *which = t, order[k];
+        }
+    *which = NULL;
+    return MPY_UPPER->mpi_finalized ? MPY_STATE_FINISHED : MPY_STATE_RUNNING;
+}
+
+/* Peers of all blocked threads together. Asking more ranks than needed to go on is always safe, so ALL wins. */
+static void add_blocked(mpy_text_t *t, const mpy_thread_t *first) {
+    int32_t peers[MPY_PEERS_MAX * 4];
+    uint32_t n = 0;
+    bool any = true;
+    for (unsigned i = 0; i < MPY_THREADS_MAX; i++) {
+        const mpy_thread_t *b = &MPY_UPPER->threads[i];
+        if (!b->used || b->state != MPY_STATE_BLOCKED_P2P) continue;
+        any = any && b->block_mode == MPY_WAIT_ANY;
+        if (b->block_peers_all) {
+            mpy_text_add(t, "blocked %016" PRIx64 " %s -", b->state_cid, any ? "any" : "all");
+            return;
+        }
+        for (uint32_t k = 0; k < b->nblock && k < MPY_PEERS_MAX; k++) {
+            bool seen = false;
+            for (uint32_t j = 0; j < n; j++) seen = seen || peers[j] == b->block_peers[k];
+            if (!seen && n < sizeof peers / sizeof *peers) peers[n++] = b->block_peers[k];
+        }
+    }
+    mpy_text_add(t, "blocked %016" PRIx64 " %s ", first->state_cid, any ? "any" : "all");
+    add_ranks(t, peers, n);
+}
+
+/* Under the lock. */
+static void report_state(mpy_text_t *out, bool always) {
+    static const char *const names[] = {"running", "blocked", "collective", "parked", "finished"};
+    const mpy_thread_t *which;
+    mpy_state_t state = rank_state(&which);
+    mpy_text_t text = {0};
+    if (state == MPY_STATE_BLOCKED_P2P) add_blocked(&text, which);
+    else mpy_text_add(&text, "%s %016" PRIx64 " all -", names[state], which != NULL ? which->state_cid : (uint64_t)0);
+    bool same = strncmp(text.data, side.last_state, sizeof side.last_state - 1) == 0 && side.applied == side.last_applied && CLOCK->version == side.last_version;
+    if (always || !same) {
+        mpy_text_add(out, "STATE %" PRIu64 " %" PRIu32 " %s %" PRIu64 "\n", side.epoch, CLOCK->version, text.data, side.applied);
+        snprintf(side.last_state, sizeof side.last_state, "%s", text.data);
+        side.last_applied = side.applied, side.last_version = CLOCK->version;
+    }
+    mpy_text_free(&text);
+}
+
+/* Under the lock. */
+static void report_all(mpy_text_t *out, bool always) {
+    report_rows(out, false);
+    report_raises(out);
+    report_state(out, always);
+}
+
+void mpy_clockside_report(mpy_text_t *out) {
+    uint32_t phase = MPY_LOWER->phase; /* only we change it */
+    if (phase != MPY_PHASE_INTENT && phase != MPY_PHASE_RUN) return;
+    mpy_lock_acquire(&CLOCK->lock);
+    report_all(out, false);
+    mpy_lock_release(&CLOCK->lock);
+}
+
+/* ---- messages of the coordinator ---- */
+
+void mpy_clockside_intent(uint64_t epoch, mpy_text_t *out) {
+    mpy_lock_acquire(&CLOCK->lock);
+    MPY_LOWER->phase = MPY_PHASE_INTENT;
+    barrier();
+    side.epoch = epoch, side.applied = 1, side.world_target = 0, side.freezing = false;
+    side.last_state[0] = '\0';
+    CLOCK->needed = 0;
+    CLOCK->version++;
+    report_rows(out, true);
+    /* A rank is taken to be running until it says otherwise. */
+    const mpy_thread_t *which;
+    if (rank_state(&which) != MPY_STATE_RUNNING) report_state(out, true);
+    mpy_lock_release(&CLOCK->lock);
+}
+
+/* Under the lock. A row that is unknown here was freed (every member is at its last SEQ), or is made later and then reported
+ * with ROWS; but for the world, which is reported before it is made. */
+static void raise_target(uint64_t cid, uint64_t seq) {
+    for (uint32_t i = 0; i < CLOCK->nrows && CLOCK->rows != NULL; i++) {
+        mpy_clock_row_t *row = &CLOCK->rows[i];
+        if (row->cid != cid) continue;
+        if (seq > row->target) row->target = seq;
+        return;
+    }
+    if (cid == side.world_cid && seq > side.world_target) side.world_target = seq;
+}
+
+static void finish_message(mpy_text_t *out) {
+    applied();
+    report_all(out, true);
+    mpy_lock_release(&CLOCK->lock);
+    wake();
+}
+
+void mpy_clockside_targets(char *rows, mpy_text_t *out) {
+    mpy_lock_acquire(&CLOCK->lock);
+    for (char *row; (row = mpy_field(&rows)) != NULL;) {
+        uint64_t cid, seq;
+        if (sscanf(row, "%" SCNx64 ":%" SCNu64, &cid, &seq) == 2) raise_target(cid, seq);
+    }
+    MPY_LOWER->phase = MPY_PHASE_RUN;
+    finish_message(out);
+}
+
+void mpy_clockside_target(uint64_t cid, uint64_t seq, mpy_text_t *out) {
+    mpy_lock_acquire(&CLOCK->lock);
+    raise_target(cid, seq);
+    finish_message(out);
+}
+
+void mpy_clockside_needed(bool needed, mpy_text_t *out) {
+    mpy_lock_acquire(&CLOCK->lock);
+    CLOCK->needed = needed;
+    finish_message(out);
+}
+
+/* ---- freezing ---- */
+
+/* Under the lock: at every target, needed by nobody, in no collective, and as the coordinator knows it. */
+static bool is_clean(uint32_t version) {
+    const mpy_thread_t *which;
+    if (CLOCK->version != version || CLOCK->needed || side.world_target > 0 || rank_state(&which) == MPY_STATE_IN_COLLECTIVE) {
+        bool world_there = false;
+        if (CLOCK->version == version && !CLOCK->needed && side.world_target > 0 && rank_state(&which) != MPY_STATE_IN_COLLECTIVE)
+            for (uint32_t i = 0; i < CLOCK->nrows; i++) world_there = world_there || CLOCK->rows[i].cid == side.world_cid;
+        if (!world_there) return false;
+    }
+    for (uint32_t i = 0; i < CLOCK->nrows && CLOCK->rows != NULL; i++)
+        if (CLOCK->rows[i].cid != 0 && CLOCK->rows[i].seq < CLOCK->rows[i].target) return false;
+    return true;
+}
+
+static void not_frozen(mpy_text_t *out) { /* under the lock */
+    report_all(out, false);
+    mpy_text_add(out, "NOTFROZEN %" PRIu64 " %" PRIu32 "\n", side.epoch, CLOCK->version);
+}
+
+void mpy_clockside_freeze(uint32_t version, mpy_text_t *out) {
+    mpy_lock_acquire(&CLOCK->lock);
+    side.applied++;
+    bool clean = MPY_LOWER->phase == MPY_PHASE_RUN && is_clean(version);
+    if (clean) {
+        MPY_LOWER->phase = MPY_PHASE_FROZEN;
+        side.freezing = true;
+        side.freeze_version = version;
+    } else {
+        not_frozen(out);
+    }
+    mpy_lock_release(&CLOCK->lock);
+    if (!clean) return;
+    barrier();
+    mpy_clockside_freeze_poll(out);
+}
+
+bool mpy_clockside_freezing(void) { return side.freezing; }
+
+static bool is_thread_in_lower(void) {
+    for (unsigned i = 0; i < MPY_THREADS_MAX; i++)
+        if (MPY_UPPER->threads[i].in_lower && MPY_UPPER->threads[i].used) return true;
+    return false;
+}
+
+void mpy_clockside_freeze_poll(mpy_text_t *out) {
+    if (!side.freezing || is_thread_in_lower()) return;
+    side.freezing = false;
+    mpy_lock_acquire(&CLOCK->lock);
+    if (is_clean(side.freeze_version)) {
+        mpy_text_add(out, "FROZEN %" PRIu64 " %" PRIu32 "\n", side.epoch, side.freeze_version);
+        mpy_lock_release(&CLOCK->lock);
+        return;
+    }
+    MPY_LOWER->phase = MPY_PHASE_RUN; /* something finished on its way out of the lower half */
+    not_frozen(out);
+    mpy_lock_release(&CLOCK->lock);
+    wake();
+}
+
+void mpy_clockside_thaw(mpy_text_t *out) {
+    mpy_lock_acquire(&CLOCK->lock);
+    MPY_LOWER->phase = MPY_PHASE_RUN;
+    if (side.freezing) {
+        side.freezing = false;
+        mpy_text_add(out, "NOTFROZEN %" PRIu64 " %" PRIu32 "\n", side.epoch, CLOCK->version);
+    }
+    finish_message(out);
+}
+
+void mpy_clockside_end(void) {
+    side.freezing = false;
+    CLOCK->needed = 0;
+    MPY_LOWER->phase = MPY_PHASE_NONE;
+    barrier();
+    wake();
+}
+
+void mpy_clockside_after_restart(void) {
+    CLOCK->lock = 0; /* no thread held it (wrappers/runtime/lock.h, invariant 1), but somebody may have been about to sleep on it */
+    mpy_clockside_end();
+}

@@ -1,0 +1,44 @@
+/* control.h - the control plane of one rank, for the rest of the lower half. See control.c (threads) and notify.c (the calls
+ * that upper threads may make). */
+#ifndef MANAPY_CONTROL_PLANE_H
+#define MANAPY_CONTROL_PLANE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine.h"
+#include "rendezvous.h"
+
+typedef struct mpy_control_config {
+    const mpy_job_t *job;            /* must live as long as the process */
+    const mpy_engine_ops_t *engine;
+    uint32_t generation;             /* restarts so far */
+    const char *checkpoint;          /* restarted from, or NULL */
+    const char *program;             /* what runs, for people */
+} mpy_control_config_t;
+
+/* Starts the control thread and its worker, all signals blocked in both. The blocks of boundary.h must be mapped. Returns at
+ * once; the connection is made in the background. */
+bool mpy_control_start(const mpy_control_config_t *config, char *error, size_t n);
+
+/* Restart: this rank's image is verified, memory is restored, MPI is rebuilt. Returns true when every rank is; false with one
+ * line in `error` if the coordinator is lost. (If another rank fails meanwhile, the job is aborted through the engine.) Call it
+ * before upper threads run: it also clears what the checkpoint left in the clock. */
+bool mpy_control_ready_and_wait_go(char *error, size_t n);
+
+/* True once the checkpoint in progress has been given up elsewhere: write and drain may look at it to stop early. */
+bool mpy_control_cancelled(void);
+
+/* ---- notify.c: no libc, no TLS; from any thread, on either TLS, in signal handlers, and harmless in forked children ---- */
+
+/* svc->notify */
+void mpy_control_notify(void);
+/* svc->request_checkpoint, svc->checkpoint_done */
+int64_t mpy_control_request(void);
+int64_t mpy_control_request_done(void);
+/* MPI_Finalize is entered, or the program ends: no further checkpoint. Returns when the coordinator has been told (at once if
+ * there is none; never later than two seconds). Any number of calls. */
+void mpy_control_finished(void);
+
+#endif

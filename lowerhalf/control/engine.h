@@ -1,0 +1,41 @@
+/* engine.h - what the control thread asks of the checkpoint engine: the steps of a checkpoint that touch the program.
+ *
+ * Invariants
+ *  1. All operations but abort_job run on one thread, the control plane's worker, one at a time; a lower-half pthread with all
+ *     signals blocked. They may take as long as they need: the control thread goes on listening meanwhile.
+ *  2. An operation returns 0, or fills `error` with one line (no newline) and returns -1.
+ *  3. Order: check, then stop, drain, write, resume. resume is called exactly once after a call of stop, whether that or a
+ *     later step failed or not, and it must cope with a stop that got only half way. check may be called any number of times.
+ *  4. mpy_lower_t.phase is FROZEN from before stop until resume is called; it is NONE when resume runs.
+ */
+#ifndef MANAPY_ENGINE_H
+#define MANAPY_ENGINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct mpy_image_result {
+    uint64_t bytes;      /* of memory saved */
+    uint64_t file_bytes; /* size of the image file */
+    uint32_t crc;        /* the image's header_crc */
+    double seconds;      /* writing and fsync */
+} mpy_image_result_t;
+
+typedef struct mpy_engine_ops {
+    /* Could this process be saved now? Waits up to grace_ms for child processes to end. Stops nothing. The error names the
+     * descriptor or pid that stands in the way. */
+    int (*check)(int grace_ms, char *error, size_t n);
+    /* Halt every upper thread by signal. No thread is in the lower half when this is called. */
+    int (*stop)(char *error, size_t n);
+    /* Run the wrapper's drain hook on the stopped main thread (if the program uses MPI). All ranks do it at the same time. */
+    int (*drain)(char *error, size_t n);
+    /* Write DIRECTORY/rank-NNNNN.img and fsync it. Removes the file on failure. */
+    int (*write)(const char *directory, mpy_image_result_t *result, char *error, size_t n);
+    /* Let the program go on; with exit_after, end the process with MPY_EXIT_CHECKPOINTED instead (does not return). */
+    int (*resume)(int exit_after, char *error, size_t n);
+    /* Say why and end the whole job with exit code `code` (MPI_Abort if MPI is up). Called on the control thread at any time,
+     * also while another operation runs. Does not return. */
+    void (*abort_job)(int code, const char *reason);
+} mpy_engine_ops_t;
+
+#endif

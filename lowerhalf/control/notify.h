@@ -1,0 +1,21 @@
+/* notify.h - words shared by control.c and notify.c. */
+#ifndef MANAPY_NOTIFY_H
+#define MANAPY_NOTIFY_H
+
+#include <stdint.h>
+
+typedef struct mpy_control_words {
+    int event;                         /* eventfd; written to wake the control thread */
+    int pid;                           /* of the process whose control thread it is (invariant 2 of notify.c); 0: none */
+    uint32_t alone;                    /* the job has one rank: nobody waits for its DONE */
+    volatile uint32_t connected;       /* HELLO is sent, the connection is up */
+    volatile uint32_t lost;            /* there is no coordinator (any more) */
+    volatile uint32_t finish_asked;
+    volatile uint32_t finish_sent;     /* futex */
+    volatile int64_t tickets;          /* given out */
+    volatile int64_t tickets_done;     /* as svc->checkpoint_done returns it */
+} mpy_control_words_t;
+
+extern mpy_control_words_t mpy_control_words;
+
+#endif

@@ -1,0 +1,20 @@
+/* pmi.h - see pmi.c. */
+#ifndef MANAPY_PMI_H
+#define MANAPY_PMI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct mpy_pmi {
+    int fd; /* -1: no process manager, one rank alone */
+    int rank, size, local_size;
+    size_t value_max; /* longest value of one key that is safe to put */
+    char kvsname[256];
+} mpy_pmi_t;
+
+bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n);
+bool mpy_pmi_put(mpy_pmi_t *p, const char *key, const char *value, char *error, size_t n);
+bool mpy_pmi_get(mpy_pmi_t *p, const char *key, char *value, size_t size, char *error, size_t n);
+bool mpy_pmi_barrier(mpy_pmi_t *p, char *error, size_t n);
+
+#endif

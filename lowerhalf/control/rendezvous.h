@@ -1,0 +1,36 @@
+/* rendezvous.h - see rendezvous.c. */
+#ifndef MANAPY_RENDEZVOUS_H
+#define MANAPY_RENDEZVOUS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <manapy/control.h>
+
+typedef struct mpy_rendezvous_options {
+    const char *dir;      /* --dir, or NULL */
+    const char *resume;   /* checkpoint directory that this job continues, or NULL for a new job */
+    int expected_ranks;   /* of that checkpoint; 0: any number. All ranks fail together if it differs */
+    char *const *argv;    /* the program and its arguments, for people; NULL-terminated */
+    const char *mpi;      /* real MPI library, if known already; NULL else */
+    double interval;      /* seconds between automatic checkpoints; 0: none */
+    int keep;             /* checkpoints to keep; 0: all */
+    int child_grace_ms;   /* how long checkpoints wait for child processes */
+} mpy_rendezvous_options_t;
+
+typedef struct mpy_job {
+    int rank, size;
+    int local_size;             /* ranks on this host */
+    int pmi_fd;                 /* -1: started without a process manager */
+    char dir[1024];             /* job directory, absolute */
+    char host[256];             /* coordinator's address and port */
+    int port;
+    uint8_t secret[MPY_SECRET_BYTES];
+} mpy_job_t;
+
+/* Called by every rank before anything else is done: before threads, before descriptors are opened. On failure `error` holds
+ * one line and *say tells whether this rank is the one to print it: what concerns all ranks is printed by rank 0 only. */
+bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, bool *say, char *error, size_t n);
+
+#endif

@@ -1,0 +1,58 @@
+/* wire.h - see wire.c. */
+#ifndef MANAPY_WIRE_H
+#define MANAPY_WIRE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <manapy/control.h>
+
+/* A string that grows. `data` is always terminated; NULL when nothing was ever added. */
+typedef struct mpy_text {
+    char *data;
+    size_t length, capacity;
+} mpy_text_t;
+
+void mpy_text_clear(mpy_text_t *t);
+void mpy_text_free(mpy_text_t *t);
+void mpy_text_add(mpy_text_t *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void mpy_text_add_encoded(mpy_text_t *t, const char *s); /* as a field of a protocol line */
+void mpy_text_add_json(mpy_text_t *t, const char *s);    /* as a JSON string, quotes included */
+void mpy_text_add_hex(mpy_text_t *t, const void *data, size_t n);
+
+/* Decodes a field in place; false if it isn't well-formed. */
+bool mpy_wire_decode(char *field);
+bool mpy_hex_decode(const char *hex, void *out, size_t n); /* exactly 2n digits */
+
+typedef struct mpy_wire {
+    int fd;
+    char *buffer;
+    size_t capacity, start, end;
+    bool closed; /* end of file, error, or a line longer than MPY_LINE_MAX */
+} mpy_wire_t;
+
+void mpy_wire_open(mpy_wire_t *w, int fd);
+void mpy_wire_close(mpy_wire_t *w);
+/* Reads what has arrived, waiting up to timeout_ms (-1: no limit) for something. */
+void mpy_wire_fill(mpy_wire_t *w, int timeout_ms);
+/* Next complete line without its newline, or NULL. Valid until the next fill. */
+char *mpy_wire_line(mpy_wire_t *w);
+/* The same, waiting for it. */
+char *mpy_wire_wait_line(mpy_wire_t *w, int timeout_ms);
+/* Sends one line; the newline is added. False if the connection is lost. */
+bool mpy_wire_send(mpy_wire_t *w, const char *line, size_t length);
+bool mpy_wire_printf(mpy_wire_t *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The client's half of the handshake of control.h. */
+bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret[MPY_SECRET_BYTES], int timeout_ms, char *error, size_t n);
+/* Connects to a numeric or resolvable address; the descriptor is >= MPY_FD_HIGH. -1 with errno. */
+int mpy_wire_connect(const char *host, int port, int timeout_ms);
+/* Reads DIR/secret. */
+bool mpy_secret_read(const char *dir, uint8_t secret[MPY_SECRET_BYTES], char *error, size_t n);
+
+/* Splits off the next blank-separated field of *line; NULL at the end. */
+char *mpy_field(char **line);
+
+#endif

@@ -1,0 +1,17 @@
+/* elfmap.h - see elfmap.c. */
+#ifndef MANAPY_ELFMAP_H
+#define MANAPY_ELFMAP_H
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct mpy_elf {
+    uint64_t base;  /* load bias */
+    uint64_t entry, phdr;
+    uint32_t phnum;
+    int low;           /* ET_EXEC: mapped below 4 GiB, where it was linked */
+    char interp[4096]; /* PT_INTERP, or "" for a static program */
+} mpy_elf_t;
+
+/* Map an executable or a dynamic linker into the arena. Returns 0, or -1 with one line in `error`. */
+int mpy_elf_map(const char *path, mpy_elf_t *out, char *error, size_t n);
+#endif

@@ -1,0 +1,165 @@
+/* reader.c - open an image: header and sections, with every bound checked before it is used. Lower half, libc allowed.
+ *
+ * Invariants
+ *  1. No byte of the file is believed before its checksum is right, no offset before it is inside the file: a truncated or
+ *     altered image gives a message, never a crash.
+ *  2. After mpy_image_open: regions and runs are ascending, page-aligned and do not overlap; every run lies in one region;
+ *     DATA lies between the header page and the end of the file; a FILE run's region is mapped from a file that is listed;
+ *     strings end in NUL.
+ */
+#include "reader.h"
+
+#include "crc32c.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <manapy/boundary.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FAIL(...) return snprintf(err, n, __VA_ARGS__), -1
+
+static int read_at(const mpy_image_t *im, void *to, uint64_t bytes, uint64_t offset, char *err, size_t n) {
+    char *p = to;
+    while (bytes) {
+        ssize_t got = pread(im->fd, p, bytes, (off_t)offset);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) FAIL("%s: cannot read: %s", im->path, strerror(errno));
+        if (got == 0) FAIL("%s: truncated: ends at byte %llu", im->path, (unsigned long long)offset);
+        p += got;
+        bytes -= (uint64_t)got;
+        offset += (uint64_t)got;
+    }
+    return 0;
+}
+
+static int read_header(mpy_image_t *im, int rank, int size, char *err, size_t n) {
+    mpy_image_header_t *h = &im->header;
+    struct stat st;
+    if (fstat(im->fd, &st)) FAIL("%s: %s", im->path, strerror(errno));
+    if (!S_ISREG(st.st_mode)) FAIL("%s: not a regular file", im->path);
+    if ((uint64_t)st.st_size < MPY_IMAGE_PAGE)
+        FAIL("%s: truncated: %lld bytes are less than a header", im->path, (long long)st.st_size);
+    if (read_at(im, h, sizeof *h, 0, err, n)) return -1;
+    if (memcmp(h->magic, MPY_IMAGE_MAGIC, sizeof h->magic))
+        FAIL("%s: not an image of manapy, or one whose writing was interrupted", im->path);
+    if (h->version != MPY_IMAGE_VERSION)
+        FAIL("%s: image format %u, this manapy reads format %u", im->path, h->version, MPY_IMAGE_VERSION);
+    char rest[MPY_IMAGE_PAGE - sizeof *h];
+    if (read_at(im, rest, sizeof rest, sizeof *h, err, n)) return -1;
+    int stray = 0;
+    for (size_t i = 0; i < sizeof rest; i++) stray |= rest[i];
+    if (stray || mpy_crc32c(0, h, offsetof(mpy_image_header_t, header_crc)) != h->header_crc)
+        FAIL("%s: damaged: the header's checksum is wrong", im->path);
+    if (h->boundary_version != MPY_BOUNDARY_VERSION)
+        FAIL("%s: written by another manapy (boundary version %u, here %u)", im->path, h->boundary_version, MPY_BOUNDARY_VERSION);
+    if (h->file_bytes != (uint64_t)st.st_size)
+        FAIL("%s: truncated or extended: %lld bytes instead of %llu", im->path, (long long)st.st_size, (unsigned long long)h->file_bytes);
+    if (size >= 0 && h->size != size) FAIL("%s: image of a job of %d ranks, not of %d", im->path, h->size, size);
+    if (rank >= 0 && h->rank != rank) FAIL("%s: image of rank %d, not of rank %d", im->path, h->rank, rank);
+    if (h->nsections > MPY_SECTIONS_MAX) FAIL("%s: damaged: %u sections", im->path, h->nsections);
+    return 0;
+}
+
+/* Read one section into new memory (never NULL on success). record = 0: a blob. */
+static int read_section(mpy_image_t *im, uint32_t kind, uint64_t record, int optional, void *out, uint64_t *count, char *err, size_t n) {
+    const mpy_image_section_t *s = NULL;
+    for (uint32_t i = 0; i < im->header.nsections; i++)
+        if (im->header.sections[i].kind == kind) s = &im->header.sections[i];
+    if (!s) {
+        if (optional) return 0;
+        FAIL("%s: damaged: section %u is missing", im->path, kind);
+    }
+    if (s->offset % 8 || s->offset < MPY_IMAGE_PAGE || s->offset > im->header.file_bytes || s->bytes > im->header.file_bytes - s->offset)
+        FAIL("%s: damaged: section %u lies outside the file", im->path, kind);
+    if (record && (s->count > s->bytes / record || s->count * record != s->bytes))
+        FAIL("%s: damaged: section %u has %llu records in %llu bytes", im->path, kind, (unsigned long long)s->count, (unsigned long long)s->bytes);
+    void *p = malloc(s->bytes ? s->bytes : 1);
+    if (!p) FAIL("%s: no memory for section %u", im->path, kind);
+    *(void **)out = p; /* mpy_image_close frees it also on the failures below */
+    *count = record ? s->count : s->bytes;
+    if (read_at(im, p, s->bytes, s->offset, err, n)) return -1;
+    if (mpy_crc32c(0, p, s->bytes) != s->crc) FAIL("%s: damaged: the checksum of section %u is wrong", im->path, kind);
+    return 0;
+}
+
+static int check_strings(const mpy_image_t *im, char *err, size_t n) {
+    if (im->strings_bytes && im->strings[im->strings_bytes - 1]) FAIL("%s: damaged: the string section has no end", im->path);
+    for (uint64_t i = 0; i < im->nfiles; i++)
+        if (im->files[i].path >= im->strings_bytes) FAIL("%s: damaged: file %llu has no path", im->path, (unsigned long long)i);
+    return 0;
+}
+
+static int check_regions(const mpy_image_t *im, char *err, size_t n) {
+    uint64_t end = 0;
+    for (uint64_t i = 0; i < im->nregions; i++) {
+        const mpy_image_region_t *r = &im->regions[i];
+        if (r->lo % MPY_IMAGE_PAGE || r->hi % MPY_IMAGE_PAGE || r->lo < end || r->hi <= r->lo)
+            FAIL("%s: damaged: region %llu (0x%llx-0x%llx) is out of order", im->path, (unsigned long long)i, (unsigned long long)r->lo, (unsigned long long)r->hi);
+        if ((r->flags & MPY_REGION_FILE) && r->file >= im->nfiles)
+            FAIL("%s: damaged: region %llu refers to file %u of %llu", im->path, (unsigned long long)i, r->file, (unsigned long long)im->nfiles);
+        end = r->hi;
+    }
+    return 0;
+}
+
+static int check_runs(const mpy_image_t *im, char *err, size_t n) {
+    uint64_t end = 0, region = 0;
+    for (uint64_t i = 0; i < im->nruns; i++) {
+        const mpy_image_run_t *r = &im->runs[i];
+        if (r->address % MPY_IMAGE_PAGE || r->bytes % MPY_IMAGE_PAGE || r->offset % MPY_IMAGE_PAGE || !r->bytes || r->bytes > MPY_RUN_MAX || r->address < end)
+            FAIL("%s: damaged: run %llu at 0x%llx is out of order", im->path, (unsigned long long)i, (unsigned long long)r->address);
+        end = r->address + r->bytes;
+        while (region < im->nregions && im->regions[region].hi <= r->address) region++;
+        const mpy_image_region_t *g = region < im->nregions ? &im->regions[region] : NULL;
+        if (!g || r->address < g->lo || end > g->hi)
+            FAIL("%s: damaged: run %llu at 0x%llx lies in no region", im->path, (unsigned long long)i, (unsigned long long)r->address);
+        if (r->kind == MPY_RUN_DATA) {
+            if (r->offset < MPY_IMAGE_PAGE || r->offset > im->header.file_bytes || r->bytes > im->header.file_bytes - r->offset)
+                FAIL("%s: damaged: run %llu lies outside the file", im->path, (unsigned long long)i);
+        } else if (r->kind != MPY_RUN_FILE || !(g->flags & MPY_REGION_FILE)) {
+            FAIL("%s: damaged: run %llu is of unknown kind %u", im->path, (unsigned long long)i, r->kind);
+        }
+    }
+    return 0;
+}
+
+int mpy_image_open(mpy_image_t *im, const char *path, int rank, int size, char *err, size_t n) {
+    memset(im, 0, sizeof *im);
+    snprintf(im->path, sizeof im->path, "%s", path);
+    im->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (im->fd < 0) FAIL("%s: %s", path, errno == ENOENT ? "the image is missing" : strerror(errno));
+    if (read_header(im, rank, size, err, n) ||
+        read_section(im, MPY_SECTION_REGIONS, sizeof *im->regions, 0, &im->regions, &im->nregions, err, n) ||
+        read_section(im, MPY_SECTION_RUNS, sizeof *im->runs, 0, &im->runs, &im->nruns, err, n) ||
+        read_section(im, MPY_SECTION_FILES, sizeof *im->files, 0, &im->files, &im->nfiles, err, n) ||
+        read_section(im, MPY_SECTION_STRINGS, 0, 0, &im->strings, &im->strings_bytes, err, n) ||
+        read_section(im, MPY_SECTION_THREADS, sizeof *im->threads, 0, &im->threads, &im->nthreads, err, n) ||
+        read_section(im, MPY_SECTION_PROCESS, 0, 1, &im->process, &im->process_bytes, err, n) ||
+        read_section(im, MPY_SECTION_FDS, 0, 1, &im->fds, &im->fds_bytes, err, n) ||
+        check_strings(im, err, n) || check_regions(im, err, n) || check_runs(im, err, n)) {
+        mpy_image_close(im);
+        return -1;
+    }
+    return 0;
+}
+
+void mpy_image_close(mpy_image_t *im) {
+    if (im->fd >= 0) close(im->fd);
+    free(im->regions);
+    free(im->runs);
+    free(im->files);
+    free(im->strings);
+    free(im->threads);
+    free(im->process);
+    free(im->fds);
+    memset(im, 0, sizeof *im);
+    im->fd = -1;
+}
+
+const char *mpy_image_file_path(const mpy_image_t *im, uint32_t file) {
+    return file < im->nfiles && im->files[file].path < im->strings_bytes ? im->strings + im->files[file].path : "";
+}

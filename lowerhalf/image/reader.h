@@ -1,0 +1,43 @@
+/* reader.h - reading an image: open, look at it, check it. Used by the restore, by the launcher and, as libmanapy_image.so,
+ * by Python. Plain libc code of the lower half; knows no MPI and no boundary block.
+ *
+ * Every function that can fail returns 0 or -1 with one line in err, which starts with the path of the file.
+ */
+#ifndef MANAPY_IMAGE_READER_H
+#define MANAPY_IMAGE_READER_H
+
+#include <manapy/image.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define MPY_IMAGE_API __attribute__((visibility("default")))
+
+/* An open image whose header and sections are checked (content and structure), its page data not yet. */
+typedef struct mpy_image {
+    int fd;
+    char path[1024];
+    mpy_image_header_t header;
+    mpy_image_region_t *regions;
+    mpy_image_run_t *runs;
+    mpy_image_file_t *files;
+    char *strings;
+    mpy_image_thread_t *threads;
+    unsigned char *process, *fds; /* NULL if the image has none */
+    uint64_t nregions, nruns, nfiles, strings_bytes, nthreads, process_bytes, fds_bytes;
+} mpy_image_t;
+
+/* rank and size: what the caller expects, or -1. On failure nothing stays open. */
+int mpy_image_open(mpy_image_t *image, const char *path, int rank, int size, char *err, size_t n);
+void mpy_image_close(mpy_image_t *image);
+
+/* Path of a mapped file; "" if the index or the string is none. */
+const char *mpy_image_file_path(const mpy_image_t *image, uint32_t file);
+
+/* Check everything that mpy_image_open has not: the page data of the image and the pages of mapped files it relies on.
+ * progress (may be NULL) gets the number of bytes checked since its last call. */
+int mpy_image_check_runs(const mpy_image_t *image, void (*progress)(uint64_t), char *err, size_t n);
+
+/* Open, check all, close. */
+MPY_IMAGE_API int mpy_image_verify(const char *path, int rank, int size, void (*progress)(uint64_t), char *err, size_t n);
+
+#endif

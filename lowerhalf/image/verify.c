@@ -1,0 +1,90 @@
+/* verify.c - check the page data of an image, and that the mapped files it relies on still hold what they held. Lower half or
+ * Python's process; libc allowed.
+ *
+ * Invariants
+ *  1. A FILE run is compared through its checksum, in pieces as long as the run: beyond the end of the file the pages of a
+ *     mapping are zero up to the page's end, so they are here.
+ *  2. Nothing is mapped: a file that shrinks while we look gives a message, not SIGBUS.
+ */
+#include "crc32c.h"
+#include "reader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PIECE (512u << 10) /* stays in the second-level cache between read and checksum */
+#define FAIL(...) return snprintf(err, n, __VA_ARGS__), -1
+
+/* Checksum of `bytes` of fd from `offset`; a short file counts as zeros if pad, else as an error. */
+static int sum_file(int fd, const char *path, uint64_t offset, uint64_t bytes, int pad, unsigned char *piece, uint32_t *sum, char *err, size_t n) {
+    uint32_t crc = 0;
+    while (bytes) {
+        size_t want = bytes < PIECE ? (size_t)bytes : PIECE;
+        ssize_t got = pread(fd, piece, want, (off_t)offset);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) FAIL("%s: cannot read: %s", path, strerror(errno));
+        if (got == 0) {
+            if (!pad) FAIL("%s: truncated: ends at byte %llu", path, (unsigned long long)offset);
+            memset(piece, 0, want);
+            got = (ssize_t)want;
+        }
+        crc = mpy_crc32c(crc, piece, (size_t)got);
+        offset += (uint64_t)got;
+        bytes -= (uint64_t)got;
+    }
+    *sum = crc;
+    return 0;
+}
+
+static int check_run(const mpy_image_t *im, const mpy_image_run_t *run, const char *mapped, int fd, unsigned char *piece, char *err, size_t n) {
+    uint32_t sum = 0;
+    if (sum_file(mapped ? fd : im->fd, mapped ? mapped : im->path, run->offset, run->bytes, mapped != NULL, piece, &sum, err, n)) return -1;
+    if (sum == run->crc) return 0;
+    if (mapped) FAIL("%s: %s, which the program has mapped, was changed since the checkpoint", im->path, mapped);
+    FAIL("%s: damaged: %llu bytes at 0x%llx (byte %llu of the file) have checksum %08x instead of %08x", im->path, (unsigned long long)run->bytes,
+         (unsigned long long)run->address, (unsigned long long)run->offset, sum, run->crc);
+}
+
+int mpy_image_check_runs(const mpy_image_t *im, void (*progress)(uint64_t), char *err, size_t n) {
+    unsigned char *piece = malloc(PIECE);
+    if (!piece) FAIL("%s: no memory", im->path);
+    uint32_t open_file = UINT32_MAX; /* runs are ascending, so runs of one file come together */
+    int fd = -1, rc = 0;
+    uint64_t region = 0;
+    for (uint64_t i = 0; i < im->nruns && rc == 0; i++) {
+        const mpy_image_run_t *run = &im->runs[i];
+        const char *mapped = NULL;
+        while (im->regions[region].hi <= run->address) region++; /* ends: invariant 2 of reader.c */
+        if (run->kind == MPY_RUN_FILE) {
+            uint32_t file = im->regions[region].file;
+            mapped = mpy_image_file_path(im, file);
+            if (file != open_file) {
+                if (fd >= 0) close(fd);
+                fd = open(mapped, O_RDONLY | O_CLOEXEC);
+                open_file = file;
+            }
+            if (fd < 0) {
+                snprintf(err, n, "%s: %s, which the program has mapped, cannot be opened: %s", im->path, mapped, strerror(errno));
+                rc = -1;
+                break;
+            }
+        }
+        rc = check_run(im, run, mapped, fd, piece, err, n);
+        if (rc == 0 && progress) progress(run->bytes);
+    }
+    if (fd >= 0) close(fd);
+    free(piece);
+    return rc;
+}
+
+int mpy_image_verify(const char *path, int rank, int size, void (*progress)(uint64_t), char *err, size_t n) {
+    mpy_image_t image;
+    if (mpy_image_open(&image, path, rank, size, err, n)) return -1;
+    int rc = mpy_image_check_runs(&image, progress, err, n);
+    mpy_image_close(&image);
+    return rc;
+}

@@ -1,0 +1,184 @@
+/* boundary.h - where the two halves meet, and the only place where they do.
+ *
+ * The lower half (manapy-launch, libc and MPI of its own) and the upper half (the program with its own ld.so, libc and
+ * our libmpi.so.12) share one address space but no symbol. They meet in two blocks at fixed addresses at the bottom of
+ * the arena:
+ *
+ *   MPY_LOWER_ADDR  the lower block: written by the lower half at every start, never saved. Function pointers into the
+ *                   lower half, the phase word, the rank.
+ *   MPY_UPPER_ADDR  the upper block: saved with the program. Threads, clock rows and hooks, written by the wrapper
+ *                   runtime (and, where said, by the control thread).
+ *
+ * Address space of one rank:
+ *
+ *   0x0000_0040_0000  programs linked without -pie (saved)
+ *   0x2000_0000_0000  lower block | upper block | trap block | trampolines and proxy vDSO     (MPY_*_ADDR below)
+ *   0x2000_1000_0000  executable, its ld.so, libraries, heap, stacks: all the upper half maps (saved)
+ *   0x2100_0000_0000  end of the arena
+ *   0x5555_...        manapy-launch (PIE)            \
+ *   0x7f..            its libc, the real MPI, UCX ... > the lower half, never saved
+ *   0x7ff.            its stack, the kernel's vDSO   /
+ *
+ * Invariants
+ *  1. Everything the upper half maps lies in the arena (or below 4 GiB); nothing of the lower half does, but the blocks
+ *     named here.
+ *  2. A thread is "in the lower half" from the store t->in_lower = 1 to the store t->in_lower = 0. A snapshot is taken
+ *     only when no upper thread is.
+ *  3. After storing in_lower = 1 a wrapper reads lower->phase again; the control thread stores phase, executes
+ *     membarrier(PRIVATE_EXPEDITED) and then reads in_lower. So one of them sees the other (asymmetric Dekker).
+ *  4. Code that runs between the two FS switches touches no thread-local variable of the upper half.
+ *  5. Layouts here change only together with MPY_BOUNDARY_VERSION; an image of another version is refused.
+ */
+#ifndef MANAPY_BOUNDARY_H
+#define MANAPY_BOUNDARY_H
+
+#include <stdint.h>
+
+#define MPY_BOUNDARY_MAGIC   0x59444E554F42594Dul /* "MYBOUNDY" */
+#define MPY_BOUNDARY_VERSION 1u
+
+#define MPY_ARENA_LO   0x200000000000ul
+#define MPY_ARENA_HI   0x210000000000ul
+#define MPY_LOWER_ADDR 0x200000000000ul /* mpy_lower_t, 64 KiB */
+#define MPY_UPPER_ADDR 0x200000010000ul /* mpy_upper_t, 448 KiB */
+#define MPY_TRAP_ADDR  0x200000080000ul /* trap state of the lower half that is saved with the program, 512 KiB */
+#define MPY_CODE_ADDR  0x200000100000ul /* trampolines, signal restorer: code at a fixed address, 64 KiB */
+#define MPY_VDSO_ADDR  0x200000110000ul /* proxy vDSO image and its jump table, 64 KiB */
+#define MPY_SERVICE_STACK_ADDR 0x200000200000ul /* stack on which the main thread runs hooks, 1 MiB; never saved */
+#define MPY_SERVICE_STACK_SIZE 0x100000ul
+#define MPY_HEAP_LO    0x200010000000ul /* first address the arena allocator gives out */
+
+/* Auxiliary-vector entry by which the wrapper library finds out that it runs above a lower half (value: MPY_LOWER_ADDR). */
+#define MPY_AT_BOUNDARY 0x6d616e61
+
+#define MPY_MPI_SLOTS   2048 /* capacity of the MPI function table; the generated count is smaller */
+#define MPY_THREADS_MAX 1024
+#define MPY_ROWS_MAX    65536
+
+/* Phase of the checkpoint protocol on this rank (same names in manapy/clock and `manapy status`). */
+typedef enum {
+    MPY_PHASE_NONE = 0,   /* no checkpoint pending: the fast path */
+    MPY_PHASE_INTENT = 1, /* requested; targets not known yet: every collective stops at its entry */
+    MPY_PHASE_RUN = 2,    /* targets known: run to target */
+    MPY_PHASE_FROZEN = 3, /* every MPI call stops at its entry; blocked calls have left the lower half */
+} mpy_phase_t;
+
+/* State of one upper thread as the protocol sees it; written by the thread itself, under clock.lock, only while pending. */
+typedef enum {
+    MPY_STATE_RUNNING = 0,       /* computing, or in an MPI call that does not block */
+    MPY_STATE_BLOCKED_P2P = 1,   /* waits for peers (mode ALL or ANY) */
+    MPY_STATE_IN_COLLECTIVE = 2, /* inside a blocking collective of state_cid */
+    MPY_STATE_PARKED = 3,        /* stopped at the entry of a collective of state_cid */
+    MPY_STATE_FINISHED = 4,      /* MPI_Finalize has returned */
+} mpy_state_t;
+
+enum { MPY_WAIT_ALL = 0, MPY_WAIT_ANY = 1 };
+
+#define MPY_PEERS_MAX 64 /* peers listed when blocked; more: block_peers_all = 1 means "every member of state_cid" */
+
+/* One upper thread that has called MPI. Slot 0 is the thread that called MPI_Init (the only one allowed to run hooks).
+ * The wrapper keeps a pointer to its slot in a thread-local variable. */
+typedef struct mpy_thread {
+    volatile uint32_t in_lower; /* invariants 2 and 3 */
+    uint32_t used;
+    int32_t tid;        /* as the program knows it (virtual) */
+    uint32_t state;     /* mpy_state_t */
+    uint64_t upper_fs;  /* FS base of this thread in the upper half */
+    uint64_t lower_fs;  /* FS base lent by the lower half; 0 = none yet. Zeroed by the restore in every slot */
+    uint64_t state_cid; /* communicator of IN_COLLECTIVE / PARKED / BLOCKED_P2P */
+    uint32_t block_mode;
+    uint32_t nblock;
+    uint32_t block_peers_all;
+    int32_t block_peers[MPY_PEERS_MAX]; /* world ranks */
+    uint32_t pad[3];
+} mpy_thread_t;
+
+/* One communicator in the collective clock (the design's SEQ and TARGET). `members` points to world ranks in the order of
+ * the communicator's ranks, in upper-half memory. An inter-communicator counts on the union of both groups. */
+typedef struct mpy_clock_row {
+    uint64_t cid;  /* agreed identity: child_identity(parent cid, parent SEQ, smallest world rank); 0 = free row */
+    uint64_t ggid; /* FNV-1a 64 over the sorted world ranks as little-endian uint32 */
+    volatile uint64_t seq;    /* collective calls initiated here; plain increment by the wrapper */
+    volatile uint64_t target; /* meaningful while pending */
+    uint32_t nmembers;
+    uint32_t handle;        /* the program's (virtual) handle, for messages to people */
+    const int32_t *members;
+    const char *name; /* MPI_Comm_set_name, or NULL */
+    uint64_t reported; /* highest SEQ sent to the coordinator as a RAISE in this epoch; control thread only */
+} mpy_clock_row_t;
+
+typedef struct mpy_clock {
+    uint32_t lock;        /* futex mutex (0 free, 1 held, 2 held with waiters); slow path only */
+    uint32_t version;     /* +1 with every change of a thread's state or of a row while pending */
+    volatile uint32_t needed; /* control thread: between ADVANCE and WITHDRAW */
+    volatile uint32_t wake;   /* futex on which parked threads sleep; bumped and woken by the control thread */
+    uint32_t nrows;           /* rows in use are below this index; a freed row has cid 0 */
+    uint32_t pad;
+    mpy_clock_row_t *rows;    /* MPY_ROWS_MAX of them, mapped without reservation */
+} mpy_clock_t;
+
+/* What the wrapper runtime offers to the lower half. Hooks run on the service stack, on the main thread, with the upper TLS,
+ * while every other upper thread is stopped at an arbitrary instruction: they call no malloc, stdio or lock of the upper
+ * libc. They return 0, or fill `error` with one line and return -1. */
+typedef struct mpy_hooks {
+    int (*drain)(char *error, uint64_t n);   /* all ranks call it together at a safe state: empty the network */
+    int (*rebuild)(char *error, uint64_t n); /* after a restart, real MPI initialized: make every MPI object again */
+    int (*resume)(char *error, uint64_t n);  /* after a checkpoint without restart; may be NULL */
+} mpy_hooks_t;
+
+typedef struct mpy_upper {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t mpi_initialized;  /* the program's MPI_Init has returned */
+    uint32_t mpi_finalized;
+    int32_t mpi_thread_required; /* thread level asked for, to be asked for again at a restart (MPI values: 0..3) */
+    mpy_hooks_t hooks;
+    mpy_clock_t clock;
+    mpy_thread_t threads[MPY_THREADS_MAX];
+} mpy_upper_t;
+
+/* Services of the lower half. Those marked [L] are called between mpy_cross_in() and mpy_cross_out() (lower TLS), the others
+ * on the upper TLS from any context. */
+typedef struct mpy_services {
+    /* Lend a lower TLS to a thread that calls MPI for the first time (also after a restart): sets t->lower_fs. */
+    void (*thread_bind)(mpy_thread_t *t);
+    /* The thread ends: give the TLS back. */
+    void (*thread_unbind)(mpy_thread_t *t);
+    /* [L] Load the real MPI and fill mpi[] (idempotent). `env` is the program's environ, which the library must see.
+     * On failure prints one line and ends the job. */
+    void (*mpi_load)(char **env);
+    /* The protocol state changed (clock.version was bumped under clock.lock): wake the control thread. */
+    void (*notify)(void);
+    /* One line to the user on stderr, prefixed with "manapy: rank N: ". */
+    void (*say)(const char *line);
+    /* The same, and the job ends with exit code `code` (through the real MPI_Abort if it is up). Does not return. */
+    void (*die)(const char *line, int code);
+    /* Ask the coordinator for a checkpoint; returns at once with a ticket > 0, or -1 without a coordinator. */
+    int64_t (*request_checkpoint)(void);
+    /* Tickets up to the returned one are published (or failed: negative of the ticket). */
+    int64_t (*checkpoint_done)(void);
+} mpy_services_t;
+
+typedef struct mpy_lower {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t generation; /* 0 at launch, +1 at every restart */
+    volatile uint32_t phase; /* mpy_phase_t */
+    int32_t rank; /* world rank as the process manager gave it */
+    int32_t size;
+    uint32_t pad;
+    uint64_t table_hash; /* of the generated function table; both halves must agree */
+    const mpy_services_t *svc;
+    int64_t tls_upper_fs; /* offset from a lower FS base of the word that holds the upper FS base (for signal entry) */
+    char job_dir[1024];
+    char checkpoint[1024]; /* path of the checkpoint this process was restarted from, or "" */
+    void *mpi[MPY_MPI_SLOTS]; /* real functions in the order of the generated table; never NULL after mpi_load */
+} mpy_lower_t;
+
+#define MPY_LOWER ((mpy_lower_t *)MPY_LOWER_ADDR)
+#define MPY_UPPER ((mpy_upper_t *)MPY_UPPER_ADDR)
+
+_Static_assert(sizeof(mpy_lower_t) <= MPY_UPPER_ADDR - MPY_LOWER_ADDR, "lower block too large");
+_Static_assert(sizeof(mpy_upper_t) <= MPY_TRAP_ADDR - MPY_UPPER_ADDR, "upper block too large");
+
+#endif

@@ -1,0 +1,65 @@
+/* control.h - the control protocol between a rank's control thread (C, lower half) and the coordinator (Python). One source:
+ * manapy/ckpt/protocol.py mirrors it and a test compares both.
+ *
+ * Transport: one TCP connection per rank, and one per command (`manapy checkpoint` ...), to the coordinator's socket, which is
+ * bound to loopback, or to the job's interface if the job spans hosts. Text lines, '\n'-terminated, at most MPY_LINE_MAX
+ * bytes; fields separated by one blank; integers decimal, identities 16 hex digits; strings percent-encoded (bytes <= 0x20,
+ * '%' and >= 0x7f), the empty string is "%"; lists comma-separated without blanks ("-" = empty).
+ *
+ * Authentication (both directions, HMAC-SHA-256 with the 32-byte secret of DIR/secret, mode 0600):
+ *   server: MANAPY <protocol version> <server nonce: 32 hex>
+ *   client: AUTH <role: rank|command> <client nonce: 32 hex> <HMAC("client" | server nonce | client nonce | role): 64 hex>
+ *   server: OK <HMAC("server" | client nonce | server nonce): 64 hex>          or  DENIED (and closes)
+ * ("|" is plain concatenation of the ASCII texts.)
+ *
+ * rank -> coordinator
+ *   HELLO rank size host pid generation checkpoint(or %)      first line of a rank
+ *   PROGRAM mpi_state(none|up|finalized) text                 what runs, for status
+ *   CHECKED epoch                                             nothing here prevents a checkpoint
+ *   REFUSED epoch reason                                      something does; names the fd or pid
+ *   ROWS epoch version n row...                               row = cid:ggid:seq:members(list; a-b = consecutive ranks):handle:name
+ *                                                             first: all rows; later: rows made since. handle 0: under construction
+ *   RAISE epoch version cid seq                               SEQ has reached or passed TARGET (sent for each such SEQ)
+ *   STATE epoch version state cid mode peers applied          state = running|blocked|collective|parked|finished; mode = all|any;
+ *                                                             blocked with peers "-": every member of cid; applied = messages of the
+ *                                                             clock received in this epoch, INTENT included. Version rules: messages.py
+ *   FROZEN epoch version       NOTFROZEN epoch version
+ *   STOPPED epoch                                             all upper threads stopped by signal, none in the lower half
+ *   DRAINED epoch
+ *   WRITTEN epoch bytes file_bytes crc seconds host           image is complete and fsynced under the temporary directory
+ *   FAILED epoch reason                                       could not; the rank will resume on ABORT
+ *   RESUMED epoch
+ *   READY generation                                          after a restart: image verified, memory restored, MPI rebuilt
+ *   REQUEST ticket                                            the program itself asks for a checkpoint
+ *   DONE                                                      MPI_Finalize entered, or the program ends: no further checkpoint
+ * coordinator -> rank
+ *   CHECK epoch grace_ms                                      look for what can't be saved; nothing stops yet
+ *   INTENT epoch
+ *   TARGETS epoch n cid:seq...                                rows left out are at their target
+ *   TARGET epoch cid seq
+ *   ADVANCE epoch       WITHDRAW epoch
+ *   FREEZE epoch version       THAW epoch
+ *   STOP epoch                                                signal all upper threads to a halt
+ *   DRAIN epoch                                               all together: empty the network
+ *   WRITE epoch directory                                     write DIRECTORY/rank-NNNNN.img
+ *   RESUME epoch then(continue|exit) path                     published; exit: leave with MPY_EXIT_CHECKPOINTED
+ *   ABORT epoch reason                                        nothing published; continue
+ *   TICKET ticket ok|failed path_or_reason                    answer to REQUEST (the lower block learns it)
+ *   GO                                                        after all READY: run
+ *   KILL code reason                                          another rank died or the job is stopped
+ *
+ * command -> coordinator: one request line, then answers until the server closes
+ *   CHECKPOINT then(continue|exit) child_grace_ms | STATUS | STOP checkpoint(0|1)
+ * coordinator -> command
+ *   PROGRESS text | RESULT ok path | RESULT failed reason | JSON text
+ */
+#ifndef MANAPY_CONTROL_H
+#define MANAPY_CONTROL_H
+
+#define MPY_PROTOCOL_VERSION 1
+#define MPY_LINE_MAX (1 << 20)
+#define MPY_SECRET_BYTES 32
+/* Exit code of the ranks after `manapy checkpoint --then exit`. */
+#define MPY_EXIT_CHECKPOINTED 0
+
+#endif

@@ -1,0 +1,108 @@
+/* image.h - format of an image file: the upper half of one rank. Read by the restore (C), by libmanapy_image.so and, through
+ * manapy/ckpt/image.py (a mirror that a test compares with this file), by Python.
+ *
+ * Layout: header page | page data, 4 KiB aligned, in ascending address order | sections (each 8-byte aligned). All integers
+ * little-endian. The writer streams the data, then writes the sections, then the header, then fsyncs: a file whose header
+ * is missing or whose header_crc is wrong was interrupted.
+ *
+ * Sections
+ *   REGIONS  mpy_image_region_t[count]  the mappings of the upper half, ascending
+ *   RUNS     mpy_image_run_t[count]     what the pages of the regions hold, ascending; pages in no run are zero
+ *   FILES    mpy_image_file_t[count]    mapped files that regions refer to by index
+ *   STRINGS  bytes                      NUL-terminated strings referred to by offset
+ *   THREADS  mpy_image_thread_t[count]  upper threads; [0] is the thread that becomes the restarted process's main thread
+ *   PROCESS, FDS                        blobs (lowerhalf/state/blob.h) of process-wide state and of descriptors
+ *
+ * Invariants
+ *  1. Every byte is covered by a checksum (CRC-32C): header_crc, section crc, run crc.
+ *  2. A run of kind FILE stands for pages of a privately mapped file that the program has not changed; its crc is that of
+ *     their content, and the restore compares it with the file it finds. So "the file is still the same" is proved.
+ *  3. The format changes only together with MPY_IMAGE_VERSION.
+ */
+#ifndef MANAPY_IMAGE_H
+#define MANAPY_IMAGE_H
+
+#include <stdint.h>
+
+#define MPY_IMAGE_MAGIC "MANAPYIM"
+#define MPY_IMAGE_VERSION 1u
+#define MPY_IMAGE_PAGE 4096u
+#define MPY_RUN_MAX (64u << 20) /* a run is at most this long, so that checking one shows progress */
+
+enum { MPY_SECTION_REGIONS = 1, MPY_SECTION_RUNS, MPY_SECTION_FILES, MPY_SECTION_STRINGS, MPY_SECTION_THREADS, MPY_SECTION_PROCESS, MPY_SECTION_FDS, MPY_SECTIONS_MAX = 16 };
+
+typedef struct mpy_image_section {
+    uint32_t kind;
+    uint32_t crc;
+    uint64_t offset; /* in the file */
+    uint64_t bytes;
+    uint64_t count;
+} mpy_image_section_t;
+
+typedef struct mpy_image_header {
+    char magic[8];
+    uint32_t version;
+    uint32_t boundary_version;
+    uint64_t table_hash; /* MPI function table of the wrapper library */
+    int32_t rank;
+    int32_t size;
+    uint32_t generation; /* of the process that wrote it */
+    uint32_t nsections;
+    uint64_t created_ns; /* CLOCK_REALTIME */
+    uint64_t file_bytes;
+    uint64_t memory_bytes; /* bytes held by DATA and FILE runs */
+    uint64_t cpu_features[8]; /* lowerhalf/state/cpu.h: what the program may have detected and use */
+    uint64_t xsave_bytes;     /* size of the extended state in signal frames */
+    char host[64];
+    char program[256];
+    mpy_image_section_t sections[MPY_SECTIONS_MAX];
+    uint32_t header_crc; /* of this struct up to here */
+} mpy_image_header_t;
+
+enum { /* mpy_image_region_t.flags */
+    MPY_REGION_SHARED = 1,  /* MAP_SHARED */
+    MPY_REGION_FILE = 2,    /* mapped from files[file] at file_offset */
+    MPY_REGION_GROWSDOWN = 4,
+    MPY_REGION_NORESERVE = 8,
+};
+
+typedef struct mpy_image_region {
+    uint64_t lo, hi;
+    uint32_t prot; /* PROT_* */
+    uint32_t flags;
+    uint32_t file; /* index into FILES */
+    uint32_t pad;
+    uint64_t file_offset;
+} mpy_image_region_t;
+
+enum { MPY_RUN_DATA = 1, MPY_RUN_FILE = 2 };
+
+typedef struct mpy_image_run {
+    uint64_t address;
+    uint64_t bytes;
+    uint64_t offset; /* DATA: in the image; FILE: in the mapped file */
+    uint32_t kind;
+    uint32_t crc;
+} mpy_image_run_t;
+
+typedef struct mpy_image_file {
+    uint64_t path; /* offset into STRINGS */
+    uint64_t device, inode, bytes;
+    uint64_t mtime_ns;
+} mpy_image_file_t;
+
+typedef struct mpy_image_thread {
+    uint64_t ucontext; /* address of the signal frame's ucontext on the thread's stack */
+    uint64_t fs_base, gs_base;
+    uint64_t clear_tid;   /* PR_GET_TID_ADDRESS */
+    uint64_t robust_list; /* get_robust_list */
+    uint64_t robust_bytes;
+    uint64_t pending;     /* signals pending for the thread, bit n-1 = signal n */
+    int32_t tid;          /* as the program knows it */
+    uint32_t mpi_slot;    /* index into mpy_upper_t.threads, or 0xffffffff */
+    char name[16];
+} mpy_image_thread_t;
+
+_Static_assert(sizeof(mpy_image_header_t) <= MPY_IMAGE_PAGE, "header larger than its page");
+
+#endif

@@ -1,0 +1,66 @@
+/* launch.c - manapy-launch: becomes the lower half of one rank and starts the program above it.
+ *
+ * Half: lower; runs once, on the process's own stack, until it jumps into the program and never comes back.
+ *
+ * Invariants
+ *  1. Nothing the program could notice is changed before the jump: descriptors 0-2, working directory, signal mask and actions.
+ *  2. Order matters: blocks, arena, program, stack; then traps; the filter last, right before the jump.
+ */
+#include "arena.h"
+#include "elfmap.h"
+#include "lower.h"
+#include "program.h"
+#include "stack.h"
+#include "trap.h"
+#include "vdso.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+char **mpy_initial_environ;
+void mpy_jump(uint64_t entry, uint64_t stack) __attribute__((noreturn));
+
+static void load(const mpy_program_t *program, char **env, uint64_t *entry, uint64_t *sp) {
+    char error[1024];
+    mpy_elf_t exe, linker;
+    if (mpy_elf_map(program->path, &exe, error, sizeof error)) mpy_fail(126, "%s", error);
+    if (exe.interp[0] && mpy_elf_map(exe.interp, &linker, error, sizeof error)) mpy_fail(126, "%s", error);
+    MPY_TRAP->low_exec = exe.low;
+    if (!realpath(program->path, MPY_TRAP->exe)) snprintf(MPY_TRAP->exe, sizeof MPY_TRAP->exe, "%s", program->path);
+    uint64_t heap = 64ul << 30;
+    MPY_TRAP->brk_lo = MPY_TRAP->brk_now = mpy_arena_take(heap);
+    MPY_TRAP->brk_max = MPY_TRAP->brk_lo + heap;
+    *sp = mpy_stack_build(program->argv, env, &exe, exe.interp[0] ? &linker : NULL, program->path, mpy_vdso_install(), error, sizeof error);
+    if (!*sp) mpy_fail(1, "%s", error);
+    *entry = exe.interp[0] ? linker.entry : exe.entry;
+}
+
+int main(int argc, char **argv, char **envp) {
+    char error[1024];
+    mpy_initial_environ = envp;
+    mpy_options_t options;
+    int first = mpy_options_parse(argc, argv, &options);
+    mpy_program_t program;
+    int code = mpy_program_find(options.exec_path, argv + first, &program, error, sizeof error);
+    if (code) mpy_fail(code, "%s", error);
+
+    mpy_blocks_map();
+    mpy_blocks_map_saved();
+    mpy_arena_init();
+    MPY_TRAP->pid = getpid();
+    mpy_lower_init(0, 0, 1);
+    uint64_t entry, sp;
+    load(&program, mpy_program_environ(envp, mpy_upper_dir()), &entry, &sp);
+    const char *slash = strrchr(program.path, '/');
+    prctl(PR_SET_NAME, slash ? slash + 1 : program.path, 0, 0, 0);
+    mpy_stack_show_arguments();
+
+    mpy_lower_start(argv + first);
+    mpy_trap_install();
+    int r = mpy_trap_filter(MPY_TRAP->low_exec, 0);
+    if (r) mpy_fail(1, "the kernel refuses the seccomp filter (%s); see `manapy doctor`", strerror(-r));
+    mpy_jump(entry, sp);
+}

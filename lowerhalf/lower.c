@@ -1,0 +1,114 @@
+/* lower.c - the lower block and the services behind it.
+ *
+ * Half: lower. Services run in upper threads on the upper TLS (libc-free: sys.h only) unless boundary.h marks them [L].
+ *
+ * Invariants
+ *  1. The blocks are mapped once, at start, where nothing else can be: the arena is far from the kernel's own choice.
+ *  2. say and die compose a line on the stack and write it in one system call, so lines of ranks don't mix.
+ */
+#include "lower.h"
+#include "control/control.h"
+#include "sys.h"
+#include "threads.h"
+#include "trap.h"
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "functions.h" /* MPY_TABLE_HASH */
+
+mpy_options_t mpy_options = {.command = "manapy-launch"};
+
+void mpy_fail(int code, const char *format, ...) {
+    char line[2048];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    dprintf(2, "%s: %s\n", mpy_options.command, line);
+    exit(code);
+}
+
+void mpy_fixed_map(uint64_t address, uint64_t bytes) {
+    void *p = mmap((void *)address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (p != (void *)address) mpy_fail(1, "address %#lx, which manapy needs, is taken", (unsigned long)address);
+}
+
+void mpy_blocks_map(void) {
+    mpy_fixed_map(MPY_LOWER_ADDR, MPY_UPPER_ADDR - MPY_LOWER_ADDR);
+    mpy_fixed_map(MPY_SERVICE_STACK_ADDR, MPY_SERVICE_STACK_SIZE);
+    mpy_code_install();
+}
+
+void mpy_blocks_map_saved(void) {
+    mpy_fixed_map(MPY_UPPER_ADDR, MPY_TRAP_ADDR - MPY_UPPER_ADDR);
+    mpy_fixed_map(MPY_TRAP_ADDR, MPY_CODE_ADDR - MPY_TRAP_ADDR);
+    MPY_UPPER->magic = MPY_BOUNDARY_MAGIC;
+    MPY_UPPER->version = MPY_BOUNDARY_VERSION;
+}
+
+const char *mpy_self_path(void) {
+    static char path[PATH_MAX];
+    if (!path[0] && readlink("/proc/self/exe", path, sizeof path - 1) < 0) mpy_fail(1, "cannot read /proc/self/exe: is /proc mounted?");
+    return path;
+}
+
+const char *mpy_upper_dir(void) {
+    static char dir[PATH_MAX];
+    if (!dir[0]) {
+        snprintf(dir, sizeof dir, "%s", mpy_self_path());
+        *strrchr(dir, '/') = 0; /* <prefix>/bin */
+        char *slash = strrchr(dir, '/');
+        snprintf(slash, sizeof dir - (size_t)(slash - dir), "/lib/manapy/upper");
+    }
+    return dir;
+}
+
+/* ---- services ---- */
+
+static void say(const char *line) {
+    char text[1024] = "manapy: rank ";
+    size_t n = 13;
+    char digits[12];
+    int k = 0;
+    int rank = MPY_LOWER->rank;
+    do { digits[k++] = (char)('0' + rank % 10); rank /= 10; } while (rank);
+    while (k) text[n++] = digits[--k];
+    text[n++] = ':';
+    text[n++] = ' ';
+    while (*line && n < sizeof text - 1) text[n++] = *line++;
+    text[n++] = '\n';
+    mpy_sys(SYS_write, 2, text, n);
+}
+
+static void die(const char *line, int code) {
+    say(line);
+    mpy_sys(SYS_exit_group, code); /* the process manager ends the job: the rank left without MPI_Finalize and not with 0 */
+}
+
+static const mpy_services_t services = {
+    .thread_bind = mpy_thread_bind,
+    .thread_unbind = mpy_thread_unbind,
+    .mpi_load = mpy_mpi_load,
+    .notify = mpy_control_notify,
+    .say = say,
+    .die = die,
+    .request_checkpoint = mpy_control_request,
+    .checkpoint_done = mpy_control_request_done,
+};
+
+void mpy_lower_init(uint32_t generation, int rank, int size) {
+    mpy_lower_t *b = MPY_LOWER;
+    b->generation = generation;
+    b->rank = rank;
+    b->size = size;
+    b->table_hash = MPY_TABLE_HASH;
+    b->svc = &services;
+    b->tls_upper_fs = mpy_thread_tls_offset();
+    b->version = MPY_BOUNDARY_VERSION;
+    b->magic = MPY_BOUNDARY_MAGIC;
+}

@@ -1,0 +1,38 @@
+/* lower.h - the lower half as a whole: options, blocks, services. See lower.c. */
+#ifndef MANAPY_LOWER_H
+#define MANAPY_LOWER_H
+#include <manapy/boundary.h>
+#include <stdint.h>
+
+typedef struct mpy_options {
+    const char *command;   /* "manapy-launch" or "manapy-restart" */
+    const char *dir;       /* job directory, or NULL: manapy-<id>/ */
+    const char *mpi;       /* library or prefix of the real MPI, or NULL: search */
+    const char *exec_path; /* internal: the rank's own process has exec'ed this file */
+    double interval_s;     /* between automatic checkpoints; 0 = none */
+    int keep;              /* checkpoints kept; 0 = all */
+    int child_grace_ms;    /* how long a checkpoint waits for child processes */
+} mpy_options_t;
+
+extern mpy_options_t mpy_options;
+
+/* Print "<command>: <line>" and exit. */
+void mpy_fail(int code, const char *format, ...) __attribute__((noreturn, format(printf, 2, 3)));
+
+/* Parse options; returns the index of the program in argv (of the checkpoint, for manapy-restart). Exits on bad usage. */
+int mpy_options_parse(int argc, char **argv, mpy_options_t *out);
+
+void mpy_blocks_map(void);                             /* map what every lower half makes anew: lower block, code page, service stack */
+void mpy_blocks_map_saved(void);                       /* map upper and trap block (at a restart they come from the image) */
+void mpy_fixed_map(uint64_t address, uint64_t bytes);  /* anonymous memory at a fixed free address, or fail */
+void mpy_lower_init(uint32_t generation, int rank, int size); /* fill the lower block */
+const char *mpy_upper_dir(void);                       /* directory of our libmpi.so.12 */
+const char *mpy_self_path(void);                       /* this executable */
+void mpy_lower_start(char **argv); /* control thread, donors, stop handler: the rank joins its job */
+
+/* mpi/load.c */
+void mpy_mpi_load(char **env);
+const char *mpy_mpi_path(void); /* what would be or was loaded; NULL if none was found */
+/* threads.c */
+void mpy_threads_init(void); /* on the main thread, before the program starts */
+#endif

@@ -1,0 +1,110 @@
+/* maps.c - which memory belongs to the upper half: /proc/self/maps, cut down to what an image holds.
+ *
+ * Half: lower; libc may be called.
+ *
+ * Invariants
+ *  1. Part of the upper half is what lies in the arena, without the lower block and what every lower half makes anew (code page, proxy
+ *     vDSO, service stack), and for a program linked without -pie what lies below 4 GiB.
+ */
+#include "maps.h"
+#include "trapstate.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sysmacros.h>
+
+/* Mappings can cross a border: the kernel merges neighbours. */
+static const struct { uint64_t lo, hi; } windows[] = {{0, 0x100000000ul}, {MPY_UPPER_ADDR, MPY_CODE_ADDR}, {MPY_HEAP_LO, MPY_ARENA_HI}};
+enum { WINDOWS = sizeof windows / sizeof *windows };
+
+/* Cut `m` down to window i; false if nothing is left. */
+static int clip(mpy_map_t *m, int i) {
+    if (i == 0 && !MPY_TRAP->low_exec) return 0;
+    uint64_t lo = m->lo > windows[i].lo ? m->lo : windows[i].lo;
+    m->hi = m->hi < windows[i].hi ? m->hi : windows[i].hi;
+    if (lo >= m->hi) return 0;
+    m->offset += lo - m->lo;
+    m->lo = lo;
+    return 1;
+}
+
+static void unescape(char *s) { /* the kernel writes newlines as \012 */
+    char *out = s;
+    for (; *s; s++)
+        if (!strncmp(s, "\\012", 4)) { *out++ = '\n'; s += 3; } else *out++ = *s;
+    *out = 0;
+}
+
+static int parse(char *line, mpy_map_t *m) {
+    unsigned long lo, hi, offset, inode;
+    unsigned major, minor;
+    char perms[5];
+    int at = 0;
+    if (sscanf(line, "%lx-%lx %4s %lx %x:%x %lu %n", &lo, &hi, perms, &offset, &major, &minor, &inode, &at) < 7) return -1;
+    line[strcspn(line, "\n")] = 0;
+    char *path = line + at;
+    *m = (mpy_map_t){.lo = lo, .hi = hi, .offset = offset, .device = makedev(major, minor), .inode = inode, .shared = perms[3] == 's'};
+    m->prot = (uint32_t)((perms[0] == 'r' ? PROT_READ : 0) | (perms[1] == 'w' ? PROT_WRITE : 0) | (perms[2] == 'x' ? PROT_EXEC : 0));
+    size_t n = strlen(path);
+    if (n > 10 && !strcmp(path + n - 10, " (deleted)")) { m->deleted = 1; path[n - 10] = 0; }
+    if (path[0] == '[') path = ""; /* [heap], [stack], [anon:...] */
+    m->path = strdup(path);
+    if (!m->path) return -1;
+    unescape(m->path);
+    return 0;
+}
+
+long mpy_maps_read(mpy_map_t **out, char *error, size_t n) {
+    FILE *f = fopen("/proc/self/maps", "re");
+    char *line = NULL;
+    size_t room = 0, capacity = 0;
+    long count = 0;
+    *out = NULL;
+    if (!f) { snprintf(error, n, "cannot read /proc/self/maps: %s", strerror(errno)); return -1; }
+    while (getline(&line, &room, f) > 0) {
+        if ((size_t)count + WINDOWS > capacity) {
+            capacity = 2 * capacity + 256;
+            mpy_map_t *more = realloc(*out, capacity * sizeof **out);
+            if (!more) { snprintf(error, n, "out of memory"); goto failed; }
+            *out = more;
+        }
+        mpy_map_t whole, part;
+        if (parse(line, &whole)) { snprintf(error, n, "cannot understand /proc/self/maps: %s", line); goto failed; }
+        for (int i = 0; i < WINDOWS; i++) {
+            part = whole;
+            if (!clip(&part, i)) continue;
+            part.path = strdup(whole.path);
+            if (!part.path) { free(whole.path); snprintf(error, n, "out of memory"); goto failed; }
+            (*out)[count++] = part;
+        }
+        free(whole.path);
+    }
+    free(line);
+    fclose(f);
+    return count;
+failed:
+    free(line);
+    fclose(f);
+    mpy_maps_free(*out, count);
+    return -1;
+}
+
+void mpy_maps_free(mpy_map_t *maps, long count) {
+    for (long i = 0; i < count; i++) free(maps[i].path);
+    free(maps);
+}
+
+int mpy_maps_check(char *error, size_t n) {
+    mpy_map_t *maps;
+    long count = mpy_maps_read(&maps, error, n);
+    int bad = count < 0 ? -1 : 0;
+    for (long i = 0; i < count && !bad; i++)
+        if (!strncmp(maps[i].path, "/dev/", 5) && strncmp(maps[i].path, "/dev/shm/", 9) && strcmp(maps[i].path, "/dev/zero")) {
+            snprintf(error, n, "memory of the device %s is mapped; it cannot be saved", maps[i].path);
+            bad = -1;
+        }
+    if (count >= 0) mpy_maps_free(maps, count);
+    return bad;
+}

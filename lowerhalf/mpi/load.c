@@ -1,0 +1,160 @@
+/* load.c - find and open the real MPI, and fill the function table of the lower block.
+ *
+ * Half: lower; mpy_mpi_load is called on the lower TLS, from the program's MPI_Init (or by the restore).
+ *
+ * Order of search: --mpi, MANAPY_LIBMPI, the prefix of the mpirun that started us, the prefix manapy is installed in.
+ *
+ * Invariants
+ *  1. No slot of the table is NULL: functions an older library lacks get a stub that returns an error.
+ *  2. The library sees the environment as the program left it at MPI_Init.
+ *  3. Init runs with low descriptor numbers occupied and all signals blocked, so that what the library opens and starts stays
+ *     out of the program's way.
+ */
+#include "../lower.h"
+#include "../state/fdguard.h"
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "function_names.h"
+#include "functions.h"
+
+#define MPICH_ERR_UNSUPPORTED 52 /* MPI_ERR_UNSUPPORTED_OPERATION */
+
+static int missing(void) { return MPICH_ERR_UNSUPPORTED; }
+static char found[PATH_MAX];
+
+static int try_file(const char *path) {
+    if (access(path, R_OK)) return 0;
+    return realpath(path, found) != NULL;
+}
+
+static int try_prefix(const char *prefix) {
+    static const char *const places[] = {"lib/libmpi.so.12", "lib64/libmpi.so.12", "lib/libmpich.so.12", "lib/x86_64-linux-gnu/libmpich.so.12", "lib/x86_64-linux-gnu/libmpi.so.12",
+                                         "lib/release/libmpi.so.12", "lib/libmpi.so.40", "lib/x86_64-linux-gnu/libmpi.so.40"};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%s/%s", prefix, places[i]);
+        if (try_file(path)) return 1;
+    }
+    return 0;
+}
+
+static int try_any(const char *path) { /* a file, or a prefix */
+    char inside[PATH_MAX];
+    snprintf(inside, sizeof inside, "%s/.", path);
+    return access(inside, X_OK) == 0 ? try_prefix(path) : try_file(path);
+}
+
+/* The nearest ancestor that is a process manager tells the prefix of the MPI it belongs to. */
+static int try_ancestors(void) {
+    static const char *const managers[] = {"hydra_pmi_proxy", "mpiexec", "mpirun", "prterun", "prted", "orted", "orterun"};
+    for (long pid = getppid(); pid > 1;) {
+        char link[64], exe[PATH_MAX] = "", stat[512] = "";
+        snprintf(link, sizeof link, "/proc/%ld/exe", pid);
+        if (readlink(link, exe, sizeof exe - 1) > 0) {
+            char *name = strrchr(exe, '/');
+            for (size_t i = 0; name && i < sizeof managers / sizeof *managers; i++)
+                if (!strncmp(name + 1, managers[i], strlen(managers[i]))) {
+                    *name = 0;
+                    char *bin = strrchr(exe, '/');
+                    if (bin) *bin = 0;
+                    return try_prefix(exe[0] ? exe : "/");
+                }
+        }
+        snprintf(link, sizeof link, "/proc/%ld/stat", pid);
+        FILE *f = fopen(link, "re");
+        if (!f) return 0;
+        size_t got = fread(stat, 1, sizeof stat - 1, f);
+        fclose(f);
+        stat[got] = 0;
+        char *end = strrchr(stat, ')');
+        if (!end || sscanf(end + 1, " %*c %ld", &pid) != 1) return 0;
+    }
+    return 0;
+}
+
+static int try_own_prefix(void) {
+    char prefix[PATH_MAX];
+    snprintf(prefix, sizeof prefix, "%s", mpy_self_path());
+    for (int i = 0; i < 2; i++) *strrchr(prefix, '/') = 0;
+    return try_prefix(prefix);
+}
+
+const char *mpy_mpi_path(void) {
+    if (found[0]) return found;
+    const char *env = getenv("MANAPY_LIBMPI");
+    if (mpy_options.mpi) return try_any(mpy_options.mpi) ? found : NULL; /* what was asked for, or nothing */
+    if (env && *env) return try_any(env) ? found : NULL;
+    return try_ancestors() || try_own_prefix() ? found : NULL;
+}
+
+static void adopt_environment(char **env) { /* invariant 2; what the launcher changed for the program stays as it was for us */
+    static const char *const ours[] = {"LD_LIBRARY_PATH=", "MPI4PY_LIBMPI=", "MPI4PY_MPIABI=", "PMI_FD=", "LD_PRELOAD="};
+    for (; env && *env; env++) {
+        int skip = 0;
+        for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) skip |= !strncmp(*env, ours[i], strlen(ours[i]));
+        char *equals = strchr(*env, '=');
+        if (skip || !equals || equals == *env) continue;
+        char *copy = strdup(*env);
+        if (copy) putenv(copy); /* kept for ever, as putenv wants */
+    }
+}
+
+/* ---- Init with precautions (invariant 3) ---- */
+
+static int (*real_init)(int *, char ***);
+static int (*real_init_thread)(int *, char ***, int, int *);
+
+static int guarded(int required, int *provided, int *argc, char ***argv, int threaded) {
+    sigset_t all, old;
+    sigfillset(&all);
+    sigdelset(&all, SIGSYS);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    mpy_fds_scan_begin();
+    mpy_fds_occupy_low();
+    int rc = threaded ? real_init_thread(argc, argv, required, provided) : real_init(argc, argv);
+    mpy_fds_release_low();
+    mpy_fds_scan_end();
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return rc;
+}
+static int init(int *argc, char ***argv) { return guarded(0, NULL, argc, argv, 0); }
+static int init_thread(int *argc, char ***argv, int required, int *provided) { return guarded(required, provided, argc, argv, 1); }
+
+void mpy_mpi_load(char **env) {
+    static int loaded;
+    if (loaded) return;
+    adopt_environment(env);
+    const char *path = mpy_mpi_path();
+    char line[PATH_MAX + 256];
+    if (!path) {
+        const char *asked = mpy_options.mpi ? mpy_options.mpi : getenv("MANAPY_LIBMPI");
+        if (asked && *asked) snprintf(line, sizeof line, "no MPI library at %s (from %s); give a libmpi.so.12 or an installation prefix", asked, mpy_options.mpi ? "--mpi" : "MANAPY_LIBMPI");
+        else snprintf(line, sizeof line, "no MPI library found: install one (pip install mpich), or name it with --mpi PATH or MANAPY_LIBMPI (see `manapy doctor`)");
+        MPY_LOWER->svc->die(line, 1);
+    }
+    void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    if (!library) {
+        snprintf(line, sizeof line, "cannot load the MPI library: %s", dlerror());
+        MPY_LOWER->svc->die(line, 1);
+    }
+    if (dlsym(library, "ompi_mpi_comm_world")) {
+        snprintf(line, sizeof line, "%s is Open MPI, but this version of manapy needs a library with MPICH's ABI (MPICH, Intel MPI, MVAPICH); name one with --mpi PATH", path);
+        MPY_LOWER->svc->die(line, 1);
+    }
+    for (int i = 0; i < MPY_FN_COUNT; i++) {
+        void *f = dlsym(library, mpy_function_names[i]);
+        MPY_LOWER->mpi[i] = f ? f : (void *)missing;
+    }
+    real_init = (int (*)(int *, char ***))MPY_LOWER->mpi[MPY_FN_MPI_Init];
+    real_init_thread = (int (*)(int *, char ***, int, int *))MPY_LOWER->mpi[MPY_FN_MPI_Init_thread];
+    MPY_LOWER->mpi[MPY_FN_MPI_Init] = (void *)init;
+    MPY_LOWER->mpi[MPY_FN_MPI_Init_thread] = (void *)init_thread;
+    loaded = 1;
+}

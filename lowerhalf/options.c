@@ -1,0 +1,72 @@
+/* options.c - the command lines of manapy-launch and manapy-restart.
+ *
+ * Invariants
+ *  1. Parsing stops at the first word that is no option: everything from there on belongs to the program.
+ */
+#include "lower.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char launch_usage[] =
+    "usage: mpirun -n N manapy-launch [options] PROGRAM [ARGUMENTS...]\n"
+    "  --interval TIME     checkpoint automatically, every TIME (30s, 10m, 2h)\n"
+    "  --dir DIRECTORY     job directory (default: manapy-<id>/ in the working directory)\n"
+    "  --keep K            keep the K newest checkpoints (default: all)\n"
+    "  --mpi PATH          the real MPI: a library file or an installation prefix\n"
+    "  --child-grace TIME  how long a checkpoint waits for child processes to end (default 5s)\n"
+    "  --version, --help\n";
+static const char restart_usage[] =
+    "usage: mpirun -n N manapy-restart [options] CHECKPOINT\n"
+    "  CHECKPOINT          a checkpoint directory, or a job directory: its latest checkpoint\n"
+    "  --interval, --keep, --mpi, --child-grace   as for manapy-launch\n"
+    "  --version, --help\n";
+
+static void usage(const char *why, const char *what) __attribute__((noreturn));
+static void usage(const char *why, const char *what) {
+    fprintf(stderr, "%s: %s%s (see --help)\n", mpy_options.command, why, what);
+    exit(2);
+}
+
+static double seconds(const char *option, const char *text) {
+    char *end;
+    double v = strtod(text, &end);
+    if (end != text && v >= 0) {
+        if (!strcmp(end, "") || !strcmp(end, "s")) return v;
+        if (!strcmp(end, "ms")) return v / 1000;
+        if (!strcmp(end, "m")) return v * 60;
+        if (!strcmp(end, "h")) return v * 3600;
+    }
+    char why[256];
+    snprintf(why, sizeof why, "%s needs a time such as 30s, 10m or 2h, not ", option);
+    usage(why, text);
+}
+
+int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
+    int restart = !strcmp(mpy_options.command, "manapy-restart");
+    *out = (mpy_options_t){.command = mpy_options.command, .child_grace_ms = 5000};
+    int i = 1;
+    for (; i < argc && argv[i][0] == '-'; i++) {
+        const char *option = argv[i];
+        if (!strcmp(option, "--")) { i++; break; }
+        if (!strcmp(option, "--help") || !strcmp(option, "-h")) { fputs(restart ? restart_usage : launch_usage, stdout); exit(0); }
+        if (!strcmp(option, "--version")) { puts("manapy " MPY_VERSION); exit(0); }
+        static const char *const known[] = {"--interval", "--dir", "--keep", "--mpi", "--child-grace", "--exec"};
+        size_t k = 0, length = strcspn(option, "=");
+        while (k < 6 && (strlen(known[k]) != length || strncmp(option, known[k], length))) k++;
+        if (k == 6 || (restart && (k == 1 || k == 5))) usage("unknown option ", option);
+        const char *value = option[length] ? option + length + 1 : i + 1 < argc ? argv[++i] : NULL;
+        if (!value) usage("a value is missing after ", option);
+        switch (k) {
+        case 0: out->interval_s = seconds(option, value); break;
+        case 1: out->dir = value; break;
+        case 2: out->keep = atoi(value); if (out->keep < 1) usage("--keep needs a number of at least 1, not ", value); break;
+        case 3: out->mpi = value; break;
+        case 4: out->child_grace_ms = (int)(seconds(option, value) * 1000); break;
+        case 5: out->exec_path = value; break;
+        }
+    }
+    if (i >= argc) { fputs(restart ? restart_usage : launch_usage, stderr); exit(2); }
+    mpy_options = *out;
+    return i;
+}

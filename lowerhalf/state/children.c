@@ -1,0 +1,167 @@
+/* children.c - see children.h. */
+#define _GNU_SOURCE
+#include "state/children.h"
+#include "state/reason.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define OWN_MAX 16
+#define POLL_MS 10       /* without pidfd_open (Linux before 5.3) */
+#define COMMAND_SHOWN 60 /* characters of a command line */
+
+static int own[OWN_MAX];
+static int nown;
+
+void mpy_child_lower_add(int pid)
+{
+    if (nown < OWN_MAX)
+        own[nown++] = pid;
+}
+
+static int self(void)
+{
+    return (int)syscall(SYS_getpid);
+}
+
+/* State letter and parent of a process; the command in the parentheses may hold anything. */
+static int stat_of(int pid, char *state, int *parent)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return -1;
+    size_t got = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[got] = 0;
+    const char *end = strrchr(text, ')');
+    return end && sscanf(end + 1, " %c %d", state, parent) == 2 ? 0 : -1;
+}
+
+static int counts(int pid)
+{
+    char state;
+    int parent;
+    for (int i = 0; i < nown; i++)
+        if (own[i] == pid)
+            return 0;
+    return stat_of(pid, &state, &parent) == 0 && parent == self() && state != 'Z' && state != 'X';
+}
+
+/* By /proc/PID/task/TID/children; -1 when the kernel doesn't have it. */
+static int find_by_task(void)
+{
+    char path[64 + sizeof((struct dirent *)0)->d_name];
+    int found = 0, readable = 0, pid;
+    snprintf(path, sizeof path, "/proc/%d/task", self());
+    DIR *dir = opendir(path);
+    for (struct dirent *entry; dir && !found && (entry = readdir(dir));) {
+        if (!isdigit((unsigned char)entry->d_name[0]))
+            continue;
+        snprintf(path, sizeof path, "/proc/%d/task/%s/children", self(), entry->d_name);
+        FILE *file = fopen(path, "re");
+        if (!file)
+            continue;
+        readable = 1;
+        while (!found && fscanf(file, "%d", &pid) == 1)
+            found = counts(pid) ? pid : 0;
+        fclose(file);
+    }
+    if (dir)
+        closedir(dir);
+    return readable ? found : -1;
+}
+
+static int find_by_scan(void)
+{
+    int found = 0;
+    DIR *dir = opendir("/proc");
+    for (struct dirent *entry; dir && !found && (entry = readdir(dir));)
+        if (isdigit((unsigned char)entry->d_name[0]))
+            found = counts(atoi(entry->d_name)) ? atoi(entry->d_name) : 0;
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+/* A living child, or 0. */
+static int find(void)
+{
+    int pid = find_by_task();
+    return pid >= 0 ? pid : find_by_scan();
+}
+
+static void command_of(int pid, char *command, size_t n)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
+    FILE *file = fopen(path, "re");
+    size_t got = file ? fread(command, 1, n - 1, file) : 0;
+    if (file)
+        fclose(file);
+    while (got && !command[got - 1])
+        got--;
+    command[got] = 0;
+    for (size_t i = 0; i < got; i++)
+        if (!isprint((unsigned char)command[i]))
+            command[i] = ' ';
+}
+
+/* Helpers that end only with the program, and what to do about them; NULL for others. */
+static const char *advice(const char *command)
+{
+    if (strstr(command, "multiprocessing.resource_tracker"))
+        return "Python's multiprocessing resource tracker, which lives as long as the program: avoid multiprocessing's shared memory and spawned processes";
+    if (strstr(command, "multiprocessing.forkserver"))
+        return "Python's multiprocessing fork server, which lives as long as the program: avoid the start method 'forkserver'";
+    return NULL;
+}
+
+static long now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Until the process ends, or at most so long. */
+static void wait_for(int pid, long ms)
+{
+    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    if (fd >= 0)
+        poll(&p, 1, (int)ms);
+    else if (errno != ESRCH)
+        poll(NULL, 0, ms < POLL_MS ? (int)ms : POLL_MS);
+    if (fd >= 0)
+        syscall(SYS_close, fd);
+}
+
+int mpy_children_wait(int grace_ms, char *err, size_t n)
+{
+    long deadline = now_ms() + grace_ms;
+    for (;;) {
+        char command[512];
+        int pid = find();
+        if (!pid)
+            return 0;
+        command_of(pid, command, sizeof command);
+        const char *known = advice(command);
+        if (known)
+            return mpy_reason(err, n, "child process %d is %s", pid, known);
+        long left = deadline - now_ms();
+        if (left <= 0 && counts(pid))
+            return mpy_reason(err, n, "child process %d (%.*s%s) is still running", pid, COMMAND_SHOWN, command, strlen(command) > COMMAND_SHOWN ? " ..." : "");
+        if (left > 0)
+            wait_for(pid, left);
+    }
+}

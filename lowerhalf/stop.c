@@ -1,0 +1,230 @@
+/* stop.c - halting the upper half's threads where they are, and running hooks on the main one.
+ *
+ * Half: lower. on_stop runs in upper threads on the upper TLS (no libc); the rest on the control plane's worker thread.
+ *
+ * Every upper thread gets MPY_SIGNAL_STOP; its handler records the context and sleeps on a futex. The signal frame on the
+ * thread's stack is what a restart continues from; all below it (our handler's frame) is dead then.
+ *
+ * Invariants
+ *  1. A thread is halted only if it was interrupted in code of the upper half and is not, further up its stack, in the lower half
+ *     (in_lower). Otherwise it answers BUSY and is asked again.
+ *  2. The handler's mask is full but for SIGSYS: hooks may map memory.
+ *  3. Threads that appear while we halt others are found by listing /proc/self/task again until nothing changes.
+ */
+#include "state/fdguard.h"
+#include "sys.h"
+#include <errno.h>
+#include "threads.h"
+#include "trap.h"
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FREE, REQUESTED, BUSY, STOPPED };
+enum { WAIT, HOOK, GO };
+
+typedef struct record {
+    int32_t tid; /* the kernel's */
+    volatile uint32_t state;
+    volatile uint32_t command;
+    uint32_t mpi_slot;
+    uint64_t ucontext, fs, gs, clear_tid, robust_list, robust_bytes, pending;
+    char name[16];
+    int seen; /* in the latest listing */
+    int syscall_nr; /* the system call it slept in when the stop was sent, or -1 */
+    uint64_t syscall_args[3], syscall_pc;
+} record_t;
+
+static record_t records[MPY_THREADS_MAX];
+static int nrecords;
+static volatile uint32_t progress; /* futex: bumped when a record's state changes */
+static int (*hook_function)(char *, uint64_t);
+static char hook_error[512];
+static volatile int hook_result;
+int mpy_on_stack(int (*fn)(void *), void *arg, uint64_t stack_top);
+
+static int run_hook(void *unused) {
+    (void)unused;
+    return hook_function(hook_error, sizeof hook_error);
+}
+
+static void announce(record_t *r, uint32_t state) {
+    __atomic_store_n(&r->state, state, __ATOMIC_RELEASE);
+    __atomic_fetch_add(&progress, 1, __ATOMIC_RELEASE);
+    mpy_futex_wake(&progress);
+}
+
+static int in_upper(uint64_t rip) { return (rip >= MPY_ARENA_LO && rip < MPY_ARENA_HI) || (MPY_TRAP->low_exec && rip < 0x100000000ul); }
+
+/* System calls that return EINTR whenever a handler ran, SA_RESTART or not (signal(7)). The program sees no signal, so it must not
+ * see the EINTR either: it is made to issue the call again. A relative sleep goes on with what remains of it where the kernel
+ * said so; a time-out in milliseconds starts anew. */
+static void reissue(const record_t *r, ucontext_t *uc) {
+    static const short again[] = {SYS_poll, SYS_ppoll, SYS_select, SYS_pselect6, SYS_epoll_wait, SYS_epoll_pwait, SYS_epoll_pwait2, SYS_pause, SYS_rt_sigsuspend,
+                                  SYS_rt_sigtimedwait, SYS_nanosleep, SYS_clock_nanosleep, SYS_semop, SYS_semtimedop, SYS_msgsnd, SYS_msgrcv, SYS_futex};
+    greg_t *g = uc->uc_mcontext.gregs;
+    int known = 0;
+    for (unsigned i = 0; i < sizeof again / sizeof *again; i++) known |= r->syscall_nr == again[i];
+    if (!known || g[REG_RAX] != -EINTR || (uint64_t)g[REG_RIP] != r->syscall_pc || (uint64_t)g[REG_RDI] != r->syscall_args[0] || (uint64_t)g[REG_RSI] != r->syscall_args[1] ||
+        (uint64_t)g[REG_RDX] != r->syscall_args[2])
+        return;
+    if (r->syscall_nr == SYS_nanosleep && g[REG_RSI]) g[REG_RDI] = g[REG_RSI];
+    if (r->syscall_nr == SYS_clock_nanosleep && !(g[REG_RSI] & 1 /* TIMER_ABSTIME */) && g[REG_R10]) g[REG_RDX] = g[REG_R10];
+    if (r->syscall_nr == SYS_futex && (g[REG_RSI] & 127) != 9 /* FUTEX_WAIT_BITSET: absolute time-out */) return;
+    g[REG_RAX] = r->syscall_nr;
+    g[REG_RIP] -= 2; /* the syscall instruction */
+}
+
+static void on_stop(int sig, siginfo_t *info, void *context) {
+    (void)sig; (void)info;
+    ucontext_t *uc = context;
+    int32_t tid = (int32_t)mpy_sys(SYS_gettid);
+    record_t *r = NULL;
+    for (int i = 0; i < nrecords && !r; i++)
+        if (records[i].tid == tid && records[i].state == REQUESTED) r = &records[i];
+    if (!r) return; /* somebody else's signal 62: not the program's to catch */
+    mpy_thread_t *slot = NULL;
+    int32_t shown = mpy_id_shown(tid);
+    r->mpi_slot = 0xffffffffu;
+    for (uint32_t i = 0; i < MPY_THREADS_MAX; i++)
+        if (MPY_UPPER->threads[i].used && MPY_UPPER->threads[i].tid == shown) { slot = &MPY_UPPER->threads[i]; r->mpi_slot = i; break; }
+    if ((slot && slot->in_lower) || !in_upper((uint64_t)uc->uc_mcontext.gregs[REG_RIP])) { announce(r, BUSY); return; }
+
+    reissue(r, uc);
+    r->ucontext = (uint64_t)uc;
+    r->fs = mpy_fs_get();
+    __asm__ volatile("rdgsbase %0" : "=r"(r->gs));
+    mpy_sys(SYS_prctl, PR_GET_TID_ADDRESS, &r->clear_tid, 0, 0, 0);
+    mpy_sys(SYS_get_robust_list, 0, &r->robust_list, &r->robust_bytes);
+    mpy_sys(SYS_rt_sigpending, &r->pending, 8);
+    mpy_sys(SYS_prctl, PR_GET_NAME, r->name, 0, 0, 0);
+    r->command = WAIT;
+    announce(r, STOPPED);
+    for (;;) {
+        uint32_t c = __atomic_load_n(&r->command, __ATOMIC_ACQUIRE);
+        if (c == GO) break;
+        if (c == HOOK) {
+            hook_result = mpy_on_stack(run_hook, NULL, MPY_SERVICE_STACK_ADDR + MPY_SERVICE_STACK_SIZE);
+            r->command = WAIT;
+            __atomic_fetch_add(&progress, 1, __ATOMIC_RELEASE);
+            mpy_futex_wake(&progress);
+            continue;
+        }
+        mpy_futex_wait(&r->command, c);
+    }
+    announce(r, FREE);
+}
+
+void mpy_stop_install(void) {
+    mpy_ksigaction_t k = {(uint64_t)on_stop, SA_SIGINFO | SA_RESTART | 0x04000000ul, mpy_code_address("restorer"), ~(1ul << (SIGSYS - 1))};
+    mpy_sys(SYS_rt_sigaction, MPY_SIGNAL_STOP, &k, 0, 8);
+}
+
+static record_t *record_of(int32_t tid) {
+    for (int i = 0; i < nrecords; i++)
+        if (records[i].tid == tid) return &records[i];
+    if (nrecords == MPY_THREADS_MAX) return NULL;
+    record_t *r = &records[nrecords];
+    *r = (record_t){.tid = tid, .syscall_nr = -1};
+    __atomic_store_n(&nrecords, nrecords + 1, __ATOMIC_RELEASE);
+    return r;
+}
+
+static void note_syscall(record_t *r) {
+    char path[64], line[256];
+    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", r->tid);
+    r->syscall_nr = -1;
+    FILE *f = fopen(path, "re");
+    if (!f) return;
+    unsigned long a[6], sp, pc;
+    int nr;
+    if (fgets(line, sizeof line, f) && sscanf(line, "%d %lx %lx %lx %lx %lx %lx %lx %lx", &nr, &a[0], &a[1], &a[2], &a[3], &a[4], &a[5], &sp, &pc) == 9) {
+        r->syscall_nr = nr;
+        for (int i = 0; i < 3; i++) r->syscall_args[i] = a[i];
+        r->syscall_pc = pc;
+    }
+    fclose(f);
+}
+
+/* One pass over the threads; returns how many are not halted yet, -1 on failure. */
+static int pass(char *error, size_t n) {
+    int running = 0;
+    DIR *d = opendir("/proc/self/task");
+    if (!d) { snprintf(error, n, "cannot list threads: %s", strerror(errno)); return -1; }
+    for (int i = 0; i < nrecords; i++) records[i].seen = 0;
+    for (struct dirent *e; (e = readdir(d));) {
+        int32_t tid = atoi(e->d_name);
+        if (tid <= 0 || mpy_thread_is_lower(tid)) continue;
+        record_t *r = record_of(tid);
+        if (!r) { closedir(d); snprintf(error, n, "more than %d threads", MPY_THREADS_MAX); return -1; }
+        r->seen = 1;
+        if (r->state == FREE || r->state == BUSY) {
+            note_syscall(r);
+            r->state = REQUESTED;
+            mpy_sys(SYS_tgkill, getpid(), tid, MPY_SIGNAL_STOP);
+        }
+        running += r->state != STOPPED;
+    }
+    closedir(d);
+    for (int i = 0; i < nrecords; i++) /* threads that ended meanwhile */
+        if (!records[i].seen) { records[i] = records[nrecords - 1]; nrecords--; i--; }
+    return running;
+}
+
+int mpy_stop_all(char *error, size_t n) {
+    nrecords = 0;
+    for (;;) {
+        uint32_t seen = progress;
+        int before = nrecords, running = pass(error, n);
+        if (running < 0) return -1;
+        if (running == 0 && nrecords == before) return 0;
+        struct timespec nap = {0, 200000}; /* BUSY threads are asked again soon; the futex tells of the others */
+        mpy_sys(SYS_futex, &progress, MPY_FUTEX_WAIT, seen, &nap);
+    }
+}
+
+void mpy_stop_release(void) {
+    for (int i = 0; i < nrecords; i++) {
+        if (records[i].state != STOPPED) continue;
+        __atomic_store_n(&records[i].command, GO, __ATOMIC_RELEASE);
+        mpy_futex_wake(&records[i].command);
+    }
+    for (int i = 0; i < nrecords; i++)
+        for (uint32_t s; (s = records[i].state) == STOPPED;) mpy_futex_wait(&records[i].state, s);
+    nrecords = 0;
+}
+
+int mpy_stop_count(void) { return nrecords; }
+
+static int is_main(const record_t *r) { return r->tid == getpid(); }
+
+void mpy_stop_describe(int i, mpy_image_thread_t *out) {
+    for (int k = 1; k < nrecords; k++) /* the process's first thread leads */
+        if (is_main(&records[k])) { record_t t = records[0]; records[0] = records[k]; records[k] = t; }
+    const record_t *r = &records[i];
+    *out = (mpy_image_thread_t){r->ucontext, r->fs, r->gs, r->clear_tid, r->robust_list, r->robust_bytes, r->pending, mpy_id_shown(r->tid), r->mpi_slot, ""};
+    memcpy(out->name, r->name, sizeof out->name);
+}
+
+int mpy_stop_run_hook(int (*hook)(char *, uint64_t), char *error, size_t n) {
+    record_t *r = NULL;
+    for (int i = 0; i < nrecords; i++)
+        if (records[i].mpi_slot == 0) r = &records[i];
+    if (!r) { snprintf(error, n, "the thread that called MPI_Init has ended"); return -1; }
+    hook_function = hook;
+    hook_error[0] = 0;
+    __atomic_store_n(&r->command, HOOK, __ATOMIC_RELEASE);
+    mpy_futex_wake(&r->command);
+    for (;;) {
+        uint32_t seen = progress;
+        if (r->command == WAIT) break;
+        mpy_futex_wait(&progress, seen);
+    }
+    if (hook_result) snprintf(error, n, "%s", hook_error);
+    return hook_result;
+}

@@ -1,0 +1,22 @@
+/* threads.h - upper threads: their lower TLS, and stopping them. See threads.c and stop.c. */
+#ifndef MANAPY_THREADS_H
+#define MANAPY_THREADS_H
+#include <manapy/boundary.h>
+#include <manapy/image.h>
+#include <stddef.h>
+
+/* threads.c */
+int64_t mpy_thread_tls_offset(void);
+void mpy_threads_init(void);
+void mpy_thread_bind(mpy_thread_t *t);
+void mpy_thread_unbind(mpy_thread_t *t);
+
+/* stop.c: called by the control plane's worker thread */
+void mpy_stop_install(void);                  /* handler of MPY_SIGNAL_STOP; in every new lower half */
+int mpy_stop_all(char *error, size_t n);      /* halt every upper thread outside the lower half */
+void mpy_stop_release(void);                  /* let them go on */
+int mpy_stop_count(void);
+void mpy_stop_describe(int i, mpy_image_thread_t *out); /* [0] is the thread that becomes main */
+/* Run a hook on the stopped thread of MPI slot 0, on the service stack. */
+int mpy_stop_run_hook(int (*hook)(char *, uint64_t), char *error, size_t n);
+#endif

@@ -1,0 +1,137 @@
+/* trampoline.S - code at a fixed address, the same before and after a restart.
+ *
+ * The blob between mpy_code_begin and mpy_code_end is copied to MPY_CODE_ADDR. Signal frames on the program's stacks hold
+ * its addresses (as handler and as restorer), so it must not move; it refers to the rest of the lower half only through the
+ * lower block.
+ *
+ * mpy_code_restorer       return address of every signal handler: rt_sigreturn.
+ * mpy_code_signal_entry   the kernel's handler for every signal the program catches.
+ *   in:  rdi = signal, rsi = siginfo, rdx = ucontext (as the kernel calls handlers)
+ *   If the thread is on its upper TLS (FS base within the arena) it jumps to the program's handler. If the signal came in
+ *   the middle of an MPI call, FS is the lower half's: it is switched to the upper one for the time of the handler.
+ *   Clobbers only what a C call may clobber.
+ */
+#define TRAP_ADDR      0x200000080000
+#define LOWER_TLS_WORD 0x200000000000 + 0x30 /* offsetof(mpy_lower_t, tls_upper_fs): asserted in trap.c */
+
+    .section .rodata
+    .globl mpy_code_begin, mpy_code_restorer, mpy_code_signal_entry, mpy_code_end
+    .hidden mpy_code_begin, mpy_code_restorer, mpy_code_signal_entry, mpy_code_end
+    .balign 64
+mpy_code_begin:
+    nop /* unwinders look up the return address - 1 */
+mpy_code_restorer:
+    movl $15, %eax
+    syscall
+    ud2
+
+    .balign 16
+mpy_code_signal_entry:
+    endbr64
+    movabsq $TRAP_ADDR, %rax
+    movslq %edi, %rcx
+    shlq $5, %rcx
+    movq (%rax, %rcx), %rax /* signals[sig].handler */
+    rdfsbase %r8
+    movq %r8, %r9
+    shrq $40, %r9
+    cmpl $0x20, %r9d /* 0x2000_0000_0000 <= FS < 0x2100_0000_0000 */
+    jne 1f
+    jmp *%rax
+1:  pushq %rbp
+    movq %rsp, %rbp
+    pushq %r8
+    pushq %r8 /* keep the stack 16-aligned at the call */
+    movabsq $LOWER_TLS_WORD, %r9
+    movq (%r9), %r9
+    movq (%r8, %r9), %r9
+    wrfsbase %r9
+    call *%rax
+    movq -8(%rbp), %r8
+    wrfsbase %r8
+    leave
+    ret
+mpy_code_end:
+
+/* void mpy_jump(uint64_t entry, uint64_t stack): start the upper half as the kernel starts a program. */
+    .text
+    .globl mpy_jump
+    .hidden mpy_jump
+    .type mpy_jump, @function
+mpy_jump:
+    movq %rsi, %rsp
+    xorl %eax, %eax
+    wrfsbase %rax
+    xorl %ebx, %ebx
+    xorl %ecx, %ecx
+    xorl %edx, %edx
+    xorl %ebp, %ebp
+    xorl %esi, %esi
+    xorl %r8d, %r8d
+    xorl %r9d, %r9d
+    xorl %r10d, %r10d
+    xorl %r11d, %r11d
+    xorl %r12d, %r12d
+    xorl %r13d, %r13d
+    xorl %r14d, %r14d
+    xorl %r15d, %r15d
+    movq %rdi, %rax
+    xorl %edi, %edi
+    jmp *%rax
+    .size mpy_jump, .-mpy_jump
+
+/* int mpy_on_stack(int (*fn)(void *), void *arg, uint64_t stack_top): call fn(arg) on another stack. */
+    .globl mpy_on_stack
+    .hidden mpy_on_stack
+    .type mpy_on_stack, @function
+mpy_on_stack:
+    pushq %rbp
+    movq %rsp, %rbp
+    movq %rdi, %rax
+    movq %rsi, %rdi
+    movq %rdx, %rsp
+    andq $-16, %rsp
+    call *%rax
+    movq %rbp, %rsp
+    popq %rbp
+    ret
+    .size mpy_on_stack, .-mpy_on_stack
+
+/* void mpy_sigreturn(uint64_t ucontext): continue at a saved signal frame. */
+    .globl mpy_sigreturn
+    .hidden mpy_sigreturn
+    .type mpy_sigreturn, @function
+mpy_sigreturn:
+    movq %rdi, %rsp
+    movl $15, %eax
+    syscall
+    ud2
+    .size mpy_sigreturn, .-mpy_sigreturn
+
+/* long mpy_clone(uint64_t flags, uint64_t stack, uint64_t clear_tid, uint64_t tls, void (*fn)(void *), void *arg)
+ * clone(2) whose child calls fn(arg), which never returns, on `stack` (16-aligned top). Returns the child's tid, or -errno. */
+    .globl mpy_clone
+    .hidden mpy_clone
+    .type mpy_clone, @function
+mpy_clone:
+    movq %rdx, %r10 /* child_tid */
+    movq %r8, %r11
+    movq %rcx, %rax
+    movq %r9, -8(%rsi)
+    movq %r11, -16(%rsi)
+    subq $16, %rsi
+    movq %rax, %r8 /* tls */
+    xorl %edx, %edx /* parent_tid */
+    movl $56, %eax
+    syscall
+    testq %rax, %rax
+    jz 1f
+    ret
+1:  xorl %ebp, %ebp
+    popq %rax
+    popq %rdi
+    call *%rax
+    ud2
+    .size mpy_clone, .-mpy_clone
+
+    .section .note.GNU-stack,"",@progbits

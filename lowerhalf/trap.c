@@ -1,0 +1,190 @@
+/* trap.c - which system calls of the upper half are intercepted, and how.
+ *
+ * Half: lower. The SIGSYS handler runs on the upper TLS, on the program's stack: no libc, no stack protector, raw system calls.
+ *
+ * A seccomp filter returns TRAP for the calls of the table below when the instruction pointer is in the arena. It tests the
+ * call's number first, so the kernel caches all other calls as "always allow". The handler redoes the call in a form that keeps
+ * the halves apart and puts the result into the interrupted context.
+ *
+ * Invariants
+ *  1. SIGSYS is never blocked in an upper thread (trap_signal.c), and its own sa_mask is full: a handler is never interrupted.
+ *  2. Children inherit the filter; it does nothing to them unless they map code into the arena's address range.
+ *  3. Identities (`ids` rows of the table) are trapped only after a restart, when the kernel's differ from the program's.
+ */
+#include "trap.h"
+#include "state/fdguard.h"
+#include "sys.h"
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+
+extern const char mpy_code_begin[], mpy_code_restorer[], mpy_code_signal_entry[], mpy_code_end[];
+void (*mpy_trap_on_exit)(int code);
+enum { FD_SCAN_MAX = 1 << 16 }; /* the lower half has no descriptors beyond */
+
+_Static_assert(offsetof(mpy_lower_t, tls_upper_fs) == 0x30, "trampoline.S knows this offset");
+_Static_assert(offsetof(mpy_trapstate_t, signals) == 0 && sizeof(mpy_ksigaction_t) == 32, "trampoline.S knows this layout");
+
+uint64_t mpy_code_address(const char *symbol) {
+    return MPY_CODE_ADDR + (uint64_t)((symbol[0] == 'r' ? mpy_code_restorer : mpy_code_signal_entry) - mpy_code_begin);
+}
+
+void mpy_code_install(void) {
+    void *page = (void *)MPY_CODE_ADDR;
+    mpy_sys(SYS_mmap, page, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    memcpy(page, mpy_code_begin, (size_t)(mpy_code_end - mpy_code_begin));
+    mpy_sys(SYS_mprotect, page, 4096, PROT_READ | PROT_EXEC);
+}
+
+/* ---- identities ---- */
+
+int32_t mpy_id_real(int32_t shown) {
+    for (uint32_t i = 0; i < MPY_TRAP->nids; i++)
+        if (MPY_TRAP->ids[i].shown == shown) return MPY_TRAP->ids[i].real;
+    return shown;
+}
+
+int32_t mpy_id_shown(int32_t real) {
+    for (uint32_t i = 0; i < MPY_TRAP->nids; i++)
+        if (MPY_TRAP->ids[i].real == real) return MPY_TRAP->ids[i].shown;
+    return real;
+}
+
+static long id_get(mpy_trap_t *t) { return mpy_id_shown((int32_t)mpy_sys(t->nr)); }
+static long real_or_group(long id) { return id < 0 ? -(long)mpy_id_real((int32_t)-id) : mpy_id_real((int32_t)id); }
+static long id_first(mpy_trap_t *t) { /* the first argument is an identity (negative: a group) */
+    return mpy_sys6(t->nr, real_or_group(t->a[0]), t->a[1], t->a[2], t->a[3], t->a[4], t->a[5]);
+}
+static long id_first_result(mpy_trap_t *t) { /* ... and so is the result */
+    long r = id_first(t);
+    return r > 0 ? mpy_id_shown((int32_t)r) : r;
+}
+static long id_first_two(mpy_trap_t *t) {
+    return mpy_sys6(t->nr, mpy_id_real((int32_t)t->a[0]), mpy_id_real((int32_t)t->a[1]), t->a[2], t->a[3], t->a[4], t->a[5]);
+}
+static long id_second(mpy_trap_t *t) { return mpy_sys6(t->nr, t->a[0], mpy_id_real((int32_t)t->a[1]), t->a[2], t->a[3], 0, 0); }
+static long id_set_tid_address(mpy_trap_t *t) { return mpy_id_shown((int32_t)mpy_sys(t->nr, t->a[0])); }
+
+/* ---- the rest ---- */
+
+static long refuse_rseq(mpy_trap_t *t) { (void)t; return -38; } /* glibc then does without; its area would go stale at a restart */
+
+static long protect_close(mpy_trap_t *t) { return mpy_fd_is_lower((int)t->a[0]) ? -9 /* EBADF */ : mpy_sys(SYS_close, t->a[0]); }
+
+static long protect_close_range(mpy_trap_t *t) { /* closefrom() must spare the lower half's descriptors */
+    uint64_t fd = (unsigned)t->a[0], last = (unsigned)t->a[1];
+    while (fd <= last) {
+        uint64_t end = fd;
+        while (end < FD_SCAN_MAX && end <= last && !mpy_fd_is_lower((int)end)) end++;
+        if (end >= FD_SCAN_MAX) end = last + 1;
+        if (end > fd) {
+            long r = mpy_sys(SYS_close_range, fd, end - 1, t->a[2]);
+            if (r) return r;
+        }
+        fd = end + 1;
+    }
+    return 0;
+}
+
+static long exit_group(mpy_trap_t *t) {
+    if (mpy_trap_on_exit && mpy_sys(SYS_getpid) == mpy_id_real(MPY_TRAP->pid)) mpy_trap_on_exit((int)t->a[0]);
+    return mpy_sys(SYS_exit_group, t->a[0]);
+}
+
+typedef struct { int nr; long (*handle)(mpy_trap_t *); int ids; int min_first; /* only if the first argument is at least this */ } row_t;
+
+static const row_t table[] = {
+    {SYS_mmap, mpy_trap_mmap, 0, 0},
+    {SYS_munmap, mpy_trap_munmap, 0, 0},
+    {SYS_mremap, mpy_trap_mremap, 0, 0},
+    {SYS_brk, mpy_trap_brk, 0, 0},
+    {SYS_shmat, mpy_trap_shmat, 0, 0},
+    {SYS_rt_sigaction, mpy_trap_sigaction, 0, 0},
+    {SYS_rt_sigprocmask, mpy_trap_sigprocmask, 0, 0},
+    {SYS_execve, mpy_trap_execve, 0, 0},
+    {SYS_readlink, mpy_trap_readlink, 0, 0},
+    {SYS_readlinkat, mpy_trap_readlink, 0, 0},
+    {SYS_rseq, refuse_rseq, 0, 0},
+    {SYS_close, protect_close, 0, 512},
+    {SYS_close_range, protect_close_range, 0, 0},
+    {SYS_exit_group, exit_group, 0, 0},
+    {SYS_getpid, id_get, 1, 0},
+    {SYS_gettid, id_get, 1, 0},
+    {SYS_getppid, id_get, 1, 0},
+    {SYS_set_tid_address, id_set_tid_address, 1, 0},
+    {SYS_kill, id_first, 1, 0},
+    {SYS_tkill, id_first, 1, 0},
+    {SYS_tgkill, id_first_two, 1, 0},
+    {SYS_rt_sigqueueinfo, id_first, 1, 0},
+    {SYS_rt_tgsigqueueinfo, id_first_two, 1, 0},
+    {SYS_sched_setaffinity, id_first, 1, 0},
+    {SYS_sched_getaffinity, id_first, 1, 0},
+    {SYS_sched_setparam, id_first, 1, 0},
+    {SYS_sched_getparam, id_first, 1, 0},
+    {SYS_sched_setscheduler, id_first, 1, 0},
+    {SYS_sched_getscheduler, id_first, 1, 0},
+    {SYS_prlimit64, id_first, 1, 0},
+    {SYS_getpgid, id_first_result, 1, 0},
+    {SYS_getsid, id_first_result, 1, 0},
+    {SYS_pidfd_open, id_first, 1, 0},
+    {SYS_getpriority, id_second, 1, 0},
+    {SYS_setpriority, id_second, 1, 0},
+};
+enum { ROWS = sizeof table / sizeof table[0] };
+
+static void on_sigsys(int sig, siginfo_t *info, void *context) {
+    ucontext_t *uc = context;
+    greg_t *g = uc->uc_mcontext.gregs;
+    (void)sig;
+    if (info->si_code != 1 /* SYS_SECCOMP */) return; /* somebody sent SIGSYS: the program can't catch it (LIMITATIONS.md) */
+    mpy_trap_t t = {info->si_syscall, {g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]}, uc};
+    for (int i = 0; i < ROWS; i++)
+        if (table[i].nr == t.nr) { g[REG_RAX] = table[i].handle(&t); return; }
+    g[REG_RAX] = -38; /* ENOSYS: cannot happen, filter and dispatch share the table */
+}
+
+void mpy_trap_install(void) {
+    mpy_ksigaction_t k = {(uint64_t)on_sigsys, SA_SIGINFO | 0x04000000ul /* SA_RESTORER */, mpy_code_address("restorer"), ~0ul};
+    mpy_sys(SYS_rt_sigaction, SIGSYS, &k, 0, 8);
+}
+
+int mpy_trap_filter(int low_exec, int with_ids) {
+    struct sock_filter f[3 * ROWS + 16];
+    unsigned n = 0;
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
+    f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0);
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    unsigned jumps[ROWS], njumps = 0;
+    for (int i = 0; i < ROWS; i++) {
+        if (table[i].ids != with_ids) continue; /* after a restart both filters are installed, one each */
+        if (table[i].min_first) {
+            f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)table[i].nr, 0, 3);
+            f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0]));
+            jumps[njumps++] = n;
+            f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, (unsigned)table[i].min_first, 0, 0);
+            f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+        } else {
+            jumps[njumps++] = n;
+            f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)table[i].nr, 0, 0);
+        }
+    }
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    for (unsigned i = 0; i < njumps; i++) f[jumps[i]].jt = (unsigned char)(n - jumps[i] - 1);
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer) + 4);
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xffffff00u);
+    f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)(MPY_ARENA_LO >> 32), 2, 0);
+    f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, low_exec ? 1 : 0, 0);
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP);
+    struct sock_fprog prog = {(unsigned short)n, f};
+    long r = mpy_sys(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog);
+    if (r == -13 || r == -1) { /* EACCES: unprivileged users need no_new_privs */
+        mpy_sys(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        r = mpy_sys(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog);
+    }
+    return (int)r;
+}

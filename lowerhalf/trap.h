@@ -1,0 +1,35 @@
+/* trap.h - interception of the upper half's system calls. See trap.c. */
+#ifndef MANAPY_TRAP_H
+#define MANAPY_TRAP_H
+#include "trapstate.h"
+#include <signal.h>
+#include <ucontext.h>
+
+/* Handlers get the six arguments and may edit the context; they return the system call's result. */
+typedef struct mpy_trap { long nr; long a[6]; ucontext_t *uc; } mpy_trap_t;
+
+void mpy_code_install(void);                     /* map the code page at MPY_CODE_ADDR */
+void mpy_trap_install(void);                     /* SIGSYS handler; call in every new lower half, before the filter */
+int mpy_trap_filter(int low_exec, int with_ids); /* seccomp filter; 0 or -errno */
+extern void (*mpy_trap_on_exit)(int code);       /* called at the program's exit_group; may return */
+
+uint64_t mpy_code_address(const char *symbol); /* address of a trampoline symbol in the code page */
+int32_t mpy_id_real(int32_t shown);
+int32_t mpy_id_shown(int32_t real);
+
+/* trap_memory.c */
+long mpy_trap_mmap(mpy_trap_t *t);
+long mpy_trap_munmap(mpy_trap_t *t);
+long mpy_trap_mremap(mpy_trap_t *t);
+long mpy_trap_brk(mpy_trap_t *t);
+long mpy_trap_shmat(mpy_trap_t *t);
+/* trap_signal.c */
+long mpy_trap_sigaction(mpy_trap_t *t);
+long mpy_trap_sigprocmask(mpy_trap_t *t);
+void mpy_signals_reinstall(void); /* after a restart: the kernel gets the program's actions again */
+void mpy_signals_collect(void);   /* before a snapshot: refresh the table from the kernel */
+/* trap_exec.c */
+long mpy_trap_execve(mpy_trap_t *t);
+long mpy_trap_readlink(mpy_trap_t *t);
+void mpy_exec_note(const char *launcher); /* path of manapy-launch, for exec by the rank's own process */
+#endif

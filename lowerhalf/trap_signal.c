@@ -1,0 +1,88 @@
+/* trap_signal.c - the program's signal actions and masks, with the two signals we need kept out of its reach.
+ *
+ * Half: lower, in the SIGSYS handler on the upper TLS: no libc.
+ *
+ * Invariants
+ *  1. The kernel's handler for a signal the program catches is the signal entry in the code page; the program's own action is in
+ *     the trap block. The kernel is asked for the old action first: a vfork child shares the table, not the actions.
+ *     So the table is written only for actions with a handler function.
+ *  2. SIGSYS and MPY_SIGNAL_STOP are never blocked (a trap with SIGSYS blocked kills the process) and never the program's:
+ *     its actions for them are remembered and shown, not installed.
+ */
+#include "sys.h"
+#include "trap.h"
+
+#define FLAG_RESTORER 0x04000000ul
+#define BIT(sig) (1ul << ((sig) - 1))
+#define RESERVED (BIT(SIGSYS) | BIT(MPY_SIGNAL_STOP))
+
+static int reserved(long sig) { return sig == SIGSYS || sig == MPY_SIGNAL_STOP; }
+
+static long install(long sig, const mpy_ksigaction_t *want) {
+    mpy_ksigaction_t k = *want;
+    k.mask &= ~RESERVED;
+    if (k.handler > 1) {
+        k.handler = mpy_code_address("signal_entry");
+        k.restorer = mpy_code_address("restorer");
+        k.flags |= FLAG_RESTORER;
+    }
+    return mpy_sys(SYS_rt_sigaction, sig, &k, 0, 8);
+}
+
+long mpy_trap_sigaction(mpy_trap_t *t) {
+    long sig = t->a[0];
+    const mpy_ksigaction_t *want = (const mpy_ksigaction_t *)t->a[1];
+    mpy_ksigaction_t *out = (mpy_ksigaction_t *)t->a[2], old;
+    if (sig < 1 || sig >= MPY_SIGNALS || t->a[3] != 8) return -22;
+    mpy_ksigaction_t *mine = &MPY_TRAP->signals[sig];
+    if (reserved(sig)) {
+        old = *mine;
+        if (want) *mine = *want;
+    } else {
+        long r = mpy_sys(SYS_rt_sigaction, sig, 0, &old, 8);
+        if (r) return r;
+        if (old.handler == mpy_code_address("signal_entry")) old = *mine;
+        if (want) {
+            mpy_ksigaction_t next = *want; /* `want` and `out` may be the same object */
+            mpy_ksigaction_t before = *mine;
+            if (next.handler > 1) *mine = next; /* before the kernel knows: the signal may come at once */
+            r = install(sig, &next);
+            if (r) { *mine = before; return r; }
+        }
+    }
+    if (out) *out = old;
+    return 0;
+}
+
+long mpy_trap_sigprocmask(mpy_trap_t *t) {
+    long how = t->a[0];
+    const uint64_t *set = (const uint64_t *)t->a[1];
+    uint64_t *out = (uint64_t *)t->a[2];
+    uint64_t *mask = (uint64_t *)&t->uc->uc_sigmask; /* what rt_sigreturn will install */
+    uint64_t old = *mask, next = old;
+    if (t->a[3] != 8) return -22;
+    if (set) {
+        uint64_t given = *set;
+        if (how == SIG_BLOCK) next = old | given;
+        else if (how == SIG_UNBLOCK) next = old & ~given;
+        else if (how == SIG_SETMASK) next = given;
+        else return -22;
+        *mask = next & ~(RESERVED | BIT(SIGKILL) | BIT(SIGSTOP));
+    }
+    if (out) *out = old;
+    return 0;
+}
+
+/* The table shows a handler where the kernel has our entry; elsewhere default or ignore, as the kernel says. */
+void mpy_signals_collect(void) {
+    for (long sig = 1; sig < MPY_SIGNALS; sig++) {
+        mpy_ksigaction_t k;
+        if (reserved(sig) || mpy_sys(SYS_rt_sigaction, sig, 0, &k, 8)) continue;
+        if (k.handler != mpy_code_address("signal_entry")) MPY_TRAP->signals[sig] = k;
+    }
+}
+
+void mpy_signals_reinstall(void) {
+    for (long sig = 1; sig < MPY_SIGNALS; sig++)
+        if (!reserved(sig) && sig != SIGKILL && sig != SIGSTOP) install(sig, &MPY_TRAP->signals[sig]);
+}

@@ -1,0 +1,51 @@
+/* trapstate.h - the trap block: what the lower half must remember about the upper half, saved with it.
+ *
+ * Lives at MPY_TRAP_ADDR, inside the arena, so that it needs no section of its own in an image.
+ *
+ * Invariants
+ *  1. Written only by trap handlers (arena lock held for `arena`) and, before the program starts or while it is stopped, by
+ *     the lower half.
+ *  2. Holds no address of the lower half.
+ */
+#ifndef MANAPY_TRAPSTATE_H
+#define MANAPY_TRAPSTATE_H
+
+#include <manapy/boundary.h>
+#include <stdint.h>
+
+#define MPY_FREE_MAX 8192
+#define MPY_SIGNALS 65
+#define MPY_IDS_MAX 4096
+#define MPY_SIGNAL_STOP 62 /* reserved real-time signal that halts upper threads; the program can neither block nor catch it */
+
+typedef struct mpy_range { uint64_t lo, hi; } mpy_range_t;
+
+typedef struct mpy_ksigaction { /* the kernel's struct sigaction */
+    uint64_t handler;
+    uint64_t flags;
+    uint64_t restorer;
+    uint64_t mask;
+} mpy_ksigaction_t;
+
+typedef struct mpy_idpair { int32_t shown, real; } mpy_idpair_t; /* as the program knows it; as the kernel knows it */
+
+typedef struct mpy_trapstate {
+    mpy_ksigaction_t signals[MPY_SIGNALS]; /* the program's actions; valid where the kernel's handler is our entry. First: see trampoline.S */
+    volatile uint32_t arena_lock;
+    uint32_t nfree;
+    uint64_t arena_next; /* bump pointer */
+    uint64_t brk_lo, brk_now, brk_max;
+    uint64_t stack_lo, stack_hi; /* the main thread's */
+    uint64_t arg_lo, arg_hi, env_hi; /* strings of argv, then of the environment, on that stack */
+    int32_t pid;     /* as the program knows it */
+    int32_t low_exec; /* the program is mapped below 4 GiB (linked without -pie) */
+    char exe[4096];  /* what /proc/self/exe shows to the program */
+    uint32_t nids;   /* thread and process ids that differ from the kernel's since the last restart */
+    mpy_idpair_t ids[MPY_IDS_MAX];
+    mpy_range_t free[MPY_FREE_MAX]; /* ascending, disjoint, not adjacent */
+} mpy_trapstate_t;
+
+#define MPY_TRAP ((mpy_trapstate_t *)MPY_TRAP_ADDR)
+_Static_assert(sizeof(mpy_trapstate_t) <= MPY_CODE_ADDR - MPY_TRAP_ADDR, "trap block too large");
+
+#endif

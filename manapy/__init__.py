@@ -1,0 +1,92 @@
+"""manapy keeps MPI jobs alive: transparent checkpoint and restart of unmodified MPI programs.
+
+Programs need none of this; `manapy checkpoint` works from outside. From inside a program:
+
+    manapy.checkpoint()      collective: every rank calls it; returns when the checkpoint is published
+    manapy.is_restart()      does this process continue from a checkpoint?
+    manapy.clock.table()     the collective clock: SEQ and TARGET of every communicator
+
+Outside manapy they do nothing and say so with a RuntimeWarning.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "checkpoint", "clock", "is_restart"]
+
+_POLL_SECONDS = 0.002
+
+
+def checkpoint() -> Path | None:
+    """Take a checkpoint now; collective over all ranks of the job.
+
+    Returns the path of the published checkpoint; also in a process that was restarted from it (see is_restart). Outside
+    manapy: None, with a RuntimeWarning. Raises manapy.ckpt.errors.CheckpointError if the checkpoint failed; the program
+    may go on. Must not be called while another thread of the process holds a lock that a rank needs to make progress.
+    """
+    import time
+
+    from . import _boundary
+
+    block = _boundary.lower()
+    if block is None:
+        _say_outside("checkpoint() did nothing")
+        return None
+    generation = block.generation
+    ticket = _boundary.request_checkpoint(block)
+    if ticket < 0:
+        _say("checkpoint() did nothing: this job has no coordinator")
+        return None
+    while block.generation == generation:  # a restart replaces the block; tickets count anew there
+        done = _boundary.checkpoint_done(block)
+        if abs(done) >= ticket:
+            if -done == ticket:
+                from .ckpt.errors import CheckpointError
+
+                raise CheckpointError("the checkpoint failed; see coordinator.log in the job directory")
+            break
+        time.sleep(_POLL_SECONDS)
+    return _latest(block)
+
+
+def is_restart() -> bool:
+    """Does this process continue from a checkpoint? Outside manapy: False, with a RuntimeWarning."""
+    from . import _boundary
+
+    block = _boundary.lower()
+    if block is None:
+        _say_outside("is_restart() is False")
+        return False
+    return bool(block.generation > 0)
+
+
+def _latest(block: Any) -> Path:
+    import os
+    from pathlib import Path
+
+    latest = Path(os.fsdecode(block.job_dir)) / "latest"
+    if latest.exists():
+        return latest.resolve()
+    return Path(os.fsdecode(block.checkpoint))
+
+
+def _say_outside(what: str) -> None:
+    _say(f"{what}: this process does not run under manapy-launch")
+
+
+def _say(text: str) -> None:
+    import warnings
+
+    warnings.warn(f"manapy: {text}", RuntimeWarning, stacklevel=4)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "clock":
+        return importlib.import_module(".clock", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

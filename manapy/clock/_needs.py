@@ -1,0 +1,163 @@
+"""Who is needed, transitively: the closure of "a needed, blocked rank asks the ranks it waits for", kept incrementally.
+
+A *vertex* is a rank (int) or a whole communicator ((cid,), a relay between the ranks that wait for "any member" and the
+members). A *root* is a rank below target. A rank is needed if it is a root or if an asking vertex supports it.
+
+Invariants
+ 1. A vertex asks only while it's needed; a rank only while it waits as well: for all of its peers, or for any of them when
+    none of them was running at some moment since it began to wait (asking is not taken back when one runs again).
+ 2. ``_via`` is a forest: the support of a needed vertex that's no root leads to a root. So two ranks that wait for each other
+    (both in Recv(ANY_SOURCE)) don't keep each other needed when nobody else needs them.
+ 3. An ANY wait that doesn't ask yet has a *witness*, one running peer; only when the witness stops is another looked for.
+    So a change of state costs what depends on it, never a look at all ranks.
+ 4. ``changed`` lists every rank whose needed() has changed since it was last cleared (a rank may be listed more than once).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ._state import Mode
+
+Vertex: TypeAlias = int | tuple[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """``peers`` empty: every member of ``cid``."""
+
+    mode: Mode
+    peers: tuple[int, ...]
+    cid: int = 0
+
+
+class Needs:
+    """``running(rank)``: may act without anybody's help; ``members(cid)``: world ranks."""
+
+    def __init__(self, running: Callable[[int], bool], members: Callable[[int], Sequence[int]], *, transitive: bool = True) -> None:
+        self.changed: list[int] = []
+        self._running = running
+        self._members = members
+        self._transitive = transitive  # False only to show in a test that the protocol needs it
+        self._roots: set[int] = set()
+        self._waits: dict[int, Wait] = {}
+        self._via: dict[Vertex, Vertex] = {}
+        self._asks: dict[Vertex, Sequence[Vertex]] = {}
+        self._askers: dict[Vertex, set[Vertex]] = {}
+        self._witness_of: dict[int, set[int]] = {}  # running rank -> waiting ranks that rely on it
+        self._witness: dict[int, int] = {}  # the inverse
+
+    def needed(self, vertex: Vertex) -> bool:
+        return vertex in self._roots or vertex in self._via
+
+    def askers(self, rank: int) -> list[int]:
+        """Ranks that ask this one, directly or through a communicator, for people to read."""
+        found: list[int] = []
+        for v in self._askers.get(rank, ()):
+            found += [v] if isinstance(v, int) else [u for u in self._askers.get(v, ()) if isinstance(u, int)]
+        return sorted(set(found) - {rank})
+
+    def set_root(self, rank: int, below: bool) -> None:
+        if below == (rank in self._roots):
+            return
+        if below:
+            known = rank in self._via
+            self._roots.add(rank)
+            self._via.pop(rank, None)
+            if not known:
+                self.changed.append(rank)
+                self._activate(rank)
+        else:
+            self._roots.discard(rank)
+            self._resettle([rank])
+
+    def set_wait(self, rank: int, wait: Wait | None) -> None:
+        if wait == self._waits.get(rank):
+            return
+        if self._waits.pop(rank, None) is not None:
+            self._resettle(self._deactivate(rank))
+        if wait is not None:
+            self._waits[rank] = wait
+            if self.needed(rank):
+                self._activate(rank)
+
+    def stopped(self, rank: int) -> None:
+        """``rank`` isn't running any more: whoever relied on it looks for another witness or asks."""
+        for waiting in self._witness_of.pop(rank, ()):
+            del self._witness[waiting]
+            self._activate(waiting)
+
+    def _wishes(self, v: Vertex) -> Sequence[Vertex] | None:
+        """Whom the needed vertex should ask; None: nobody (for an ANY wait a witness has then been noted)."""
+        if isinstance(v, tuple):
+            return self._members(v[0])
+        wait = self._waits.get(v)
+        if wait is None or not self._transitive:
+            return None
+        if wait.mode is Mode.ANY:
+            for peer in wait.peers or self._members(wait.cid):
+                if peer != v and self._running(peer):
+                    self._witness[v] = peer
+                    self._witness_of.setdefault(peer, set()).add(v)
+                    return None
+        return wait.peers or ((wait.cid,),)
+
+    def _activate(self, vertex: Vertex) -> None:
+        stack = [vertex]
+        while stack:
+            v = stack.pop()
+            if v in self._asks or v in self._witness:
+                continue
+            asks = self._wishes(v)
+            if asks is None:
+                continue
+            self._asks[v] = asks
+            for w in asks:
+                self._askers.setdefault(w, set()).add(v)
+                if w != v and not self.needed(w):
+                    self._via[w] = v
+                    stack.append(w)
+                    if isinstance(w, int):
+                        self.changed.append(w)
+
+    def _deactivate(self, v: Vertex) -> list[Vertex]:
+        """Take back what ``v`` asks; returns the vertices that have lost their support by it."""
+        if isinstance(v, int) and (witness := self._witness.pop(v, None)) is not None:
+            self._witness_of[witness].discard(v)
+        orphans: list[Vertex] = []
+        for w in self._asks.pop(v, ()):
+            self._askers[w].discard(v)
+            if self._via.get(w) == v:
+                orphans.append(w)
+        return orphans
+
+    def _resettle(self, orphans: Iterable[Vertex]) -> None:
+        """Find other support for the orphans and all that hang on them; the rest is no longer needed."""
+        lost: set[Vertex] = set()
+        stack = list(orphans)
+        while stack:
+            v = stack.pop()
+            if v in self._roots or v in lost:
+                continue
+            lost.add(v)
+            self._via.pop(v, None)
+            stack.extend(w for w in self._asks.get(v, ()) if self._via.get(w) == v)
+        rescued: list[Vertex] = []
+        for v in lost:
+            support = next((u for u in self._askers.get(v, ()) if u not in lost), None)
+            if support is not None:
+                self._via[v] = support
+                rescued.append(v)
+        while rescued:
+            v = rescued.pop()
+            lost.discard(v)
+            for w in self._asks.get(v, ()):
+                if w in lost and w not in self._via:
+                    self._via[w] = v
+                    rescued.append(w)
+        for v in lost:
+            self._deactivate(v)
+            if isinstance(v, int):
+                self.changed.append(v)

@@ -1,0 +1,113 @@
+"""What the collective clock counts and how things are named: states, phases, rows, identities. Pure data, no protocol.
+
+Invariants
+ 1. The clock is kept per communicator identity (cid), never per group: with congruent communicators a and b, rank 0 may
+    start Ibarrier(a) and rank 1 Ibarrier(b); a counter shared by a and b would call that a safe state.
+ 2. An identity is agreed without messages: every member computes it from values that are equal on all members.
+ 3. The values here (names on the wire, FNV-1a constants, byte order) are those of control.h and boundary.h.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+FNV_OFFSET = 0xCBF29CE484222325
+FNV_PRIME = 0x100000001B3
+
+
+class State(Enum):
+    """State of a rank as the coordinator sees it; the value is the word on the wire."""
+
+    RUNNING = "running"  # computes, or is in an MPI call that doesn't block, or waits for a nonblocking collective
+    BLOCKED_P2P = "blocked"  # waits for peers in a call or in a poll that keeps failing
+    IN_COLLECTIVE = "collective"  # inside a blocking collective of state_cid
+    PARKED = "parked"  # stopped at the entry of a collective of state_cid; nothing counted yet
+    FINISHED = "finished"  # MPI_Finalize entered
+
+
+class Mode(Enum):
+    """What a blocked rank waits for."""
+
+    ALL = "all"  # every peer must act
+    ANY = "any"  # one of the peers must act (MPI_ANY_SOURCE, Waitany, a window lock)
+
+
+class Phase(Enum):
+    """Phase of the protocol on one rank (mpy_phase_t)."""
+
+    NONE = 0  # no checkpoint pending
+    INTENT = 1  # requested, targets unknown: every collective stops at its entry
+    RUN = 2  # targets known: run to target
+    FROZEN = 3  # every MPI call stops at its entry
+
+
+class Verdict(Enum):
+    """Answer to a rank that wants to start a collective."""
+
+    GO = "go"
+    PARK = "park"  # sleep; ask again when woken
+
+
+def fnv1a(data: bytes) -> int:
+    """FNV-1a, 64 bit."""
+    h = FNV_OFFSET
+    for byte in data:
+        h = ((h ^ byte) * FNV_PRIME) & 0xFFFFFFFFFFFFFFFF
+    return h
+
+
+def ggid(world_ranks: Iterable[int]) -> int:
+    """Group identity: FNV-1a over the sorted world ranks as little-endian uint32 (equal for MPI_SIMILAR groups)."""
+    return fnv1a(b"".join(r.to_bytes(4, "little") for r in sorted(world_ranks)))
+
+
+def _hash3(a: int, b: int, c: int) -> int:
+    mask = 0xFFFFFFFFFFFFFFFF  # negative values (a tag never is one) wrap as in C
+    return fnv1a(b"".join((v & mask).to_bytes(8, "little") for v in (a, b, c)))
+
+
+def child_identity(parent_id: int, parent_seq: int, smallest_world_rank: int) -> int:
+    """Identity of a communicator made by a collective of its parent.
+
+    ``parent_seq`` is the parent's SEQ including the constructor call itself. The children of one split are disjoint, so
+    the smallest world rank tells them apart.
+    """
+    return _hash3(parent_id, parent_seq, smallest_world_rank)
+
+
+def group_identity(group: int, tag: int, count: int) -> int:
+    """Identity of a communicator made by Comm_create_group: (ggid, tag, how many with this ggid and tag before, from 0).
+
+    Known at the *entry* of the call, so the call is counted on the new row itself, as its SEQ 1.
+    """
+    return _hash3(group, tag, count)
+
+
+WORLD = child_identity(0, 0, 0)
+
+
+@dataclass(slots=True)
+class ClockRow:
+    """One communicator on one rank. ``members`` are world ranks in the order of the communicator's ranks."""
+
+    cid: int
+    ggid: int
+    members: tuple[int, ...]
+    seq: int = 0
+    target: int = 0
+    handle: int = 1  # 0 while Comm_create_group hasn't returned: the communicator is under construction
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row as reported. Equal ``members`` objects may be shared between ranks (the model does)."""
+
+    cid: int
+    ggid: int
+    seq: int
+    members: tuple[int, ...]
+    handle: int = 1
+    name: str = ""

@@ -1,0 +1,445 @@
+"""The coordinator's side of the protocol: decides, from the ranks' reports, who must go on and when the job is safe.
+
+No I/O, no threads, no clock: feed every message of a rank to ``on_message`` in the order of its connection and send what
+comes back, in order, on each rank's connection. One Controller lives as long as the job; ``begin`` starts an epoch.
+
+    begin -> INTENT to all -> all ROWS -> TARGETS to all -> RAISE/STATE/ROWS in, TARGET/ADVANCE/WITHDRAW out
+          -> nobody below target, inside a collective, or with an unacknowledged message -> FREEZE(version) to all
+          -> all FROZEN -> ``converged`` (stop, drain and write are the coordinator's) -> resume()
+          -> a NOTFROZEN -> THAW to all, and on
+    at any time: lost(), abort(), DONE of a rank, or a contradiction in the reports -> ABORT to all, ``failure`` says why
+
+Invariants
+ 1. For a row known from a rank, "below" is exact or errs on the side of below: rank.py invariant 2.
+ 2. A member that has not reported a row counts as SEQ 0 while the row is *open* (WORLD; Comm_create_group that hasn't returned
+    somewhere), as nothing otherwise: it freed the communicator, whose Comm_free synchronizes, or is still inside the
+    constructor, which counts on the parent, and will report the row when it leaves that.
+ 3. TARGET goes only to members that have reported the row; the others get it in answer to that report.
+ 4. ADVANCE goes to a rank that is parked, needed, and has applied everything sent to it (else it may be about to go by
+    itself); WITHDRAW follows when it isn't needed any more. FREEZE only when all that is applied.
+ 5. Work for a message is proportional to the messages it causes (and rows it carries), not to the number of ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from ._needs import Needs, Wait
+from ._state import WORLD, Row, State
+from .messages import (
+    Abort,
+    Advance,
+    Done,
+    Freeze,
+    FromRank,
+    Frozen,
+    Intent,
+    NotFrozen,
+    Raise,
+    Resume,
+    Rows,
+    StateReport,
+    Target,
+    Targets,
+    Thaw,
+    ToRank,
+    Withdraw,
+)
+
+Out: TypeAlias = list[tuple[int, ToRank]]
+_ACTIVE = (State.RUNNING, State.IN_COLLECTIVE)  # may act without anybody's help
+
+
+class Stage(Enum):
+    """Where an epoch is."""
+
+    IDLE = "idle"
+    INTENT = "intent"  # rows are missing
+    RUN = "run"  # ranks run to their targets
+    FREEZING = "freezing"  # answers to FREEZE are missing
+    CONVERGED = "converged"  # every rank is frozen
+
+
+@dataclass(slots=True)
+class Counters:
+    """What one epoch cost."""
+
+    sent: int = 0
+    received: int = 0
+    raises: int = 0  # messages that raised a target
+    advances: int = 0
+    withdraws: int = 0
+    freezes: int = 0  # freeze rounds; more than one: a NOTFROZEN came
+    stalls: int = 0
+
+
+@dataclass(slots=True)
+class Comm:
+    """A communicator as known in this epoch. ``seqs`` holds the members that have reported the row."""
+
+    cid: int
+    ggid: int
+    members: tuple[int, ...]
+    name: str
+    open: bool
+    target: int
+    seqs: dict[int, int]
+
+
+@dataclass(slots=True)
+class RankView:
+    """What the coordinator knows of a rank."""
+
+    state: State = State.RUNNING
+    cid: int = 0
+    wait: Wait | None = None
+    version: int = 0
+    sent: int = 0
+    applied: int = 0
+    below: int = 0  # communicators on which it's below target
+    reported: bool = False
+    advanced: bool = False
+    frozen: bool = False
+    freeze_at: int = 0  # `sent` with the FREEZE that isn't answered yet; 0: none
+
+
+class Controller:
+    """The decision core for ``size`` ranks. Not thread-safe."""
+
+    def __init__(self, size: int, *, transitive: bool = True) -> None:
+        self.size = size
+        self.epoch = 0
+        self.stage = Stage.IDLE
+        self.failure: str | None = None  # why the last epoch ended without success
+        self.finishing = False  # a rank has entered MPI_Finalize or ended: no checkpoint any more
+        self.counters = Counters()
+        self.ranks = [RankView() for _ in range(size)]
+        self.comms: dict[int, Comm] = {}
+        self._transitive = transitive
+        self._out: Out = []
+        self._reset()
+
+    # ---- what the coordinator drives
+
+    @property
+    def converged(self) -> bool:
+        """All ranks FROZEN: nobody inside a collective, SEQ = TARGET everywhere, and nothing changes until resume()."""
+        return self.stage is Stage.CONVERGED
+
+    @property
+    def pending(self) -> bool:
+        return self.stage is not Stage.IDLE
+
+    def begin(self, epoch: int) -> Out:
+        """Start an epoch (greater than all before). Raises ValueError if one is pending or the job is finishing."""
+        if self.pending:
+            raise ValueError(f"checkpoint {self.epoch} is pending")
+        if self.finishing:
+            raise ValueError("the job is finishing")
+        if epoch <= self.epoch:
+            raise ValueError(f"epoch {epoch} is not greater than {self.epoch}")
+        self.epoch, self.stage, self.failure, self.counters = epoch, Stage.INTENT, None, Counters()
+        self.ranks = [RankView(sent=1) for _ in range(self.size)]
+        self._reset()
+        self._unacked = self._missing = self.size
+        out: Out = [(r, Intent(epoch)) for r in range(self.size)]
+        self.counters.sent = len(out)
+        return out
+
+    def on_message(self, rank: int, msg: FromRank) -> Out:
+        """Apply one message of ``rank``; returns what to send. Messages of another epoch are dropped."""
+        if isinstance(msg, Done):
+            self.finishing = True
+            return self.abort("the job is finishing") if self.pending else []
+        if msg.epoch != self.epoch or not self.pending:
+            return []
+        self.counters.received += 1
+        view = self.ranks[rank]
+        view.version = max(view.version, msg.version)
+        self._out = []
+        if isinstance(msg, Rows):
+            self._on_rows(rank, view, msg)
+        elif isinstance(msg, Raise):
+            self._on_seq(self.comms[msg.cid], rank, msg.seq)
+            if rank in self._stalled:
+                self._stalled.discard(rank)
+                self._needs.changed.append(rank)
+        elif isinstance(msg, StateReport):
+            self._on_state(rank, view, msg)
+        elif isinstance(msg, (Frozen, NotFrozen)):
+            self._on_answer(rank, view, isinstance(msg, Frozen))
+        if self.pending:
+            self._settle()
+            self._decide()
+        return self._out
+
+    def lost(self, rank: int) -> Out:
+        """The connection of ``rank`` is gone: the epoch, if any, ends; the others are told."""
+        return [(r, m) for r, m in self.abort(f"rank {rank} is lost") if r != rank]
+
+    def abort(self, reason: str) -> Out:
+        """End the epoch without success. Also for failures after convergence (drain, write)."""
+        if not self.pending:
+            return []
+        self.stage, self.failure = Stage.IDLE, reason
+        self.counters.sent += self.size
+        self._out = []
+        return [(r, Abort(self.epoch, reason)) for r in range(self.size)]
+
+    def resume(self, then: str = "continue", path: str = "") -> Out:
+        """Published: release all ranks. Raises ValueError unless converged."""
+        if not self.converged:
+            raise ValueError("not converged")
+        self.stage = Stage.IDLE
+        self.counters.sent += self.size
+        return [(r, Resume(self.epoch, then, path)) for r in range(self.size)]
+
+    def stall(self) -> Out:
+        """For dependencies outside MPI (a rank polls a file that a parked rank will write): ask every parked rank to go on.
+
+        The coordinator calls it when nothing has been reported for long while somebody runs below target. Each rank asked
+        executes one collective (unless really needed for longer) and is then withdrawn. It's counted.
+        """
+        if self.stage is not Stage.RUN:
+            return []
+        self._out = []
+        self.counters.stalls += 1
+        for rank, view in enumerate(self.ranks):
+            if view.state is State.PARKED and view.applied == view.sent and not view.advanced:
+                self._advance(rank, view)
+                self._stalled.add(rank)
+        return self._out
+
+    # ---- status for people
+
+    def laggards(self) -> list[tuple[int, int, list[int]]]:
+        """(rank, cid, waiting ranks) for each rank below target: it is on ``cid`` that these members wait for it."""
+        found = []
+        for comm in self.comms.values():
+            ahead = [m for m, s in comm.seqs.items() if s >= comm.target]
+            for m in comm.members:
+                if self._below(comm, m):
+                    found.append((m, comm.cid, ahead))
+        return sorted(found, key=lambda x: x[:2])
+
+    def status(self) -> list[str]:
+        """One line for each reason why the job isn't safe yet; for people, so it may look at every rank."""
+        if self.stage is Stage.INTENT:
+            return [f"rank {r} has not answered the request" for r, v in enumerate(self.ranks) if not v.reported][:20]
+        if self.stage is Stage.FREEZING:
+            return [f"rank {r} has not stopped yet" for r, v in enumerate(self.ranks) if not v.frozen][:20]
+        lines: list[str] = []
+        for rank, cid, ahead in self.laggards():
+            view = self.ranks[rank]
+            doing = {
+                State.RUNNING: "has computed below target",
+                State.BLOCKED_P2P: f"is below target and waits for {self._peers_text(view)}",
+                State.IN_COLLECTIVE: f"is below target in a collective on communicator {self._name(view.cid)}",
+                State.PARKED: "is below target and is being woken",
+                State.FINISHED: "has finished below target",
+            }[view.state]
+            first = ", ".join(map(str, ahead[:4])) + (" ..." if len(ahead) > 4 else "")
+            lines.append(f"rank {rank} {doing}; rank {first} waits for it on communicator {self._name(cid)}")
+        for rank, view in enumerate(self.ranks):
+            if not view.below and (by := self._needs.askers(rank)):
+                lines.append(f"rank {rank} ({view.state.value}) is asked to go on; rank {by[0]} waits for its message")
+            if not view.below and view.state is State.IN_COLLECTIVE:
+                lines.append(f"rank {rank} is inside a collective on communicator {self._name(view.cid)}")
+        return lines
+
+    def _name(self, cid: int) -> str:
+        comm = self.comms.get(cid)
+        return f"'{comm.name}'" if comm is not None and comm.name else f"{cid:016x}"
+
+    def _peers_text(self, view: RankView) -> str:
+        if view.wait is None or not view.wait.peers:
+            return f"any rank of communicator {self._name(view.cid)}"
+        some = " or ".join(map(str, view.wait.peers[:4])) if view.wait.mode.value == "any" else ", ".join(map(str, view.wait.peers[:4]))
+        return f"rank {some}"
+
+    # ---- inside
+
+    def _reset(self) -> None:
+        self.comms = {}
+        self._groups: dict[int, tuple[int, ...]] = {}
+        self._unacked = 0  # ranks with applied < sent
+        self._missing = 0  # ranks whose ROWS haven't come
+        self._inside = 0  # ranks inside a blocking collective
+        self._below_ranks = 0
+        self._unfrozen = 0
+        self._stalled: set[int] = set()  # advanced by stall() only, and not past their collective yet
+        self._needs = Needs(self._running, lambda cid: self.comms[cid].members, transitive=self._transitive)
+
+    def _running(self, rank: int) -> bool:
+        return self.ranks[rank].state in _ACTIVE
+
+    def _send(self, rank: int, msg: ToRank) -> None:
+        view = self.ranks[rank]
+        self._unacked += view.applied == view.sent
+        view.sent += 1
+        self.counters.sent += 1
+        self._out.append((rank, msg))
+
+    def _acknowledged(self, view: RankView, applied: int) -> None:
+        if view.applied < applied:
+            view.applied = applied
+            self._unacked -= applied == view.sent
+
+    def _on_rows(self, rank: int, view: RankView, msg: Rows) -> None:
+        for row in msg.rows:
+            comm = self.comms.get(row.cid)
+            if comm is None:
+                if not self._admit(row):
+                    return
+                comm = self.comms[row.cid] = Comm(
+                    row.cid, row.ggid, row.members, row.name, row.cid == WORLD or row.handle == 0, 0, {}
+                )
+            elif comm.members is not row.members and comm.members != row.members:
+                self._out += self.abort(f"communicator {row.cid:016x} has other members on rank {rank}: identities collide")
+                return
+            comm.name = comm.name or row.name
+            if self.stage is Stage.INTENT:
+                comm.open |= row.handle == 0
+                comm.seqs[rank] = row.seq
+            else:
+                self._on_seq(comm, rank, row.seq)
+                if row.seq < comm.target:
+                    self._send(rank, Target(self.epoch, comm.cid, comm.target))
+        if not view.reported:
+            view.reported = True
+            self._acknowledged(view, 1)
+            self._missing -= 1
+            if not self._missing:
+                self._compute_targets()
+
+    def _admit(self, row: Row) -> bool:
+        """First sight of a communicator: its group must not collide with another group's ggid."""
+        group = self._groups.get(row.ggid)
+        members = tuple(sorted(row.members))
+        if group is None:
+            self._groups[row.ggid] = members
+        elif group != members:
+            self._out += self.abort(f"two groups share the group identity {row.ggid:016x}")
+            return False
+        return True
+
+    def _compute_targets(self) -> None:
+        self.stage = Stage.RUN
+        targets: list[list[tuple[int, int]]] = [[] for _ in range(self.size)]
+        for comm in self.comms.values():
+            comm.target = max(comm.seqs.values())
+            for member, seq in comm.seqs.items():
+                if seq < comm.target:
+                    targets[member].append((comm.cid, comm.target))
+            if comm.open or any(s < comm.target for s in comm.seqs.values()):
+                for member in comm.members:
+                    if self._below(comm, member):
+                        self._count_below(member, 1)
+        for rank, rows in enumerate(targets):
+            self._send(rank, Targets(self.epoch, tuple(rows)))
+
+    def _below(self, comm: Comm, member: int) -> bool:
+        return comm.seqs.get(member, 0 if comm.open else comm.target) < comm.target
+
+    def _count_below(self, rank: int, change: int) -> None:
+        view = self.ranks[rank]
+        before = view.below > 0
+        view.below += change
+        after = view.below > 0
+        if before != after:
+            self._below_ranks += 1 if after else -1
+            self._needs.set_root(rank, after)
+
+    def _on_seq(self, comm: Comm, rank: int, seq: int) -> None:
+        """``rank`` has SEQ ``seq`` on ``comm``; if that's past the target, all other members get a new one."""
+        was = self._below(comm, rank)
+        comm.seqs[rank] = seq
+        if seq <= comm.target:
+            if was and seq == comm.target:
+                self._count_below(rank, -1)
+            elif not was and seq < comm.target:
+                self._count_below(rank, 1)
+            return
+        self.counters.raises += 1
+        newly = []
+        for member in comm.members:
+            if member == rank:
+                continue
+            known = member in comm.seqs
+            if not self._below(comm, member) and (known or comm.open):
+                newly.append(member)
+            if known:
+                self._send(member, Target(self.epoch, comm.cid, seq))
+        comm.target = seq
+        if was:
+            self._count_below(rank, -1)
+        for member in newly:
+            self._count_below(member, 1)
+
+    def _on_state(self, rank: int, view: RankView, msg: StateReport) -> None:
+        ran = view.state in _ACTIVE
+        self._inside += (msg.state is State.IN_COLLECTIVE) - (view.state is State.IN_COLLECTIVE)
+        view.state, view.cid = msg.state, msg.cid
+        view.wait = None
+        if msg.state is State.BLOCKED_P2P:
+            if msg.peers or msg.cid in self.comms:
+                view.wait = Wait(msg.mode, msg.peers, msg.cid)
+        self._needs.set_wait(rank, view.wait)
+        self._acknowledged(view, msg.applied)
+        if ran and msg.state not in _ACTIVE:
+            self._needs.stopped(rank)
+        if msg.state is State.PARKED or view.advanced:
+            self._needs.changed.append(rank)
+
+    def _advance(self, rank: int, view: RankView) -> None:
+        view.advanced = True
+        self.counters.advances += 1
+        self._send(rank, Advance(self.epoch))
+
+    def _settle(self) -> None:
+        """Advance and withdraw where needed() or the state has changed (invariant 4)."""
+        if self.stage is not Stage.RUN:
+            return
+        changed = self._needs.changed
+        while changed:
+            rank = changed.pop()
+            view = self.ranks[rank]
+            if self._needs.needed(rank):
+                if view.state is State.PARKED and view.applied == view.sent and not view.advanced:
+                    self._advance(rank, view)
+            elif view.advanced and rank not in self._stalled:
+                view.advanced = False
+                self.counters.withdraws += 1
+                self._send(rank, Withdraw(self.epoch))
+
+    def _decide(self) -> None:
+        if self.stage is Stage.RUN and not (self._below_ranks or self._inside or self._unacked):
+            if self._stalled:
+                self._needs.changed.extend(self._stalled)
+                self._stalled.clear()
+                self._settle()
+                return
+            self.stage = Stage.FREEZING
+            self.counters.freezes += 1
+            self._unfrozen = self.size
+            for rank, view in enumerate(self.ranks):
+                view.frozen = False
+                self._send(rank, Freeze(self.epoch, view.version))
+                view.freeze_at = view.sent
+
+    def _on_answer(self, rank: int, view: RankView, frozen: bool) -> None:
+        self._acknowledged(view, view.freeze_at)
+        view.freeze_at = 0
+        if self.stage is not Stage.FREEZING:
+            return
+        if frozen:
+            view.frozen = True
+            self._unfrozen -= 1
+            if not self._unfrozen:
+                self.stage = Stage.CONVERGED
+            return
+        self.stage = Stage.RUN
+        for other in range(self.size):
+            self._send(other, Thaw(self.epoch))

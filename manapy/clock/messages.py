@@ -1,0 +1,286 @@
+"""Messages of the collective clock between a rank and the coordinator, and their lines in control.h's text protocol.
+
+Invariants
+ 1. One frozen dataclass a kind; ``to_wire()`` gives the line without its newline and ``from_wire()`` reads it back equal.
+ 2. ``version`` never decreases on one connection. It rises with every change of the rank's clock (rows, a SEQ that reached or
+    passed its TARGET, entering or leaving a blocking collective, a coordinator message applied) and stays the same for
+    parked, blocked and unblocked: those may come at any rate and must not hinder a freeze.
+ 3. ``applied`` counts every message of this module that the rank has received in this epoch, INTENT included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+from ._state import Mode, Row, State
+
+
+class WireError(ValueError):
+    """A line that isn't a message of the clock protocol."""
+
+
+def encode_text(text: str) -> str:
+    """Percent-encode (':' and ',' too, so that it fits into a row); the empty string is '%'."""
+    return quote_from_bytes(text.encode("utf-8", "surrogateescape"), safe="!#$&()*+/;<=>?@[]^_`{|}~'\"\\") or "%"
+
+
+def decode_text(text: str) -> str:
+    return "" if text == "%" else unquote_to_bytes(text).decode("utf-8", "surrogateescape")
+
+
+def encode_ranks(ranks: Sequence[int]) -> str:
+    """Comma list; three or more consecutive ascending ranks become first-last. Empty: '-'."""
+    if not ranks:
+        return "-"
+    parts: list[str] = []
+    i = 0
+    while i < len(ranks):
+        j = i
+        while j + 1 < len(ranks) and ranks[j + 1] == ranks[j] + 1:
+            j += 1
+        if j - i >= 2:
+            parts.append(f"{ranks[i]}-{ranks[j]}")
+            i = j + 1
+        else:
+            parts.append(str(ranks[i]))
+            i += 1
+    return ",".join(parts)
+
+
+def decode_ranks(text: str) -> tuple[int, ...]:
+    if text == "-":
+        return ()
+    ranks: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        ranks.extend(range(int(first), int(last) + 1) if dash else (int(first),))
+    return tuple(ranks)
+
+
+def encode_row(row: Row) -> str:
+    return f"{row.cid:016x}:{row.ggid:016x}:{row.seq}:{encode_ranks(row.members)}:{row.handle}:{encode_text(row.name)}"
+
+
+def decode_row(text: str) -> Row:
+    cid, group, seq, members, handle, name = text.split(":")
+    return Row(int(cid, 16), int(group, 16), int(seq), decode_ranks(members), int(handle), decode_text(name))
+
+
+# ---- rank -> coordinator
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The first in an epoch lists every row; later ones only rows made since."""
+
+    kind: ClassVar[str] = "ROWS"
+    epoch: int
+    version: int
+    rows: tuple[Row, ...]
+
+    def to_wire(self) -> str:
+        return " ".join([f"ROWS {self.epoch} {self.version} {len(self.rows)}", *map(encode_row, self.rows)])
+
+
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """SEQ of ``cid`` has reached or passed TARGET as this rank knows it."""
+
+    kind: ClassVar[str] = "RAISE"
+    epoch: int
+    version: int
+    cid: int
+    seq: int
+
+    def to_wire(self) -> str:
+        return f"RAISE {self.epoch} {self.version} {self.cid:016x} {self.seq}"
+
+
+@dataclass(frozen=True, slots=True)
+class StateReport:
+    """``peers`` empty and BLOCKED_P2P: every member of ``cid``. ``cid`` is 0 and peers empty where they mean nothing."""
+
+    kind: ClassVar[str] = "STATE"
+    epoch: int
+    version: int
+    state: State
+    cid: int
+    mode: Mode
+    peers: tuple[int, ...]
+    applied: int
+
+    def to_wire(self) -> str:
+        return (
+            f"STATE {self.epoch} {self.version} {self.state.value} {self.cid:016x} {self.mode.value} "
+            f"{encode_ranks(self.peers)} {self.applied}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Versioned:
+    kind: ClassVar[str]
+    epoch: int
+    version: int
+
+    def to_wire(self) -> str:
+        return f"{self.kind} {self.epoch} {self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Bare:
+    kind: ClassVar[str]
+    epoch: int
+
+    def to_wire(self) -> str:
+        return f"{self.kind} {self.epoch}"
+
+
+class Frozen(_Versioned):
+    __slots__ = ()
+    kind = "FROZEN"
+
+
+class NotFrozen(_Versioned):
+    """Something changed since the version that FREEZE named; the report of it came before this message."""
+
+    __slots__ = ()
+    kind = "NOTFROZEN"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    kind: ClassVar[str] = "DONE"
+
+    def to_wire(self) -> str:
+        return "DONE"
+
+
+# ---- coordinator -> rank
+
+
+class Intent(_Bare):
+    __slots__ = ()
+    kind = "INTENT"
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Rows left out are at their target."""
+
+    kind: ClassVar[str] = "TARGETS"
+    epoch: int
+    rows: tuple[tuple[int, int], ...]  # (cid, seq)
+
+    def to_wire(self) -> str:
+        return " ".join([f"TARGETS {self.epoch} {len(self.rows)}", *(f"{cid:016x}:{seq}" for cid, seq in self.rows)])
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    kind: ClassVar[str] = "TARGET"
+    epoch: int
+    cid: int
+    seq: int
+
+    def to_wire(self) -> str:
+        return f"TARGET {self.epoch} {self.cid:016x} {self.seq}"
+
+
+class Advance(_Bare):
+    __slots__ = ()
+    kind = "ADVANCE"
+
+
+class Withdraw(_Bare):
+    __slots__ = ()
+    kind = "WITHDRAW"
+
+
+class Freeze(_Versioned):
+    __slots__ = ()
+    kind = "FREEZE"
+
+
+class Thaw(_Bare):
+    __slots__ = ()
+    kind = "THAW"
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    kind: ClassVar[str] = "RESUME"
+    epoch: int
+    then: str = "continue"
+    path: str = ""
+
+    def to_wire(self) -> str:
+        return f"RESUME {self.epoch} {self.then} {encode_text(self.path)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    kind: ClassVar[str] = "ABORT"
+    epoch: int
+    reason: str = ""
+
+    def to_wire(self) -> str:
+        return f"ABORT {self.epoch} {encode_text(self.reason)}"
+
+
+FromRank: TypeAlias = Rows | Raise | StateReport | Frozen | NotFrozen | Done
+ToRank: TypeAlias = Intent | Targets | Target | Advance | Withdraw | Freeze | Thaw | Resume | Abort
+Message: TypeAlias = FromRank | ToRank
+
+_VERSIONED: dict[str, type[Frozen] | type[NotFrozen] | type[Freeze]] = {"FROZEN": Frozen, "NOTFROZEN": NotFrozen, "FREEZE": Freeze}
+_BARE: dict[str, type[Intent] | type[Advance] | type[Withdraw] | type[Thaw]] = {
+    "INTENT": Intent, "ADVANCE": Advance, "WITHDRAW": Withdraw, "THAW": Thaw,
+}  # fmt: skip
+KINDS = frozenset({"ROWS", "RAISE", "STATE", "DONE", "TARGETS", "TARGET", "RESUME", "ABORT", *_VERSIONED, *_BARE})
+
+
+def from_wire(line: str) -> Message:
+    """Read one line. Raises WireError, naming the line, if it isn't one of the kinds in ``KINDS`` or malformed."""
+    kind, *f = line.split(" ")
+    try:
+        match kind:
+            case "ROWS":
+                rows = tuple(map(decode_row, f[3:]))
+                if len(rows) != int(f[2]):
+                    raise ValueError("row count")
+                return Rows(int(f[0]), int(f[1]), rows)
+            case "RAISE":
+                epoch, version, cid, seq = f
+                return Raise(int(epoch), int(version), int(cid, 16), int(seq))
+            case "STATE":
+                epoch, version, state, cid, mode, peers, applied = f
+                return StateReport(
+                    int(epoch), int(version), State(state), int(cid, 16), Mode(mode), decode_ranks(peers), int(applied)
+                )
+            case "TARGETS":
+                targets = tuple((int(c, 16), int(s)) for c, _, s in (x.partition(":") for x in f[2:]))
+                if len(targets) != int(f[1]):
+                    raise ValueError("row count")
+                return Targets(int(f[0]), targets)
+            case "TARGET":
+                epoch, cid, seq = f
+                return Target(int(epoch), int(cid, 16), int(seq))
+            case "RESUME":
+                epoch, then, path = f
+                return Resume(int(epoch), then, decode_text(path))
+            case "ABORT":
+                epoch, reason = f
+                return Abort(int(epoch), decode_text(reason))
+            case "DONE" if not f:
+                return Done()
+        if kind in _VERSIONED:
+            epoch, version = f
+            return _VERSIONED[kind](int(epoch), int(version))
+        if kind in _BARE:
+            (epoch,) = f
+            return _BARE[kind](int(epoch))
+    except (ValueError, IndexError) as exc:
+        raise WireError(f"malformed {kind} line: {line[:200]!r} ({exc})") from exc
+    raise WireError(f"not a clock message: {line[:200]!r}")

@@ -1,0 +1,175 @@
+"""Checks of a program: can manapy-launch start it, will it find our MPI, and what could make a checkpoint fail?"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import _elf
+from ._finding import Finding, Level
+
+SYSTEM_DIRECTORIES = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/usr/local/lib", "/lib", "/usr/lib")
+OPEN_MPI = ("libmpi.so.40", "libmpi.so.20", "libmpi.so.12.openmpi")
+MPICH = ("libmpi.so.12", "libmpich.so.12", "libmpi.so")
+
+# What a library on the list of needed ones says about the program's state.
+OBSTACLES = {
+    "liburing.so": "io_uring: rings can't be saved; a checkpoint fails while one is open",
+    "libcuda.so": "a GPU context can't be saved; a checkpoint fails while one is open",
+    "libcudart.so": "a GPU context can't be saved; a checkpoint fails while one is open",
+    "libamdhip64.so": "a GPU context can't be saved; a checkpoint fails while one is open",
+    "libze_loader.so": "a GPU context can't be saved; a checkpoint fails while one is open",
+    "libibverbs.so": "RDMA devices opened by the program itself can't be saved (those of MPI are no obstacle)",
+    "libmpifort.so": "Fortran bindings of MPI: they call internals of MPICH, which manapy doesn't offer yet",
+}
+
+
+def check_program(program: str, search_path: str | None = None) -> list[Finding]:
+    """Look at PROG as manapy-launch would: through the PATH, through #! lines."""
+    path = _locate(program, search_path)
+    if path is None:
+        return [Finding(program, Level.BAD, "no such program")]
+    findings: list[Finding] = []
+    seen: set[Path] = set()
+    while path not in seen:
+        seen.add(path)
+        problem = _permissions(path)
+        findings += problem
+        if any(f.level is Level.BAD for f in problem):
+            return findings
+        try:
+            elf = _elf.read(path)
+        except _elf.NotElf:
+            interpreter, found = _script(path)
+            findings.append(found)
+            if interpreter is None:
+                return findings
+            path = interpreter
+            continue
+        return findings + _binary(path, elf) + _python(path)
+    return [*findings, Finding(str(path), Level.BAD, "its #! line leads back to itself")]
+
+
+def _locate(program: str, search_path: str | None) -> Path | None:
+    if "/" in program:
+        return Path(program) if Path(program).exists() else None
+    found = shutil.which(program, path=search_path)
+    return Path(found) if found else (Path(program) if Path(program).exists() else None)
+
+
+def _permissions(path: Path) -> list[Finding]:
+    mode = path.stat().st_mode
+    if stat.S_ISDIR(mode):
+        return [Finding(str(path), Level.BAD, "is a directory")]
+    if not os.access(path, os.R_OK):
+        return [Finding(str(path), Level.BAD, "can't be read, so it can't be loaded")]
+    if not os.access(path, os.X_OK):
+        hint = f": start it as 'python {path}'" if path.suffix == ".py" else ""
+        return [Finding(str(path), Level.BAD, f"is not executable{hint}")]
+    if mode & (stat.S_ISUID | stat.S_ISGID):
+        return [Finding(str(path), Level.NOTE, "setuid or setgid: loses this privilege under manapy (no_new_privs)")]
+    return []
+
+
+def _script(path: Path) -> tuple[Path | None, Finding]:
+    with path.open("rb") as stream:
+        line = stream.readline(256).decode(errors="replace").rstrip("\n")
+    if not line.startswith("#!"):  # execvp(3) takes it for a shell script, and so does manapy-launch
+        return Path("/bin/sh"), Finding(str(path), Level.NOTE, "neither an ELF program nor a script with a #! line: /bin/sh will read it")
+    words = line[2:].split()
+    if words and Path(words[0]).name == "env":
+        names = [w for w in words[1:] if not w.startswith("-") and "=" not in w]
+        target = _locate(names[0], None) if names else None
+    else:
+        target = Path(words[0]) if words and Path(words[0]).exists() else None
+    if target is None:
+        return None, Finding(str(path), Level.BAD, f"script whose interpreter is missing: {line}")
+    return target, Finding(str(path), Level.OK, f"script for {target}")
+
+
+def _binary(path: Path, elf: _elf.Elf) -> list[Finding]:
+    name = str(path)
+    if elf.bits == 32:
+        return [Finding(name, Level.BAD, "a 32-bit program: manapy runs 64-bit ones")]
+    if elf.machine != _elf.EM_X86_64:
+        return [Finding(name, Level.BAD, f"for another machine (ELF machine {elf.machine})")]
+    if elf.interpreter is None:
+        return [Finding(name, Level.NOTE, "statically linked: fine without MPI; an MPI program must be linked dynamically, or its MPI is lost at a restart")]
+    if not Path(elf.interpreter).exists():
+        return [Finding(name, Level.BAD, f"its loader {elf.interpreter} is missing")]
+    kind = "dynamic program at a fixed address" if elf.kind == _elf.ET_EXEC else "dynamic program"
+    findings = [Finding(name, Level.OK, f"{kind}, loader {elf.interpreter}")]
+    if "musl" in elf.interpreter:
+        findings.append(Finding(name, Level.BAD, "linked to musl: only glibc programs are supported"))
+    libraries = dict(_libraries(path, elf))
+    findings += _mpi_linkage(name, elf, libraries)
+    for library, where in libraries.items():
+        for prefix, text in OBSTACLES.items():
+            if library.startswith(prefix):
+                findings.append(Finding(library, Level.NOTE, text))
+        if where is None and not library.startswith(("libmpi", "libmpich")):
+            findings.append(Finding(library, Level.NOTE, "not found by the search done here"))
+    return findings
+
+
+def _mpi_linkage(name: str, elf: _elf.Elf, libraries: dict[str, Path | None]) -> list[Finding]:
+    findings = []
+    for library in libraries:
+        if library in OPEN_MPI:
+            findings.append(Finding(library, Level.BAD, "linked to Open MPI, whose ABI is not supported yet: build it with MPICH or Intel MPI"))
+        elif library in MPICH:
+            findings.append(Finding(library, Level.OK, "MPICH's ABI: manapy's library takes its place"))
+    for directory in elf.rpath if not elf.runpath else []:
+        place = Path(directory.replace("$ORIGIN", str(Path(name).resolve().parent)))
+        if any((place / library).exists() for library in (*MPICH, *OPEN_MPI)):
+            findings.append(Finding(name, Level.BAD, f"DT_RPATH {directory} holds another libmpi and goes before LD_LIBRARY_PATH: 'chrpath -c' or link with --enable-new-dtags"))
+    return findings
+
+
+def _libraries(path: Path, elf: _elf.Elf) -> Iterator[tuple[str, Path | None]]:
+    """Needed libraries, the needed ones' included, and where they are."""
+    seen: set[str] = set()
+    queue = [(path, elf)]
+    while queue:
+        owner, current = queue.pop(0)
+        for library in current.needed:
+            if library in seen:
+                continue
+            seen.add(library)
+            where = _search(library, owner, current)
+            yield library, where
+            # What stands behind an MPI library is the lower half's business, and not loaded above.
+            if where is not None and not library.startswith(("libmpi.so", "libmpich.so")):
+                try:
+                    queue.append((where, _elf.read(where)))
+                except (_elf.NotElf, OSError):
+                    continue
+
+
+def _search(library: str, owner: Path, elf: _elf.Elf) -> Path | None:
+    origin = str(owner.resolve().parent)
+    places = [d.replace("$ORIGIN", origin).replace("${ORIGIN}", origin) for d in (elf.rpath or []) + (elf.runpath or [])]
+    places += [d for d in os.environ.get("LD_LIBRARY_PATH", "").split(":") if d]
+    for place in (*places, *SYSTEM_DIRECTORIES):
+        candidate = Path(place) / library
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+def _python(path: Path) -> list[Finding]:
+    """If the program is a Python: which mpi4py will it import?"""
+    if not path.name.startswith("python"):
+        return []
+    code = "import importlib.metadata as m\ntry: print(m.version('mpi4py'))\nexcept m.PackageNotFoundError: print('')"
+    try:
+        answer = subprocess.run([str(path), "-c", code], capture_output=True, text=True, timeout=20).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    if not answer:
+        return [Finding("mpi4py", Level.NOTE, f"not installed for {path}")]
+    return [Finding("mpi4py", Level.OK, f"{answer} for {path}")]

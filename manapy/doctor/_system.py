@@ -1,0 +1,161 @@
+"""Checks of this machine: CPU, kernel, limits, MPI, directory."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+from pathlib import Path
+
+from .. import _install
+from ..mpi import Family, candidates, family_of
+from ._finding import Finding, Level
+
+HWCAP2_FSGSBASE = 1 << 1
+AT_HWCAP2 = 26
+KERNEL = (5, 9)  # FSGSBASE for user space
+NOFILE = 1024  # the lower half keeps its descriptors at 512 and above
+LOCAL = {"tmpfs", "ramfs", "overlay"}
+
+
+def check_system(mpi: str | None = None, directory: Path | None = None) -> list[Finding]:
+    """All checks that need no program. mpi: as --mpi of manapy-launch; directory: where jobs will be."""
+    return [
+        _cpu(),
+        _kernel(),
+        _seccomp(),
+        *_limits(),
+        _overcommit(),
+        *_installation(),
+        *_mpi(mpi),
+        _mpi4py(),
+        _directory(directory or Path.cwd()),
+    ]
+
+
+def _cpu() -> Finding:
+    import ctypes
+
+    getauxval = ctypes.CDLL(None).getauxval
+    getauxval.argtypes = [ctypes.c_ulong]
+    getauxval.restype = ctypes.c_ulong
+    if platform.machine() != "x86_64":
+        return Finding("CPU", Level.BAD, f"{platform.machine()}: manapy needs x86-64")
+    if getauxval(AT_HWCAP2) & HWCAP2_FSGSBASE:
+        return Finding("CPU", Level.OK, "x86-64 with fsgsbase")
+    return Finding("CPU", Level.BAD, "fsgsbase is missing (CPU before 2012, or kernel older than 5.9, or booted with nofsgsbase)")
+
+
+def _kernel() -> Finding:
+    release = platform.release()
+    digits = release.replace("-", ".").split(".")
+    version = tuple(int(d) for d in digits[:2] if d.isdigit())
+    if version >= KERNEL:
+        return Finding("kernel", Level.OK, release)
+    return Finding("kernel", Level.BAD, f"{release}: {KERNEL[0]}.{KERNEL[1]} or newer is needed")
+
+
+def _seccomp() -> Finding:
+    status = Path("/proc/self/status").read_text()
+    if "Seccomp:" not in status:
+        return Finding("seccomp", Level.BAD, "the kernel has no seccomp filters (CONFIG_SECCOMP_FILTER)")
+    actions = Path("/proc/sys/kernel/seccomp/actions_avail")
+    if actions.exists() and "trap" not in actions.read_text().split():
+        return Finding("seccomp", Level.BAD, "the kernel's seccomp has no 'trap' action")
+    mode = next(line.split()[1] for line in status.splitlines() if line.startswith("Seccomp:"))
+    return Finding("seccomp", Level.OK, "filters available" + (" (this shell runs under one already: a container?)" if mode == "2" else ""))
+
+
+def _limits() -> list[Finding]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    shown = "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
+    if soft == resource.RLIM_INFINITY or soft >= NOFILE:
+        files = Finding("open files", Level.OK, f"ulimit -n {shown}")
+    elif hard == resource.RLIM_INFINITY or hard >= NOFILE:
+        files = Finding("open files", Level.BAD, f"ulimit -n {shown}: run 'ulimit -n {NOFILE}' first")
+    else:
+        files = Finding("open files", Level.BAD, f"ulimit -n {shown}, and no more than {hard} allowed: {NOFILE} are needed")
+    stack = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    shown = "unlimited" if stack == resource.RLIM_INFINITY else f"{stack // 1024} KiB"
+    level = Level.OK if stack == resource.RLIM_INFINITY or stack >= 1 << 20 else Level.NOTE
+    findings = [files, Finding("stack", level, f"ulimit -s {shown}")]
+    memory = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if memory != resource.RLIM_INFINITY:
+        findings.append(Finding("address space", Level.NOTE, f"ulimit -v {memory // 1024}: a restart needs as much as the job and some 200 MiB"))
+    return findings
+
+
+def _overcommit() -> Finding:
+    mode = Path("/proc/sys/vm/overcommit_memory").read_text().strip()
+    if mode == "2":
+        return Finding("overcommit", Level.NOTE, "vm.overcommit_memory = 2: memory is reserved in advance; a launch may fail for lack of it")
+    return Finding("overcommit", Level.OK, f"vm.overcommit_memory = {mode}")
+
+
+def _installation() -> list[Finding]:
+    missing = [name for name in ("manapy-launch", "manapy-restart") if _install.executable(name) is None]
+    missing += [name for name in ("libmanapy_image.so", "upper/libmpi.so.12") if _install.library(name) is None]
+    if missing:
+        return [Finding("installation", Level.BAD, f"missing: {', '.join(missing)}: install manapy again")]
+    return [Finding("installation", Level.OK, str(_install.executable("manapy-launch")))]
+
+
+def _mpi(option: str | None) -> list[Finding]:
+    findings = []
+    chosen = False
+    for candidate in candidates(option):
+        name = f"MPI by {candidate.rule}"
+        if candidate.path is None:
+            given = candidate.source not in ("not given", "not set", "no mpirun on PATH")
+            wrong = given and candidate.rule in ("--mpi", "MANAPY_LIBMPI")
+            findings.append(Finding(name, Level.BAD if wrong else Level.OK, f"{candidate.source}: no libmpi there" if given else candidate.source))
+            continue
+        family, text = family_of(candidate.path)
+        used = " (a launch uses this one)" if not chosen else ""
+        if family is Family.MPICH:
+            findings.append(Finding(name, Level.OK, f"{candidate.path}: {family.value}, {text}{used}"))
+        else:
+            what = "not supported yet" if family is Family.OPENMPI else "can't be used"
+            level = Level.BAD if not chosen else Level.NOTE
+            findings.append(Finding(name, level, f"{candidate.path}: {family.value} {what}: {text}{used}"))
+        chosen = True
+    if not chosen:
+        findings.append(Finding("MPI", Level.BAD, "no MPI found: pip install 'manapy[mpich]', or give --mpi PATH or MANAPY_LIBMPI"))
+    return findings
+
+
+def _mpi4py() -> Finding:
+    from importlib import metadata
+
+    try:
+        version = metadata.version("mpi4py")
+    except metadata.PackageNotFoundError:
+        return Finding("mpi4py", Level.NOTE, "not installed in this Python (needed only by Python programs that use MPI)")
+    if int(version.split(".")[0]) < 4:
+        return Finding("mpi4py", Level.NOTE, f"{version}: must be built for MPICH's ABI; wheels of 4.1 and newer are")
+    return Finding("mpi4py", Level.OK, version)
+
+
+def _directory(directory: Path) -> Finding:
+    name, level = "job directory", Level.OK
+    place = directory.resolve()
+    kind = _file_system(place)
+    text = f"{place} on {kind}"
+    if not os.access(place, os.W_OK):
+        return Finding(name, Level.BAD, f"{text}: not writable")
+    if kind in LOCAL:
+        level = Level.NOTE
+        text += ": lost at a reboot" if kind != "overlay" else ": a container's own file system"
+        text += "; seen only on this host"
+    status = os.statvfs(place)
+    return Finding(name, level, f"{text}, {status.f_bavail * status.f_frsize / 1e9:.1f} GB free")
+
+
+def _file_system(place: Path) -> str:
+    best, kind = "", "unknown"
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        mount, fs = line.split()[1:3]
+        mount = mount.encode().decode("unicode_escape")
+        if (str(place) == mount or str(place).startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
+            best, kind = mount, fs
+    return kind

@@ -1,0 +1,98 @@
+"""Synthetic images for tests, written as lowerhalf/include/manapy/image.h says, independently of the C writer.
+
+    build(path, rank=1, size=4, mapped=some_file)    a good image
+    build(path, ..., change={"version": 9})          a good checksum over a header with other values
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+from typing import Any
+
+from manapy.ckpt import image
+
+ARENA = 0x200010000000
+
+
+def _align(data: bytearray, to: int) -> None:
+    data.extend(bytes(-len(data) % to))
+
+
+def build(
+    path: Path,
+    rank: int = 0,
+    size: int = 1,
+    pages: int = 8,
+    mapped: Path | None = None,
+    seed: int = 1,
+    change: dict[str, Any] | None = None,
+) -> Path:
+    """An image with one anonymous region of twice `pages` pages, half of them zero, and one region mapped from `mapped`."""
+    data = bytearray(image.PAGE)
+    regions = [image.RegionStruct(lo=ARENA, hi=ARENA + 2 * pages * image.PAGE, prot=3)]
+    runs = []
+    content = _random(pages * image.PAGE, seed)
+    for first, count in ((0, pages // 2), (pages, pages - pages // 2)):
+        part = content[first // 2 * image.PAGE :][: count * image.PAGE] if first else content[: count * image.PAGE]
+        runs.append(image.RunStruct(address=ARENA + first * image.PAGE, bytes=len(part), offset=len(data), kind=image.RUN_DATA, crc=image.crc32c(part)))
+        data += part
+    files, strings = [], bytearray(b"\0")
+    if mapped is not None:
+        body = mapped.read_bytes()
+        body += bytes(-len(body) % image.PAGE)
+        lo = ARENA + 0x1000000
+        regions.append(image.RegionStruct(lo=lo, hi=lo + len(body), prot=5, flags=image.REGION_FILE))
+        runs.append(image.RunStruct(address=lo, bytes=len(body), kind=image.RUN_FILE, crc=image.crc32c(body)))
+        status = mapped.stat()
+        files.append(image.FileStruct(path=len(strings), device=status.st_dev, inode=status.st_ino, bytes=status.st_size, mtime_ns=status.st_mtime_ns))
+        strings += os.fsencode(mapped) + b"\0"
+    threads = [image.ThreadStruct(tid=1000 + rank, mpi_slot=0, name=b"main"), image.ThreadStruct(tid=2000 + rank, mpi_slot=0xFFFFFFFF, name=b"worker")]
+
+    sections = (image.SectionStruct * image.SECTIONS_MAX)()
+    parts = [
+        (image.SECTION_REGIONS, b"".join(map(bytes, regions)), len(regions)),
+        (image.SECTION_RUNS, b"".join(map(bytes, runs)), len(runs)),
+        (image.SECTION_FILES, b"".join(map(bytes, files)), len(files)),
+        (image.SECTION_STRINGS, bytes(strings), len(strings)),
+        (image.SECTION_THREADS, b"".join(map(bytes, threads)), len(threads)),
+    ]
+    for i, (kind, body, count) in enumerate(parts):
+        _align(data, 8)
+        sections[i] = image.SectionStruct(kind=kind, crc=image.crc32c(body), offset=len(data), bytes=len(body), count=count)
+        data += body
+    values: dict[str, Any] = dict(
+        magic=image.MAGIC,
+        version=image.VERSION,
+        boundary_version=1,
+        rank=rank,
+        size=size,
+        nsections=len(parts),
+        created_ns=1_700_000_000_000_000_000,
+        file_bytes=len(data),
+        memory_bytes=sum(r.bytes for r in runs),
+        host=b"testhost",
+        program=b"/usr/bin/python3",
+        sections=sections,
+    )
+    header = image.HeaderStruct(**{**values, **(change or {})})
+    header.header_crc = image.crc32c(bytes(header)[: image.HeaderStruct.header_crc.offset])
+    data[: ctypes.sizeof(header)] = bytes(header)
+    path.write_bytes(data)
+    return path
+
+
+def flip(path: Path, offset: int, bit: int = 0) -> None:
+    """Change one bit of a file."""
+    with path.open("r+b") as stream:
+        stream.seek(offset)
+        byte = stream.read(1)[0]
+        stream.seek(offset)
+        stream.write(bytes([byte ^ (1 << bit)]))
+
+
+def _random(count: int, seed: int) -> bytes:
+    import random
+
+    return random.Random(seed).randbytes(count)

@@ -1,0 +1,46 @@
+"""Fixtures that start real jobs. Everything a test has started is ended after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from jobs import BIN, Job
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests of this folder start MPI jobs."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.mpi)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def installed() -> None:
+    """Integration tests test an installation: tools/test makes one."""
+    for name in ("manapy", "manapy-launch", "manapy-restart", "mpirun"):
+        if not (BIN / name).exists():
+            pytest.skip(f"{BIN / name} is missing: run the tests with tools/test")
+
+
+@pytest.fixture
+def make_job(tmp_path: Path) -> Iterator[Callable[..., Job]]:
+    """Makes jobs, each in a directory of its own."""
+    made: list[Job] = []
+
+    def make(ranks: int = 2, **settings: object) -> Job:
+        where = tmp_path / f"job-{len(made)}"
+        where.mkdir()
+        made.append(Job(where, ranks, **settings))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for job in made:
+        job.end()
+
+
+@pytest.fixture
+def job(make_job: Callable[..., Job]) -> Job:
+    """A job of 2 ranks, not yet started."""
+    return make_job(2)

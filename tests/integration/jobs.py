@@ -1,0 +1,179 @@
+"""Real jobs for tests: start under mpirun, wait for output, checkpoint, kill with SIGKILL, restart.
+
+Output goes into files, so nothing depends on the test's reading it. Only processes that a Job has started, or that its
+coordinator reports as its ranks, are ever signalled, by pid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+BIN = Path(sys.executable).parent
+PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
+PATIENCE = 60.0  # seconds for anything to happen: machines for tests are slow
+
+
+class JobError(AssertionError):
+    """Something a test waited for didn't happen; holds the job's output."""
+
+
+def manapy(*arguments: str | Path, timeout: float = PATIENCE, env: dict[str, str] | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """One command of the command line."""
+    return subprocess.run(
+        [str(BIN / "manapy"), *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, **(env or {})},
+        cwd=cwd,
+    )
+
+
+@dataclass
+class Job:
+    """One job in directory `where`; `dir` is its job directory. runs: output file of every mpirun, in order."""
+
+    where: Path
+    ranks: int = 2
+    mpirun: Path = field(default_factory=lambda: BIN / "mpirun")
+    env: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+    runs: list[Path] = field(default_factory=list)
+
+    @property
+    def dir(self) -> Path:
+        """The job directory."""
+        return self.where / "job"
+
+    def start(self, *program: str | Path, options: Sequence[str | Path] = ()) -> Job:
+        """mpirun -n RANKS manapy-launch --dir DIR OPTIONS PROGRAM"""
+        return self.spawn([self.mpirun, "-n", str(self.ranks), BIN / "manapy-launch", "--dir", self.dir, *options, *program])
+
+    def start_python(self, program: str, *arguments: str | Path, options: Sequence[str | Path] = ()) -> Job:
+        """Start tests/programs/PROGRAM."""
+        return self.start(sys.executable, PROGRAMS / program, *arguments, options=options)
+
+    def restart(self, checkpoint: Path | None = None, ranks: int | None = None) -> Job:
+        """mpirun -n RANKS manapy-restart CHECKPOINT (default: the latest)"""
+        return self.spawn([self.mpirun, "-n", str(ranks or self.ranks), BIN / "manapy-restart", checkpoint or self.dir])
+
+    def restart_by_command(self, *arguments: str | Path) -> Job:
+        """manapy restart DIR"""
+        return self.spawn([BIN / "manapy", "restart", self.dir, *arguments])
+
+    def spawn(self, command: Sequence[str | Path]) -> Job:
+        """Run a command as the job's current mpirun."""
+        assert self.process is None or self.process.poll() is not None, "the job still runs"
+        log = self.where / f"run-{len(self.runs)}.log"
+        self.runs.append(log)
+        with log.open("wb") as stream:
+            self.process = subprocess.Popen(
+                [str(c) for c in command],
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                cwd=self.where,
+                env={**os.environ, **self.env},
+            )
+        return self
+
+    # ---- looking ----
+
+    def output(self, run: int = -1) -> str:
+        """What one run printed, stderr included."""
+        return self.runs[run].read_text(errors="replace")
+
+    def wait_for(self, what: str | Callable[[str], Any], timeout: float = PATIENCE) -> str:
+        """Until the current run's output contains a text or satisfies a condition; returns the output."""
+        ready = (lambda text: what in text) if isinstance(what, str) else what
+        deadline = time.monotonic() + timeout
+        while not ready(text := self.output()):
+            assert self.process is not None
+            if self.process.poll() is not None and not ready(self.output()):
+                raise JobError(f"ended with {self.process.returncode} before {what!r}:\n{self.report()}")
+            if time.monotonic() > deadline:
+                raise JobError(f"{timeout:.0f} s without {what!r}:\n{self.report()}")
+            time.sleep(0.02)
+        return text
+
+    def wait(self, timeout: float = PATIENCE) -> int:
+        """Until the current mpirun ends; its exit code."""
+        assert self.process is not None
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            raise JobError(f"still runs after {timeout:.0f} s:\n{self.report()}") from error
+
+    def finish(self, timeout: float = PATIENCE) -> str:
+        """Until the current run ends well; its output."""
+        if code := self.wait(timeout):
+            raise JobError(f"exit code {code}:\n{self.report()}")
+        return self.output()
+
+    def status(self) -> dict[str, Any]:
+        """manapy status --json"""
+        done = manapy("status", self.dir, "--json")
+        if done.returncode:
+            raise JobError(f"status failed: {done.stderr}\n{self.report()}")
+        return dict(json.loads(done.stdout))
+
+    def pids(self) -> list[int]:
+        """Process ids of the ranks, in rank order."""
+        return [int(rank["pid"]) for rank in self.status()["ranks"]]
+
+    def report(self) -> str:
+        """Everything that helps to see what happened."""
+        parts = [f"--- {log.name}\n{log.read_text(errors='replace')[-4000:]}" for log in self.runs]
+        log = self.dir / "coordinator.log"
+        if log.exists():
+            parts.append(f"--- coordinator.log\n{log.read_text(errors='replace')[-4000:]}")
+        return "\n".join(parts)
+
+    # ---- acting ----
+
+    def checkpoint(self, *arguments: str, timeout: float = PATIENCE) -> Path:
+        """manapy checkpoint; the published path."""
+        done = manapy("checkpoint", self.dir, *arguments, timeout=timeout)
+        if done.returncode:
+            raise JobError(f"checkpoint failed: {done.stderr}\n{self.report()}")
+        return Path(done.stdout.strip())
+
+    def kill(self) -> None:
+        """SIGKILL to all ranks and to mpirun."""
+        pids = self.pids()
+        assert self.process is not None
+        for pid in [self.process.pid, *pids]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        deadline = time.monotonic() + PATIENCE
+        while any(_alive(pid) for pid in pids) and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def end(self) -> None:
+        """Whatever still runs of this job ends; for the end of a test."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        with contextlib.suppress(Exception):
+            self.kill()
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False

@@ -1,0 +1,238 @@
+"""Bad input: each time one clear line, a non-zero exit code, nothing damaged, nobody left hanging."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import images
+import pytest
+from jobs import BIN, Job, manapy
+from manapy.ckpt import image
+
+SOLVER = ("--n", "64", "--steps", "6000", "--every", "40", "--pause", "0.05", "--out", "field.npy")
+
+
+def launch(*arguments: str | Path, ranks: int = 2, cwd: Path | None = None, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """One short mpirun of manapy-launch."""
+    return subprocess.run(
+        [str(BIN / "mpirun"), "-n", str(ranks), str(BIN / "manapy-launch"), *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+    )
+
+
+def manapy_lines(text: str) -> list[str]:
+    """Lines that manapy's own programs have printed."""
+    return [line for line in text.splitlines() if re.match(r"(\[.*\] )?manapy", line)]
+
+
+@pytest.fixture
+def checkpointed(make_job: Callable[..., Job]) -> Job:
+    """A 2-rank job that was checkpointed and killed."""
+    job = make_job(2).start_python("heat2d.py", *SOLVER)
+    job.wait_for("step 400 ")
+    job.checkpoint()
+    job.kill()
+    return job
+
+
+@pytest.fixture
+def running(make_job: Callable[..., Job]) -> Job:
+    """A 2-rank job in mid-run."""
+    job = make_job(2).start_python("heat2d.py", *SOLVER)
+    job.wait_for("step 200 ")
+    return job
+
+
+def refused(job: Job, text: str, *options: str) -> None:
+    """Both ways to restart refuse the latest checkpoint, `manapy restart` before it has started any mpirun."""
+    witness = job.where / "mpirun"
+    witness.write_text('#!/bin/sh\ntouch "$(dirname "$0")/started"\n')
+    witness.chmod(0o755)
+    done = manapy("restart", job.dir, "--mpirun", witness, *options)
+    assert done.returncode == 1, done
+    assert re.search(text, done.stderr), done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert not (job.where / "started").exists(), "mpirun was started"
+
+
+def refused_by_ranks(job: Job, text: str, ranks: int = 2) -> None:
+    """mpirun -n RANKS manapy-restart fails with one line that says why (mpirun adds its own)."""
+    job.restart(ranks=ranks)
+    assert job.wait() != 0
+    assert any(re.search(text, line) for line in manapy_lines(job.output())), job.output()
+
+
+def test_wrong_rank_count(checkpointed: Job) -> None:
+    refused(checkpointed, r"holds 2 ranks.* 3", "-n", "3")
+    refused_by_ranks(checkpointed, "holds 2 ranks, but 3 were started", ranks=3)
+    checkpointed.restart().finish()
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "flipped", "swapped"])
+def test_damaged_image(checkpointed: Job, damage: str) -> None:
+    victim = checkpointed.dir / "latest" / "rank-00001.img"
+    whole = victim.read_bytes()
+    if damage == "missing":
+        victim.unlink()
+    elif damage == "truncated":
+        victim.write_bytes(whole[: len(whole) // 2])
+    elif damage == "flipped":
+        images.flip(victim, len(whole) // 3)
+    else:
+        shutil.copyfile(checkpointed.dir / "latest" / "rank-00000.img", victim)
+    refused(checkpointed, "rank-00001.img")
+    assert manapy("verify", checkpointed.dir).returncode == 1
+    refused_by_ranks(checkpointed, "rank-00001.img")
+    victim.write_bytes(whole)
+    checkpointed.restart().finish()
+
+
+def test_cpu_without_recorded_features(checkpointed: Job) -> None:
+    for path in (checkpointed.dir / "latest").glob("rank-*.img"):
+        data = bytearray(path.read_bytes())
+        header = image.HeaderStruct.from_buffer_copy(data)
+        for i in range(len(header.cpu_features)):
+            header.cpu_features[i] |= 0xFFFFFFFF
+        header.header_crc = image.crc32c(bytes(header)[: image.HeaderStruct.header_crc.offset])
+        data[: ctypes.sizeof(header)] = bytes(header)
+        path.write_bytes(data)
+    refused_by_ranks(checkpointed, r"(?i)cpu")
+
+
+def test_unknown_program(tmp_path: Path) -> None:
+    done = launch("no-such-program", cwd=tmp_path)
+    assert done.returncode != 0
+    assert "cannot run 'no-such-program': no such program" in done.stderr + done.stdout
+    assert not list(tmp_path.glob("manapy-*")), "a job directory was left behind"
+
+
+def test_no_mpi_found(tmp_path: Path) -> None:
+    done = launch("--mpi", tmp_path / "nowhere", sys.executable, "-c", "from mpi4py import MPI", cwd=tmp_path)
+    assert done.returncode != 0
+    assert f"no MPI library at {tmp_path / 'nowhere'}" in done.stderr + done.stdout
+
+
+def test_mpi_of_another_family(tmp_path: Path) -> None:
+    source = tmp_path / "fake.c"
+    source.write_text("int ompi_mpi_comm_world;\nint MPI_Init(int *c, char ***v) { (void)c; (void)v; return 0; }\n")
+    library = tmp_path / "libmpi.so.40"
+    subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+    done = launch("--mpi", library, sys.executable, "-c", "from mpi4py import MPI", cwd=tmp_path)
+    assert done.returncode != 0
+    assert re.search(r"libmpi\.so\.40 is Open MPI", done.stderr + done.stdout)
+
+
+def test_unwritable_job_directory(tmp_path: Path) -> None:
+    done = launch("--dir", "/proc/nowhere", "/bin/true", cwd=tmp_path)
+    assert done.returncode != 0
+    assert "cannot make the job directory /proc/nowhere" in done.stderr + done.stdout
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with 40 MB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "manapy-test", str(place)], capture_output=True).returncode:
+        pytest.skip("mounting a tmpfs needs root")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_full_disk(make_job: Callable[..., Job], small_disk: Path) -> None:
+    job = make_job(2)
+    job.where = small_disk
+    job.start_python("heat2d.py", *SOLVER)
+    job.wait_for("step 200 ")
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(shutil.disk_usage(small_disk).free - (2 << 20)))
+    done = manapy("checkpoint", job.dir)
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr and len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert not list(job.dir.glob("tmp-*")) and not list(job.dir.glob("ckpt-*"))
+    filler.unlink()
+    job.finish()
+
+
+def test_stale_job_file(checkpointed: Job) -> None:
+    done = manapy("checkpoint", checkpointed.dir)
+    assert done.returncode == 1
+    assert re.search("(?i)not running|ended|no longer", done.stderr), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    checkpointed.restart().finish()
+
+
+def test_wrong_secret(running: Job) -> None:
+    secret = running.dir / "secret"
+    good = secret.read_bytes()
+    secret.write_bytes(bytes(32))
+    done = manapy("checkpoint", running.dir)
+    assert done.returncode == 1
+    assert "secret" in done.stderr and len(done.stderr.splitlines()) == 1
+    secret.write_bytes(good)
+    running.checkpoint()
+    running.finish()
+
+
+def test_secret_is_private(running: Job) -> None:
+    assert (running.dir / "secret").stat().st_mode & 0o777 == 0o600
+    record = json.loads((running.dir / "job.json").read_text())
+    assert record["host"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_dead_rank_leaves_nobody_hanging(running: Job, victim: int) -> None:
+    first = running.checkpoint()
+    pids = running.pids()
+    os.kill(pids[victim], signal.SIGKILL)
+    assert running.wait(30) != 0
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert (running.dir / "latest").resolve() == first
+    running.restart().finish()
+
+
+def test_rank_dies_during_checkpoint(running: Job) -> None:
+    first = running.checkpoint()
+    pids = running.pids()
+    os.kill(pids[1], signal.SIGSTOP)
+    command = subprocess.Popen([str(BIN / "manapy"), "checkpoint", str(running.dir)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(0.5)
+    os.kill(pids[1], signal.SIGKILL)
+    _, errors = command.communicate(timeout=30)
+    assert command.returncode == 1 and errors.strip()
+    assert running.wait(30) != 0
+    assert (running.dir / "latest").resolve() == first
+    running.restart().finish()
+
+
+def test_two_checkpoints_at_once(running: Job) -> None:
+    commands = [subprocess.Popen([str(BIN / "manapy"), "checkpoint", str(running.dir)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    for command in commands:
+        output, errors = command.communicate(timeout=60)
+        assert command.returncode == 0, errors
+        assert manapy("verify", output.strip()).returncode == 0
+    running.finish()
+
+
+def test_directory_of_a_live_job(running: Job, tmp_path: Path) -> None:
+    done = launch("--dir", running.dir, "/bin/true", cwd=tmp_path)
+    assert done.returncode != 0 and "is still running" in done.stderr + done.stdout
+    running.finish()

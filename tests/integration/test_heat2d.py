@@ -1,0 +1,139 @@
+"""The main job of manapy: a solver is checkpointed, killed and continued, and its result doesn't change by a bit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from jobs import BIN, PROGRAMS, Job, manapy
+
+SOLVER = ("--n", "96", "--steps", "4000", "--every", "40", "--pause", "0.05")
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The final field of a run without manapy; the result doesn't depend on the number of ranks."""
+    out = tmp_path_factory.mktemp("undisturbed") / "field.npy"
+    solver = [a if a != "0.05" else "0" for a in SOLVER]
+    subprocess.run([str(BIN / "mpirun"), "-n", "1", sys.executable, str(PROGRAMS / "heat2d.py"), *solver, "--out", str(out)], check=True, capture_output=True)
+    return out.read_bytes()
+
+
+def step(text: str) -> int:
+    """The last step that a run reported."""
+    return max((int(line.split()[1]) for line in text.splitlines() if line.startswith("step ") and "residual" in line), default=0)
+
+
+def after(last: int) -> Callable[[str], bool]:
+    return lambda text: step(text) > last
+
+
+def residuals(job: Job) -> dict[int, str]:
+    """Residual by step over all runs; a step that two runs report must be the same in both."""
+    found: dict[int, str] = {}
+    for run in range(len(job.runs)):
+        for line in job.output(run).splitlines():
+            words = line.split()
+            if line.startswith("step ") and len(words) == 4:
+                assert found.setdefault(int(words[1]), words[3]) == words[3], f"step {words[1]} differs between runs"
+    return found
+
+
+def test_undisturbed_under_manapy(make_job: Callable[..., Job], undisturbed: bytes) -> None:
+    job = make_job(4).start_python("heat2d.py", *SOLVER, "--out", "field.npy")
+    job.finish()
+    assert (job.where / "field.npy").read_bytes() == undisturbed
+
+
+def test_checkpoint_and_go_on(make_job: Callable[..., Job], undisturbed: bytes) -> None:
+    job = make_job(4).start_python("heat2d.py", *SOLVER, "--out", "field.npy")
+    for _ in range(3):
+        job.wait_for(after(step(job.output())))
+        checkpoint = job.checkpoint()
+        assert (job.dir / "latest").resolve() == checkpoint
+        assert manapy("verify", checkpoint).returncode == 0
+    job.finish()
+    assert (job.where / "field.npy").read_bytes() == undisturbed
+
+
+@pytest.mark.parametrize("restart", ["command", "mpirun"])
+def test_kill_and_restart(make_job: Callable[..., Job], undisturbed: bytes, restart: str) -> None:
+    job = make_job(4).start_python("heat2d.py", *SOLVER, "--out", "field.npy")
+    job.wait_for(after(1000))
+    job.checkpoint()
+    job.wait_for(after(step(job.output())))
+    job.kill()
+    assert not (job.where / "field.npy").exists()
+    (job.restart_by_command() if restart == "command" else job.restart()).finish()
+    assert (job.where / "field.npy").read_bytes() == undisturbed
+    residuals(job)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_ten_generations(make_job: Callable[..., Job], undisturbed: bytes) -> None:
+    job = make_job(4).start_python("heat2d.py", *SOLVER, "--out", "field.npy")
+    last = 0
+    for generation in range(10):
+        job.wait_for(after(last))
+        checkpoint = job.checkpoint()
+        assert checkpoint.name == f"ckpt-{generation + 1:06d}"
+        last = step(job.output())
+        job.kill()
+        job.restart()
+    job.finish()
+    assert (job.where / "field.npy").read_bytes() == undisturbed
+    assert sorted(residuals(job)) == list(range(40, 4001, 40))
+
+
+def test_exit_after_checkpoint(make_job: Callable[..., Job], undisturbed: bytes) -> None:
+    job = make_job(4).start_python("heat2d.py", *SOLVER, "--out", "field.npy")
+    job.wait_for(after(500))
+    job.checkpoint("--then", "exit")
+    assert job.wait() == 0
+    assert not (job.where / "field.npy").exists()
+    job.restart().finish()
+    assert (job.where / "field.npy").read_bytes() == undisturbed
+
+
+def test_older_checkpoint_and_prune(make_job: Callable[..., Job], undisturbed: bytes) -> None:
+    job = make_job(2).start_python("heat2d.py", *SOLVER, "--out", "field.npy")
+    first = None
+    for _ in range(3):
+        job.wait_for(after(step(job.output())))
+        path = job.checkpoint()
+        first = first or path
+    job.kill()
+    assert first is not None
+    job.restart(first)
+    job.finish()
+    assert (job.where / "field.npy").read_bytes() == undisturbed
+    assert manapy("prune", job.dir, "--keep", "1").returncode == 0
+    assert [p.name for p in sorted(job.dir.glob("ckpt-*"))] == ["ckpt-000003"]
+
+
+DEBIAN_MPIRUN = Path("/usr/bin/mpirun.mpich")
+
+
+@pytest.mark.skipif(not DEBIAN_MPIRUN.exists(), reason="Debian's MPICH is not installed (apt install mpich)")
+def test_under_another_mpich_and_back(make_job: Callable[..., Job], undisturbed: bytes) -> None:
+    job = make_job(2).start_python("heat2d.py", *SOLVER, "--out", "field.npy")
+    job.wait_for(after(1000))
+    job.checkpoint()
+    job.kill()
+    for mpirun in (DEBIAN_MPIRUN, BIN / "mpirun"):
+        job.mpirun = mpirun
+        job.restart()
+        job.wait_for(after(0))
+        mapped = {line.split()[-1] for pid in job.pids()[:1] for line in Path(f"/proc/{pid}/maps").read_text().splitlines()}
+        library = os.path.realpath("/usr/lib/x86_64-linux-gnu/libmpich.so.12" if mpirun == DEBIAN_MPIRUN else BIN.parent / "lib" / "libmpi.so.12")
+        assert library in mapped
+        job.checkpoint()
+        if mpirun == DEBIAN_MPIRUN:
+            job.kill()
+    job.finish()
+    assert (job.where / "field.npy").read_bytes() == undisturbed

@@ -1,0 +1,39 @@
+"""Compare ctypes structures with C structures: compile a probe against a header and let it print sizes and offsets."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def c_values(directory: Path, include: Path, header: str, expressions: Mapping[str, str]) -> dict[str, int]:
+    """Value of each C expression, by its name."""
+    source = directory / "probe.c"
+    lines = "\n".join(f'    printf("{name} %lld\\n", (long long)({expression}));' for name, expression in expressions.items())
+    source.write_text(f"#include <stddef.h>\n#include <stdio.h>\n#include <{header}>\nint main(void) {{\n{lines}\n    return 0;\n}}\n")
+    probe = directory / "probe"
+    subprocess.run(["gcc", "-std=gnu11", f"-I{include}", str(source), "-o", str(probe)], check=True)
+    output = subprocess.run([str(probe)], check=True, capture_output=True, text=True).stdout
+    return {name: int(value) for name, value in (line.rsplit(" ", 1) for line in output.splitlines())}
+
+
+def differences(
+    directory: Path, include: Path, header: str, structures: Mapping[str, type[ctypes.Structure]], prefix_only: frozenset[str] = frozenset()
+) -> list[str]:
+    """Where Python and C differ, in words; structures: name without mpy_ and _t. Those in prefix_only may be shorter in Python."""
+    expressions, mirrored = {}, {}
+    for name, structure in structures.items():
+        c = f"mpy_{name}_t"
+        if name not in prefix_only:
+            expressions[f"sizeof {c}"] = f"sizeof({c})"
+            mirrored[f"sizeof {c}"] = ctypes.sizeof(structure)
+        for member, *_ in structure._fields_:
+            descriptor = getattr(structure, member)
+            expressions[f"{c}.{member} offset"] = f"offsetof({c}, {member})"
+            mirrored[f"{c}.{member} offset"] = descriptor.offset
+            expressions[f"{c}.{member} size"] = f"sizeof((({c} *)0)->{member})"
+            mirrored[f"{c}.{member} size"] = descriptor.size
+    actual = c_values(directory, include, header, expressions)
+    return [f"{name}: C {actual[name]}, Python {mirrored[name]}" for name in expressions if actual[name] != mirrored[name]]

@@ -1,0 +1,165 @@
+"""Images: the Python mirror against image.h, and that no damage goes unnoticed."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import re
+from pathlib import Path
+
+import images
+import layout
+import pytest
+from manapy.ckpt import image
+from manapy.ckpt.errors import ImageError
+
+
+@pytest.fixture
+def mapped(tmp_path: Path) -> Path:
+    path = tmp_path / "mapped.so"
+    path.write_bytes(random.Random(5).randbytes(3 * image.PAGE + 123))
+    return path
+
+
+@pytest.fixture
+def good(tmp_path: Path, mapped: Path) -> Path:
+    return images.build(tmp_path / "rank-00001.img", rank=1, size=4, mapped=mapped)
+
+
+def test_layout(tmp_path: Path, include: Path) -> None:
+    structures = {f"image_{name}": structure for name, structure in image.STRUCTURES.items()}
+    assert layout.differences(tmp_path, include, "manapy/image.h", structures) == []
+
+
+def test_constants(include: Path) -> None:
+    text = (include / "manapy/image.h").read_text()
+    assert image.MAGIC.decode() == re.search(r'#define MPY_IMAGE_MAGIC "(\w+)"', text)[1]
+    assert image.VERSION == int(re.search(r"#define MPY_IMAGE_VERSION (\d+)u", text)[1])
+    assert image.PAGE == int(re.search(r"#define MPY_IMAGE_PAGE (\d+)u", text)[1])
+    kinds = re.search(r"enum \{ MPY_SECTION_REGIONS = 1, (.*?), MPY_SECTIONS_MAX = 16 \}", text)[1].split(", ")
+    for number, name in enumerate(kinds, 2):
+        assert getattr(image, name.removeprefix("MPY_")) == number
+    for name in ("RUN_MAX",):
+        assert getattr(image, name) == 64 << 20 and "MPY_RUN_MAX (64u << 20)" in text
+
+
+def test_crc_known_answers() -> None:
+    assert image.crc32c(b"") == 0
+    assert image.crc32c(b"123456789") == 0xE3069283
+    assert image.crc32c(bytes(32)) == 0x8A9136AA  # RFC 3720, B.4
+    assert image.crc32c(b"\xff" * 32) == 0x62A8AB43
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 63, 4079, 4080, 4081, 4096, 12289, 100_003])
+def test_crc_fast_equals_plain(length: int) -> None:
+    library = image._library()
+    data = random.Random(length).randbytes(length)
+    fast = image.crc32c(data)
+    assert fast == library.mpy_crc32c_plain(0, data, length)
+    half = length // 3
+    assert image.crc32c(data[half:], image.crc32c(data[:half])) == fast
+    assert library.mpy_crc32c_join(image.crc32c(data[:half]), image.crc32c(data[half:]), length - half) == fast
+
+
+def test_read(good: Path, mapped: Path) -> None:
+    read = image.Image.open(good)
+    assert (read.header.rank, read.header.size, read.header.host, read.header.program) == (1, 4, "testhost", "/usr/bin/python3")
+    assert [r.permissions for r in read.regions] == ["rw-p", "r-xp"]
+    assert read.regions[0].path is None and read.regions[1].path == str(mapped)
+    assert read.bytes_of(image.RUN_DATA) == 8 * image.PAGE and read.bytes_of(image.RUN_FILE) == 4 * image.PAGE
+    assert [(t.tid, t.name, t.mpi_slot) for t in read.threads] == [(1001, "main", 0), (2001, "worker", None)]
+    assert image.read_header(good) == read.header
+
+
+def test_good_image_passes_and_reports_progress(good: Path) -> None:
+    done: list[int] = []
+    image.verify(good, 1, 4, done.append)
+    assert sum(done) == 12 * image.PAGE
+    image.verify(good)
+
+
+@pytest.mark.parametrize(("rank", "size", "text"), [(2, 4, "image of rank 1, not of rank 2"), (1, 3, "of a job of 4 ranks, not of 3")])
+def test_wrong_place(good: Path, rank: int, size: int, text: str) -> None:
+    with pytest.raises(ImageError, match=text):
+        image.verify(good, rank, size)
+
+
+def test_missing(tmp_path: Path) -> None:
+    for check in (image.verify, image.Image.open, image.read_header):
+        with pytest.raises(ImageError, match="the image is missing"):
+            check(tmp_path / "no.img")
+
+
+def test_every_truncation_is_found(good: Path) -> None:
+    whole = good.read_bytes()
+    for length in (0, 1, 100, 4095, 4096, 5000, len(whole) // 2, len(whole) - 1):
+        good.write_bytes(whole[:length])
+        with pytest.raises(ImageError):
+            image.verify(good)
+        with pytest.raises(ImageError):
+            image.Image.open(good)
+    good.write_bytes(whole + b"x")
+    with pytest.raises(ImageError, match="truncated or extended"):
+        image.verify(good)
+
+
+def test_bit_flips_are_found(good: Path) -> None:
+    """A bit anywhere but in the few bytes that align sections."""
+    whole = good.read_bytes()
+    header = image.HeaderStruct.from_buffer_copy(whole)
+    inside = [range(image.PAGE)] + [range(s.offset, s.offset + s.bytes) for s in header.sections[: header.nsections]]
+    inside += [range(r.offset, r.offset + r.bytes) for r in image.Image.open(good).runs if r.kind == image.RUN_DATA]
+    assert sum(map(len, inside)) > len(whole) - 8 * header.nsections
+    generator = random.Random(3)
+    offsets = [generator.choice(part) for part in inside for _ in range(12)]
+    for offset in offsets:
+        images.flip(good, offset, generator.randrange(8))
+        with pytest.raises(ImageError):
+            image.verify(good)
+        good.write_bytes(whole)
+    image.verify(good)
+
+
+def test_damage_names_the_place(good: Path) -> None:
+    images.flip(good, image.PAGE + 17)
+    with pytest.raises(ImageError, match=rf"{good}: damaged: \d+ bytes at 0x2000.* have checksum"):
+        image.verify(good)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"version": 2}, "image format 2, this manapy reads format 1"),
+        ({"boundary_version": 7}, "boundary version 7"),
+        ({"magic": b"NOIMAGE!"}, "not an image of manapy"),
+        ({"file_bytes": 5}, "truncated or extended"),
+        ({"nsections": 17}, "17 sections"),
+        ({"nsections": 4}, "section 5 is missing"),
+    ],
+)
+def test_headers_that_say_something_else(tmp_path: Path, change: dict[str, object], text: str) -> None:
+    path = images.build(tmp_path / "x.img", change=change)
+    with pytest.raises(ImageError, match=text):
+        image.verify(path)
+
+
+def test_sections_outside_the_file(tmp_path: Path) -> None:
+    sections = (image.SectionStruct * image.SECTIONS_MAX)()
+    for i in range(5):
+        sections[i] = image.SectionStruct(kind=i + 1, offset=1 << 62, bytes=1 << 63, count=1)
+    path = images.build(tmp_path / "x.img", change={"sections": sections})
+    with pytest.raises(ImageError, match="outside the file"):
+        image.verify(path)
+
+
+def test_changed_mapped_file_is_found(good: Path, mapped: Path) -> None:
+    images.flip(mapped, 5000)
+    with pytest.raises(ImageError, match=rf"{mapped}, which the program has mapped, was changed since the checkpoint"):
+        image.verify(good)
+    mapped.unlink()
+    with pytest.raises(ImageError, match=r"which the program has mapped, cannot be opened: No such file"):
+        image.verify(good)
+
+
+def test_header_fits_its_page() -> None:
+    assert ctypes.sizeof(image.HeaderStruct) <= image.PAGE

@@ -1,0 +1,199 @@
+"""The demonstration behind tools/demo: a job is checkpointed, killed and restarted, and its result doesn't change by a bit.
+
+1. tests/programs/heat2d.py runs undisturbed on 4 ranks.
+2. It runs under manapy-launch; in mid-run `manapy checkpoint` is taken; then all ranks and mpirun get SIGKILL.
+3. `manapy restart` continues it under a new mpirun, up to the end.
+4. Both final fields are compared bit for bit; a picture and a table are made.
+
+Every file is under --out. Exit code 0 if the fields are equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = ROOT / "tests" / "programs" / "heat2d.py"
+BIN = Path(sys.executable).parent
+
+
+class DemoError(Exception):
+    """A step went wrong; the text says which."""
+
+
+@dataclass
+class Run:
+    """One mpirun and what it prints (into a file, so that nothing depends on our reading it)."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def text(self) -> str:
+        """All it printed until now."""
+        return self.log.read_text(errors="replace")
+
+    def wait_for(self, ready: Callable[[str], bool], what: str, seconds: float) -> None:
+        """Until ready(text); DemoError if the job ends or the time is over before."""
+        deadline = time.monotonic() + seconds
+        while not ready(self.text()):
+            if self.process.poll() is not None:
+                raise DemoError(f"the job ended with exit code {self.process.returncode} while waiting for {what}:\n{tail(self.text())}")
+            if time.monotonic() > deadline:
+                raise DemoError(f"waited {seconds:.0f} s for {what}:\n{tail(self.text())}")
+            time.sleep(0.02)
+
+    def finish(self, seconds: float) -> None:
+        """Until the end; DemoError unless the exit code is 0."""
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired as error:
+            raise DemoError(f"the job did not end within {seconds:.0f} s:\n{tail(self.text())}") from error
+        if code:
+            raise DemoError(f"the job failed with exit code {code}:\n{tail(self.text())}")
+
+
+def tail(text: str) -> str:
+    """The last lines."""
+    return "\n".join(text.splitlines()[-15:])
+
+
+def last_step(text: str) -> int:
+    """Number of the last "step K ..." line."""
+    return max((int(line.split()[1]) for line in text.splitlines() if line.startswith("step ") and len(line.split()) == 4), default=0)
+
+
+@contextlib.contextmanager
+def start(command: list[str | Path], log: Path) -> Iterator[Run]:
+    """Run a command with its output in log; ends it if the demonstration fails."""
+    with log.open("wb") as stream:
+        process = subprocess.Popen([str(c) for c in command], stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, cwd=log.parent)
+    try:
+        yield Run(process, log)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def manapy(*arguments: str | Path) -> str:
+    """One manapy command; its stdout."""
+    done = subprocess.run([str(BIN / "manapy"), *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise DemoError(f"manapy {arguments[0]} failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def kill(run: Run, job: Path) -> int:
+    """SIGKILL to all ranks and to mpirun, by the pids that `manapy status` knows; the number of processes killed."""
+    pids = [int(rank["pid"]) for rank in json.loads(manapy("status", job, "--json"))["ranks"]]
+    for pid in [run.process.pid, *pids]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    run.process.wait()
+    return len(pids) + 1
+
+
+def draw(field: np.ndarray, path: Path) -> None:
+    """A picture of the field."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6, 5))
+    picture = axes.imshow(field, cmap="inferno", interpolation="bilinear")
+    axes.set_title("heat equation, continued after SIGKILL")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    figure.colorbar(picture, label="temperature")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+def demonstrate(options: argparse.Namespace, console: Console) -> bool:
+    """All four steps; True if both fields are equal."""
+    out: Path = options.out
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    job = out / "job"
+    solver = [sys.executable, PROGRAM, "--n", options.n, "--steps", options.steps, "--pause", "0.05"]
+    mpirun = [BIN / "mpirun", "-n", str(options.ranks)]
+    table = Table(title="manapy demonstration", title_justify="left")
+    table.add_column("what")
+    table.add_column("", justify="right")
+
+    console.print(f"[bold]1[/] undisturbed run: mpirun -n {options.ranks} python heat2d.py ...")
+    begin = time.monotonic()
+    with start([*mpirun, *solver, "--out", out / "undisturbed.npy"], out / "undisturbed.log") as run:
+        run.finish(600)
+    table.add_row("undisturbed run", f"{time.monotonic() - begin:.2f} s")
+
+    console.print(f"[bold]2[/] the same under manapy: mpirun -n {options.ranks} manapy-launch python heat2d.py ...")
+    launch = [*mpirun, BIN / "manapy-launch", "--dir", job, *solver, "--out", out / "restarted.npy"]
+    third = int(options.steps) // 3
+    with start(launch, out / "killed.log") as run:
+        run.wait_for(lambda text: last_step(text) >= third, f"step {third}", 300)
+        console.print(f"  at step {last_step(run.text())}: manapy checkpoint")
+        begin = time.monotonic()
+        checkpoint = Path(manapy("checkpoint", job).strip())
+        table.add_row("checkpoint (command, to published path)", f"{time.monotonic() - begin:.2f} s")
+        saved = last_step(run.text())
+        run.wait_for(lambda text: last_step(text) > saved, "a step after the checkpoint", 60)
+        killed = kill(run, job)
+        reached = last_step(run.text())
+        console.print(f"  at step {reached}: SIGKILL to {killed} processes (ranks and mpirun)")
+    size = sum(f.stat().st_size for f in checkpoint.glob("*.img"))
+    table.add_row(f"checkpoint of {options.ranks} ranks", f"{size / 1e6:.1f} MB")
+    table.add_row("killed at step", str(reached))
+
+    console.print(f"[bold]3[/] manapy restart {os.path.relpath(job)}")
+    begin = time.monotonic()
+    with start([BIN / "manapy", "restart", job], out / "restarted.log") as run:
+        run.wait_for(lambda text: last_step(text) > 0, "the first step after the restart", 120)
+        table.add_row("restart (command, to the next line of output)", f"{time.monotonic() - begin:.2f} s")
+        run.finish(600)
+
+    expected, found = np.load(out / "undisturbed.npy"), np.load(out / "restarted.npy")
+    equal = expected.tobytes() == found.tobytes()
+    table.add_row("final fields", "[green]equal bit for bit[/]" if equal else "[red]DIFFERENT[/]")
+    draw(found, out / "field.png")
+    table.add_row("picture", os.path.relpath(out / "field.png"))
+    console.print(table)
+    return equal
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tools/demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--n", default="512", help="grid points in each direction")
+    parser.add_argument("--steps", default="3000")
+    parser.add_argument("--out", type=lambda text: Path(text).resolve(), default=ROOT / "demo-out")
+    console = Console(highlight=False)
+    try:
+        return 0 if demonstrate(parser.parse_args(), console) else 1
+    except DemoError as error:
+        console.print(f"[red]failed:[/] {error}", markup=True)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

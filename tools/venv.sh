@@ -1,0 +1,45 @@
+# venv.sh - sourced by tools/demo and tools/test: make a virtual environment and install this tree into it.
+#
+#   prepare_venv DIR EXTRA    DIR/bin has Python, pip and manapy[EXTRA]; installs again only if a source is newer
+
+say() { printf '%s\n' "$*" >&2; }
+fail() { say "$(basename "$0"): $*"; exit 1; }
+
+check_prerequisites() {
+    command -v python3 >/dev/null || fail "python3 is missing: apt install python3 python3-venv gcc"
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "Python 3.11 or newer is needed (found $(python3 -V))"
+    command -v cc >/dev/null || command -v gcc >/dev/null || fail "a C compiler is missing: apt install gcc libc6-dev"
+    [ "$(uname -m)" = x86_64 ] || fail "manapy needs x86-64 (this is $(uname -m))"
+}
+
+# Debian splits venv's ensurepip off into python3-venv; without it, an existing pip can fill an empty environment.
+make_venv() {
+    local venv=$1
+    python3 -m venv "$venv" >/dev/null 2>&1 && return
+    rm -rf "$venv"
+    if python3 -m pip --version >/dev/null 2>&1 && python3 -m venv --without-pip "$venv" 2>/dev/null &&
+        python3 -m pip --python "$venv/bin/python" install --quiet pip; then
+        return
+    fi
+    rm -rf "$venv"
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        say "installing python3-venv"
+        apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends -y python3-venv >/dev/null &&
+            python3 -m venv "$venv" && return
+    fi
+    fail "cannot make a virtual environment: apt install python3-venv"
+}
+
+prepare_venv() {
+    local venv=$1 extra=$2 stamp=$1/.manapy-$2
+    check_prerequisites
+    [ -x "$venv/bin/pip" ] || make_venv "$venv"
+    if [ -e "$stamp" ] && [ -x "$venv/bin/manapy" ] &&
+        [ -z "$(cd "$root" && find manapy wrappers lowerhalf pyproject.toml CMakeLists.txt -newer "$stamp" -type f ! -name '*.pyc' -print -quit)" ]; then
+        return
+    fi
+    say "installing manapy[$extra] into $venv"
+    touch "$stamp.new"
+    (cd "$root" && "$venv/bin/pip" install --quiet --disable-pip-version-check ".[$extra]") || fail "installation failed"
+    mv "$stamp.new" "$stamp"
+}

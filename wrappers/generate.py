@@ -1,0 +1,303 @@
+"""Writes the C sources that follow from the function table. Run by CMake; only the standard library is used.
+
+    generate.py TABLE ABI_TABLE OUTPUT_DIRECTORY
+
+Output (never edited, lives in the build tree)
+    function_index.h   slots MPY_FN_*, MPY_FN_COUNT, MPY_TABLE_HASH                     both halves
+    function_names.h   mpy_function_names[]: the name of each slot, for dlsym           lower half
+    functions.h        prototypes of all PMPI_ functions, pointer types mpy_fn_*_t      wrappers
+    generated.c        wrappers of class "generated"
+    stubs.c            weak PMPI_ functions for the rest: unsupported ones, and manual ones until somebody writes them
+    aliases.ld         MPI_X = PMPI_X for every function (linker script)
+    exports.map        the symbols of libmpi.so.12
+    abi_table.h        MPICH constants and their values in the MPI-5 standard ABI
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+CLASSES = ("generated", "manual", "unsupported")
+
+
+class TableError(Exception):
+    """The table doesn't follow its own description; the text names file, line and fault."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    name: str
+    kind: str
+    count: str | None  # of arrays of handles: an argument's name, or "size(comm)"
+
+
+@dataclass(frozen=True)
+class Function:
+    symbol: str  # MPI_Comm_rank
+    family: str
+    cls: str
+    clock: str
+    result: str
+    arguments: tuple[Argument, ...]
+
+    @property
+    def name(self) -> str:
+        """MPI_Comm_rank -> Comm_rank; MPIX_Comm_agree -> X_Comm_agree."""
+        return self.symbol.removeprefix("MPI_") if self.symbol.startswith("MPI_") else self.symbol[3:]
+
+    def argument(self, kind: str) -> Argument | None:
+        return next((a for a in self.arguments if a.kind == kind), None)
+
+
+@dataclass
+class Table:
+    kinds: dict[str, str] = field(default_factory=dict)
+    functions: list[Function] = field(default_factory=list)
+    data: list[str] = field(default_factory=list)
+    internal: list[str] = field(default_factory=list)
+
+    @property
+    def hash(self) -> int:
+        """FNV-1a 64 over the slot names, each followed by a newline: both halves must have been built from one table."""
+        value = 0xCBF29CE484222325
+        for byte in "".join(f.symbol + "\n" for f in self.functions).encode():
+            value = ((value ^ byte) * 0x100000001B3) & (2**64 - 1)
+        return value
+
+
+def read_table(path: Path) -> Table:
+    """Parse functions.txt (its head describes the format). Raises TableError."""
+    table = Table()
+    family = ""
+    argument = re.compile(r"(\w+|\.\.\.):(\w+)(?:\((\w+|size\(comm\))\))?")
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        words = line.split()
+        if words[0] == "kind":
+            table.kinds[words[1]] = line.split(None, 2)[2]
+        elif words[0] == "data":
+            table.data.append(words[1])
+        elif words[0] == "internal":
+            table.internal.append(words[1])
+        elif line.startswith("["):
+            family = line.strip("[]")
+        else:
+            symbol, cls, clock, result, *rest = words
+            matches = [argument.fullmatch(word) for word in rest]
+            if cls not in CLASSES or None in matches:
+                raise TableError(f"{path}:{number}: can't read {line!r}")
+            arguments = tuple(Argument(m[1], m[2], m[3]) for m in matches if m is not None)
+            unknown = [kind for kind in (result, *(a.kind for a in arguments)) if kind not in table.kinds]
+            if unknown:
+                raise TableError(f"{path}:{number}: unknown kind {unknown[0]}")
+            if clock not in ("-", "world", *(a.name for a in arguments)):
+                raise TableError(f"{path}:{number}: clock argument {clock} doesn't exist")
+            table.functions.append(Function(symbol, family, cls, clock, result, arguments))
+    return table
+
+
+# ---- C text of types and prototypes
+
+
+def declaration(table: Table, a: Argument) -> str:
+    ctype = table.kinds[a.kind]
+    if ctype == "...":
+        return "..."
+    base, bracket, dimensions = ctype.partition("[")
+    return f"{base}{'' if base.endswith('*') else ' '}{a.name}{bracket}{dimensions}"
+
+
+def parameters(table: Table, f: Function) -> str:
+    return ", ".join(declaration(table, a) for a in f.arguments) or "void"
+
+
+def result_type(table: Table, f: Function) -> str:
+    ctype = table.kinds[f.result]
+    return ctype if ctype.endswith("*") else ctype + " "
+
+
+# ---- bodies of generated wrappers
+
+TRANSLATED = {"DATATYPE": "datatype", "OP": "op", "GROUP": "group", "INFO": "info", "COMM": "comm"}
+ADOPTED = {"GROUP_OUT": "group", "INFO_OUT": "info"}
+PASSED = re.compile(
+    r"(BUFFER|POINTER)(_IN)?|(INT|COUNT|COUNT_C|AINT|OFFSET)(_ARRAY)?(_OUT|_MUT)?|RANK|ROOT|TAG|STRING(_OUT|_ARRAY)?|"
+    r"STATUS(_OUT|_INOUT)?|RANGE_ARRAY"
+)
+
+
+def call_argument(f: Function, a: Argument, comm: str) -> str:
+    """How argument `a` is handed to the real function. Evaluated in the lower half: no thread-local variables."""
+    if a.kind == "COMM":
+        return comm if f.clock == a.name else f"mpy_real_comm({a.name})"
+    if a.kind in TRANSLATED:
+        return f"mpy_real_{TRANSLATED[a.kind]}({a.name})"
+    if a.kind in ADOPTED:
+        return f"&real_{a.name}"
+    if a.kind == "DATATYPE_ARRAY":
+        return f"real_{a.name}"
+    if not PASSED.fullmatch(a.kind):
+        raise TableError(f"{f.symbol}: no rule to generate argument {a.name} of kind {a.kind}")
+    return a.name
+
+
+def real_call(f: Function, comm: str) -> str:
+    return f"MPY_REAL({f.name})({', '.join(call_argument(f, a, comm) for a in f.arguments)})"
+
+
+def collective_body(f: Function) -> list[str]:
+    """Count the call on its communicator, or park; see clock.c."""
+    arrays = [a for a in f.arguments if a.kind == "DATATYPE_ARRAY"]
+    lines = [
+        "    mpy_thread_t *t = mpy_self();",
+        f"    mpy_comm_t *c = mpy_comm({f.clock});",
+    ]
+    if arrays:  # the arrays' length is the communicator's size: without one there is nothing to translate
+        null = {a.name: "NULL" for a in arrays}
+        bad = ", ".join(null.get(a.name) or call_argument(f, a, f"mpy_real_comm({a.name})") for a in f.arguments)
+        bad = f"MPY_REAL({f.name})({bad})"
+        lines += [
+            "    int n = c == NULL ? 0 : c->remote_size != 0 ? c->remote_size : c->size;",
+            *(f"    int local_{a.name}[MPY_LOCAL_TYPES], *real_{a.name};" for a in arrays),
+        ]
+    else:
+        bad = real_call(f, f"mpy_real_comm({f.clock})")
+    lines += [
+        "    int rc;",
+        "    if (MPY_UNLIKELY(c == NULL)) {",
+        "        mpy_cross_in(t);",
+        f"        rc = {bad};",
+        "        mpy_cross_out(t);",
+        f'        return mpy_error(NULL, rc, "{f.symbol}");',
+        "    }",
+        "    mpy_clock_enter(t, &MPY_UPPER->clock.rows[c->row]);",
+        "    mpy_cross_in_collective(t);",
+        *(f"    real_{a.name} = mpy_real_datatypes({a.name}, n, local_{a.name});" for a in arrays),
+        f"    rc = {real_call(f, 'c->obj.real')};",
+        *(f"    mpy_real_datatypes_free(real_{a.name}, n, local_{a.name});" for a in arrays),
+        "    mpy_cross_out_collective(t);",
+        f'    return MPY_LIKELY(rc == 0) ? 0 : mpy_error(c, rc, "{f.symbol}");',
+    ]
+    return lines
+
+
+def local_body(f: Function) -> list[str]:
+    """Cross, call, and give new objects a handle before a snapshot can come between (invariant 5 of runtime.h)."""
+    adopted = [a for a in f.arguments if a.kind in ADOPTED]
+    comm = f.argument("COMM")
+    handler = f"mpy_comm({comm.name})" if comm else "NULL"
+    lines = ["    mpy_thread_t *t = mpy_self();"]
+    lines += [f"    int real_{a.name};" for a in adopted]
+    lines += ["    mpy_cross_in(t);", f"    int rc = {real_call(f, '')};"]
+    if adopted:
+        lines += [
+            *(f"    if (rc == 0) *{a.name} = mpy_{ADOPTED[a.kind]}_adopt(real_{a.name});" for a in adopted),
+        ]
+    lines += [
+        "    mpy_cross_out(t);",
+        f'    return MPY_LIKELY(rc == 0) ? 0 : mpy_error({handler}, rc, "{f.symbol}");',
+    ]
+    return lines
+
+
+def wrapper(table: Table, f: Function) -> str:
+    if f.result != "INT":
+        raise TableError(f"{f.symbol}: only functions that return an error code can be generated")
+    body = collective_body(f) if f.clock != "-" else local_body(f)
+    return "\n".join([f"int P{f.symbol}({parameters(table, f)}) {{", *body, "}"]) + "\n"
+
+
+# ---- output files
+
+BANNER = "/* Made by wrappers/generate.py from wrappers/table/. Don't edit. */\n"
+
+
+def function_index(table: Table) -> str:
+    lines = [BANNER, "#ifndef MANAPY_FUNCTION_INDEX_H", "#define MANAPY_FUNCTION_INDEX_H", "", "enum {"]
+    lines += [f"    MPY_FN_{f.name} = {i}," for i, f in enumerate(table.functions)]
+    lines += [f"    MPY_FN_COUNT = {len(table.functions)},", "};", f"#define MPY_TABLE_HASH 0x{table.hash:016x}ul", "", "#endif"]
+    return "\n".join(lines) + "\n"
+
+
+def function_names(table: Table) -> str:
+    lines = [BANNER, "#ifndef MANAPY_FUNCTION_NAMES_H", "#define MANAPY_FUNCTION_NAMES_H", "", '#include "function_index.h"', ""]
+    lines += ["static const char *const mpy_function_names[MPY_FN_COUNT] = {"]
+    lines += [f'    "{f.symbol}",' for f in table.functions]
+    lines += ["};", "", "#endif"]
+    return "\n".join(lines) + "\n"
+
+
+def functions(table: Table) -> str:
+    lines = [BANNER, "#ifndef MANAPY_FUNCTIONS_H", "#define MANAPY_FUNCTIONS_H", "", '#include "function_index.h"', '#include "mpich.h"', ""]
+    lines += ["#pragma GCC visibility push(default)"]
+    lines += [f"{result_type(table, f)}P{f.symbol}({parameters(table, f)});" for f in table.functions]
+    lines += ["#pragma GCC visibility pop", ""]
+    lines += [f"typedef {result_type(table, f)}(*mpy_fn_{f.name}_t)({parameters(table, f)});" for f in table.functions]
+    lines += ["", "#endif"]
+    return "\n".join(lines) + "\n"
+
+
+def generated(table: Table) -> str:
+    parts = [BANNER, '#include "runtime.h"\n#include "objects.h"\n']
+    parts += [wrapper(table, f) for f in table.functions if f.cls == "generated"]
+    return "\n".join(parts)
+
+
+def stubs(table: Table) -> str:
+    """No functions.h here: a stub takes and returns nothing."""
+    lines = [BANNER, "void mpy_unsupported(const char *name) __attribute__((noreturn, visibility(\"hidden\")));", ""]
+    lines += ['#define STUB(SYMBOL, NAME) \\', '    __attribute__((weak, visibility("default"))) void SYMBOL(void); \\', "    void SYMBOL(void) { mpy_unsupported(NAME); }"]
+    lines += [f'STUB(P{f.symbol}, "{f.symbol}")' for f in table.functions if f.cls != "generated"]
+    lines += [f'STUB({name}, "{name}")' for name in table.internal]
+    return "\n".join(lines) + "\n"
+
+
+def aliases(table: Table) -> str:
+    return BANNER + "".join(f"{f.symbol} = P{f.symbol};\n" for f in table.functions)
+
+
+def exports(table: Table) -> str:
+    names = [name for f in table.functions for name in (f.symbol, "P" + f.symbol)] + table.data + table.internal
+    return "{ global:\n" + "".join(f"  {name};\n" for name in sorted(names)) + "local: *; };\n"
+
+
+def abi_table(path: Path) -> str:
+    """Rows `GROUP NAME MPICH STANDARD`, see abi.txt."""
+    lines = [BANNER]
+    for line in path.read_text().splitlines():
+        words = line.split("#")[0].split()
+        if words:
+            group, name, mpich, standard = words
+            lines.append(f"MPY_ABI({group}, {name}, {mpich}, {standard})")
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    table_path, abi_path, output = Path(arguments[0]), Path(arguments[1]), Path(arguments[2])
+    table = read_table(table_path)
+    output.mkdir(parents=True, exist_ok=True)
+    texts = {
+        "function_index.h": function_index(table),
+        "function_names.h": function_names(table),
+        "functions.h": functions(table),
+        "generated.c": generated(table),
+        "stubs.c": stubs(table),
+        "aliases.ld": aliases(table),
+        "exports.map": exports(table),
+        "abi_table.h": abi_table(abi_path),
+    }
+    for name, text in texts.items():
+        file = output / name
+        if not file.exists() or file.read_text() != text:  # keep time stamps: unchanged headers rebuild nothing
+            file.write_text(text)
+    (output / "generated.stamp").touch()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

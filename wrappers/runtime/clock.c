@@ -1,0 +1,226 @@
+/* clock.c - the collective clock of one rank: identities, rows, and the slow path of a collective's entry and exit.
+ *
+ * Upper half, upper TLS, no libc. The model of the same state machine is manapy/clock; both pass the same vectors. The other
+ * side of this shared memory is the control thread: it sets phase, target and needed, and bumps and wakes clock.wake; here
+ * seq, thread states and version are changed, and svc->notify() called.
+ *
+ * Invariants
+ *  1. While a checkpoint is pending, seq, target, states and version change only under clock.lock. The fast path (phase NONE)
+ *     increments seq without it: calls on one communicator are ordered by the program.
+ *  2. A rank parks only at the entry of a collective, before it counts the call; never at an exit.
+ *  3. clock.lock is only held with in_lower = 1 (invariant 1 of lock.h), and a parked thread has in_lower = 0.
+ *  4. A thread that goes on has in_lower = 1 from the decision, taken under the lock, to the end of the collective: phase
+ *     FROZEN, set under the same lock or seen by the re-read, can't slip in between.
+ *  5. While pending, version rises with rows, with a SEQ that reaches or passes its TARGET and with entering or leaving a
+ *     blocking collective, but not for parked, blocked and unblocked (they must not hinder a freeze). notify() follows the
+ *     unlock in every case.
+ */
+#include "runtime.h"
+#include "lock.h"
+
+#define CLOCK (&MPY_UPPER->clock)
+
+/* ---- identities ---- */
+
+static uint64_t fnv1a(uint64_t hash, const void *data, size_t size) {
+    const unsigned char *p = data;
+    for (size_t i = 0; i < size; i++) hash = (hash ^ p[i]) * 0x100000001b3ul;
+    return hash;
+}
+#define FNV_BASIS 0xcbf29ce484222325ul
+
+static uint64_t fnv1a_words(uint64_t a, uint64_t b, uint64_t c) {
+    const uint64_t words[3] = {a, b, c}; /* x86-64 is little-endian, as the definition asks */
+    uint64_t hash = fnv1a(FNV_BASIS, words, sizeof words);
+    return hash ? hash : 1; /* 0 marks a free row */
+}
+
+static void sift_down(int32_t *a, int root, int n) {
+    for (int child; (child = 2 * root + 1) < n; root = child) {
+        if (child + 1 < n && a[child] < a[child + 1]) child++;
+        if (a[root] >= a[child]) return;
+        int32_t swap = a[root];
+        a[root] = a[child];
+        a[child] = swap;
+    }
+}
+
+/* Order-independent: of the sorted world ranks. Most groups come sorted. */
+uint64_t mpy_ggid(const int32_t *world, int n) {
+    bool sorted = true;
+    for (int i = 1; i < n && sorted; i++) sorted = world[i - 1] <= world[i];
+    if (sorted) return fnv1a(FNV_BASIS, world, (size_t)n * sizeof *world);
+
+    int32_t *copy = mpy_alloc((size_t)n * sizeof *copy);
+    __builtin_memcpy(copy, world, (size_t)n * sizeof *copy);
+    for (int i = n / 2; i-- > 0;) sift_down(copy, i, n);
+    for (int i = n; i-- > 1;) {
+        int32_t largest = copy[0];
+        copy[0] = copy[i];
+        copy[i] = largest;
+        sift_down(copy, 0, i);
+    }
+    uint64_t hash = fnv1a(FNV_BASIS, copy, (size_t)n * sizeof *copy);
+    mpy_free(copy, (size_t)n * sizeof *copy);
+    return hash;
+}
+
+uint64_t mpy_child_cid(uint64_t parent_cid, uint64_t parent_seq, int32_t smallest_world_rank) {
+    return fnv1a_words(parent_cid, parent_seq, (uint64_t)(int64_t)smallest_world_rank);
+}
+
+uint64_t mpy_group_cid(uint64_t ggid, int tag, uint64_t count) { return fnv1a_words(ggid, (uint64_t)(int64_t)tag, count); }
+
+/* ---- changing the shared state ---- */
+
+/* Takes clock.lock in a thread that may have in_lower = 0 (invariant 3); returns what to restore. */
+static uint32_t clock_lock(mpy_thread_t *t) {
+    uint32_t before = t->in_lower;
+    t->in_lower = 1;
+    __asm__ volatile("" ::: "memory");
+    mpy_lock(&CLOCK->lock);
+    return before;
+}
+static void clock_unlock(mpy_thread_t *t, uint32_t before) {
+    mpy_unlock(&CLOCK->lock);
+    t->in_lower = before;
+    __asm__ volatile("" ::: "memory");
+}
+
+static void set_state(mpy_thread_t *t, uint32_t state, uint64_t cid) {
+    bool collective = state == MPY_STATE_IN_COLLECTIVE || t->state == MPY_STATE_IN_COLLECTIVE;
+    if (collective && MPY_LOWER->phase != MPY_PHASE_NONE) CLOCK->version++;
+    t->state = state;
+    t->state_cid = cid;
+}
+
+/* ---- rows ---- */
+
+static uint32_t free_rows; /* index + 1 of the first free row; the next one's is kept in its handle */
+
+/* Both with in_lower = 1 or in a hook, and with either TLS. */
+uint32_t mpy_row_add(uint64_t cid, const int32_t *world, int n, int handle) {
+    uint64_t ggid = mpy_ggid(world, n);
+    mpy_lock(&CLOCK->lock);
+    if (CLOCK->rows == NULL) CLOCK->rows = mpy_alloc(MPY_ROWS_MAX * sizeof *CLOCK->rows);
+    uint32_t index;
+    if (free_rows) {
+        index = free_rows - 1;
+        free_rows = CLOCK->rows[index].handle;
+    } else {
+        if (CLOCK->nrows == MPY_ROWS_MAX) MPY_LOWER->svc->die("too many communicators at once (65536)", 1);
+        index = CLOCK->nrows++;
+    }
+    CLOCK->rows[index] = (mpy_clock_row_t){
+        .ggid = ggid, .nmembers = (uint32_t)n, .handle = (uint32_t)handle, .members = world, .cid = cid};
+    bool pending = MPY_LOWER->phase != MPY_PHASE_NONE;
+    if (pending) CLOCK->version++; /* its first collective may already be somebody's target */
+    mpy_unlock(&CLOCK->lock);
+    if (pending) MPY_LOWER->svc->notify();
+    return index;
+}
+
+void mpy_row_remove(uint32_t row) {
+    mpy_lock(&CLOCK->lock);
+    CLOCK->rows[row] = (mpy_clock_row_t){.handle = free_rows};
+    free_rows = row + 1;
+    bool pending = MPY_LOWER->phase != MPY_PHASE_NONE;
+    if (pending) CLOCK->version++;
+    mpy_unlock(&CLOCK->lock);
+    if (pending) MPY_LOWER->svc->notify();
+}
+
+/* ---- entry and exit of a collective while a checkpoint is pending ---- */
+
+static bool below_target(void) {
+    for (uint32_t i = 0; i < CLOCK->nrows; i++)
+        if (CLOCK->rows[i].cid != 0 && CLOCK->rows[i].seq < CLOCK->rows[i].target) return true;
+    return false;
+}
+
+/* One decision, under the lock: true when the collective may be entered (it is counted then), false to sleep. */
+static bool try_enter(mpy_thread_t *t, mpy_clock_row_t *row, bool *changed) {
+    switch ((mpy_phase_t)MPY_LOWER->phase) {
+    case MPY_PHASE_NONE: /* over, or given up */
+        row->seq++;
+        if (t->state != MPY_STATE_RUNNING) set_state(t, MPY_STATE_RUNNING, 0);
+        return true;
+    case MPY_PHASE_RUN:
+        if (!CLOCK->needed && !below_target()) break;
+        row->seq++;
+        if (row->seq >= row->target) { /* the control thread tells the other members */
+            row->target = row->seq;
+            CLOCK->version++;
+        }
+        set_state(t, MPY_STATE_IN_COLLECTIVE, row->cid);
+        *changed = true;
+        return true;
+    case MPY_PHASE_INTENT:
+    case MPY_PHASE_FROZEN:
+        break;
+    }
+    if (t->state != MPY_STATE_PARKED || t->state_cid != row->cid) {
+        set_state(t, MPY_STATE_PARKED, row->cid);
+        *changed = true;
+    }
+    return false;
+}
+
+/* in_lower is 1 on entry (the inline set it) and on return. */
+void mpy_clock_enter_slow(mpy_thread_t *t, mpy_clock_row_t *row) {
+    for (;;) {
+        bool changed = false;
+        mpy_lock(&CLOCK->lock);
+        bool go = try_enter(t, row, &changed);
+        uint32_t wake = CLOCK->wake; /* read under the lock: what changes after it also wakes */
+        mpy_unlock(&CLOCK->lock);
+        if (changed) MPY_LOWER->svc->notify();
+        if (go) return;
+        t->in_lower = 0;
+        __asm__ volatile("" ::: "memory");
+        mpy_futex_wait(&CLOCK->wake, wake);
+        t->in_lower = 1;
+        __asm__ volatile("" ::: "memory");
+    }
+}
+
+void mpy_clock_leave_slow(mpy_thread_t *t) {
+    uint32_t before = clock_lock(t);
+    set_state(t, MPY_STATE_RUNNING, 0);
+    clock_unlock(t, before);
+    MPY_LOWER->svc->notify();
+}
+
+/* ---- point-to-point ---- */
+
+static bool same_peers(const mpy_thread_t *t, const int32_t *peers, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        if (t->block_peers[i] != peers[i]) return false;
+    return true;
+}
+
+/* `peers` are world ranks. Called again and again by a loop that keeps failing: only a change is reported. */
+void mpy_clock_blocked(mpy_thread_t *t, const mpy_comm_t *comm, const int32_t *peers, uint32_t n, int all_members, int mode) {
+    uint64_t cid = CLOCK->rows[comm->row].cid;
+    if (n > MPY_PEERS_MAX) all_members = 1;
+    if (all_members) n = 0;
+    if (t->state == MPY_STATE_BLOCKED_P2P && t->state_cid == cid && t->block_mode == (uint32_t)mode &&
+        t->block_peers_all == (uint32_t)all_members && t->nblock == n && same_peers(t, peers, n))
+        return;
+    uint32_t before = clock_lock(t);
+    t->block_mode = (uint32_t)mode;
+    t->block_peers_all = (uint32_t)all_members;
+    t->nblock = n;
+    for (uint32_t i = 0; i < n; i++) t->block_peers[i] = peers[i];
+    set_state(t, MPY_STATE_BLOCKED_P2P, cid);
+    clock_unlock(t, before);
+    MPY_LOWER->svc->notify();
+}
+
+void mpy_clock_unblocked(mpy_thread_t *t) {
+    if (t->state != MPY_STATE_BLOCKED_P2P) return;
+    uint32_t before = clock_lock(t);
+    set_state(t, MPY_STATE_RUNNING, 0);
+    clock_unlock(t, before);
+    MPY_LOWER->svc->notify();
+}

@@ -1,0 +1,146 @@
+/* cross.c - finding the lower half, registering threads, stopping at the border.
+ *
+ * Upper half, upper TLS. The constructor and mpy_self_slow may use libc: they run on behalf of one thread, never in a hook.
+ *
+ * Invariants
+ *  1. mpy_above is true only if the two blocks are mapped and of this build's version and table.
+ *  2. A slot belongs to one live thread (used = 1); slot 0 to the thread that called MPI_Init. The thread-local pointer, the
+ *     slot and pthread's destructor agree.
+ *  3. A thread that waits here has in_lower = 0, and reads phase again after every wake.
+ */
+#include "objects.h"
+
+#include <elf.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/auxv.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+__thread mpy_thread_t *mpy_self_tls;
+bool mpy_above;
+static pthread_key_t thread_key;
+
+extern const mpy_hooks_t mpy_hooks MPY_HIDDEN;
+
+static void thread_end(void *unused);
+
+__attribute__((constructor)) static void find_boundary(void) {
+    if (getauxval(MPY_AT_BOUNDARY) != MPY_LOWER_ADDR) return;
+    const mpy_lower_t *lower = MPY_LOWER;
+    if (lower->magic != MPY_BOUNDARY_MAGIC) return;
+    if (lower->version != MPY_BOUNDARY_VERSION || lower->table_hash != MPY_TABLE_HASH)
+        lower->svc->die("libmpi.so.12 and manapy-launch are of different versions of manapy: reinstall", 1);
+    MPY_UPPER->version = MPY_BOUNDARY_VERSION;
+    MPY_UPPER->hooks = mpy_hooks;
+    MPY_UPPER->magic = MPY_BOUNDARY_MAGIC;
+    pthread_key_create(&thread_key, thread_end);
+    mpy_above = true;
+}
+
+static void fatal(const char *line) {
+    ssize_t unused = write(2, line, mpy_text_length(line));
+    (void)unused;
+    _exit(1);
+}
+
+void mpy_require_boundary(void) {
+    if (!mpy_above)
+        fatal("manapy: an MPI function was called in a process that manapy-launch did not start; MPI works only in the ranks themselves, not in their child processes\n");
+}
+
+void mpy_die(const char *format, const char *argument) {
+    char line[512];
+    mpy_text_format(line, sizeof line, format, argument);
+    if (mpy_above) MPY_LOWER->svc->die(line, 1);
+    fatal("manapy: MPI is not available in this process\n");
+    __builtin_unreachable();
+}
+
+void mpy_unsupported(const char *function) {
+    mpy_require_boundary();
+    mpy_die("%s is not supported by this version of manapy", function);
+}
+
+/* ---- threads ---- */
+
+static uint64_t read_fs(void) {
+    uint64_t fs;
+    __asm__ volatile("rdfsbase %0" : "=r"(fs));
+    return fs;
+}
+
+static mpy_thread_t *take_slot(void) {
+    for (uint32_t i = 1; i < MPY_THREADS_MAX; i++) { /* 0 is for MPI_Init */
+        mpy_thread_t *t = &MPY_UPPER->threads[i];
+        uint32_t free = 0;
+        if (__atomic_load_n(&t->used, __ATOMIC_RELAXED) == 0 &&
+            __atomic_compare_exchange_n(&t->used, &free, 2, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+            t->in_lower = 0;
+            t->state = MPY_STATE_RUNNING;
+            t->lower_fs = 0;
+            t->upper_fs = read_fs();
+            t->tid = (int32_t)syscall(SYS_gettid);
+            __atomic_store_n(&t->used, 1, __ATOMIC_RELEASE);
+            return t;
+        }
+    }
+    mpy_die("too many threads call MPI at once (%s)", "1023");
+}
+
+static void set_self(mpy_thread_t *t) {
+    mpy_self_tls = t;
+    pthread_setspecific(thread_key, t);
+}
+
+mpy_thread_t *mpy_self_slow(void) {
+    mpy_require_boundary();
+    mpy_thread_t *t = mpy_self_tls;
+    if (t == NULL) set_self(t = take_slot());
+    if (t->lower_fs == 0) MPY_LOWER->svc->thread_bind(t);
+    if (MPY_LOWER->mpi[0] == NULL) {
+        extern char **environ;
+        char **env = environ;
+        mpy_cross_in(t);
+        MPY_LOWER->svc->mpi_load(env);
+        mpy_cross_out(t);
+    }
+    return t;
+}
+
+mpy_thread_t *mpy_self_main(void) {
+    mpy_thread_t *t = mpy_self(), *first = &MPY_UPPER->threads[0];
+    if (t == first) return t;
+    first->tid = t->tid;
+    first->upper_fs = t->upper_fs;
+    first->lower_fs = t->lower_fs;
+    first->state = MPY_STATE_RUNNING;
+    __atomic_store_n(&first->used, 1, __ATOMIC_RELEASE);
+    set_self(first);
+    t->lower_fs = 0;
+    __atomic_store_n(&t->used, 0, __ATOMIC_RELEASE);
+    return first;
+}
+
+static void thread_end(void *slot) {
+    mpy_thread_t *t = slot;
+    mpy_self_tls = NULL;
+    if (t == &MPY_UPPER->threads[0]) return; /* hooks need it; pthread_exit in main() */
+    if (t->lower_fs != 0) MPY_LOWER->svc->thread_unbind(t);
+    t->lower_fs = 0;
+    __atomic_store_n(&t->used, 0, __ATOMIC_RELEASE);
+}
+
+/* ---- the border ---- */
+
+void mpy_cross_stop(mpy_thread_t *t) {
+    while (MPY_LOWER->phase == MPY_PHASE_FROZEN) {
+        t->in_lower = 0;
+        __asm__ volatile("" ::: "memory");
+        uint32_t seen = MPY_UPPER->clock.wake; /* before phase: whoever changes phase bumps wake after it */
+        if (MPY_LOWER->phase == MPY_PHASE_FROZEN) mpy_futex_wait(&MPY_UPPER->clock.wake, seen);
+        t->in_lower = 1;
+        __asm__ volatile("" ::: "memory");
+    }
+    if (t->lower_fs == 0) MPY_LOWER->svc->thread_bind(t);
+}

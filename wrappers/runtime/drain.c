@@ -1,0 +1,365 @@
+/* drain.c - emptying the network before a snapshot, and posting again what a restart lost.
+ *
+ * Upper half, no libc. Runs as a hook: main thread, service stack, lower TLS between mpy_hook_in and mpy_hook_out, all other
+ * threads stopped in upper code. All ranks drain together, so collectives on the private communicator are allowed. That
+ * communicator is the real library's alone: the program never sees it, no object describes it, a restart makes a new one.
+ *
+ * Invariants
+ *  1. The drain ends when every message counted as sent to us has been received, every send has finished and every ack is in:
+ *     then the real library holds nothing of ours but receives that match nothing.
+ *  2. Ranks leave together, after one Iallreduce of their outcome; a rank that gives up takes part in it too.
+ *  3. No slot is taken or released here but orphans': a thread may be stopped between taking a slot and using it, but not
+ *     inside (invariant 1 of p2p.h).
+ *  4. Error codes that stay in slots are classes: codes of the real library die with it.
+ */
+#include "p2p.h"
+#include "objects.h"
+
+enum { GIVE_UP_SECONDS = 120, YIELD_ROUNDS = 16 };
+
+static mpy_thread_t *hook_thread(void) {
+    mpy_thread_t *t = &MPY_UPPER->threads[0];
+    if (t->lower_fs == 0) MPY_LOWER->svc->thread_bind(t);
+    return t;
+}
+
+static bool mpi_is_up(void) { return MPY_UPPER->mpi_initialized && !MPY_UPPER->mpi_finalized; }
+
+static int64_t seconds(void) {
+    int64_t now[2];
+    mpy_syscall4(MPY_SYS_CLOCK_GETTIME, 1 /* CLOCK_MONOTONIC */, (long)now, 0, 0);
+    return now[0];
+}
+
+/* ---- the private communicator ---- */
+
+/* With either TLS: in MPI_Init (in_lower = 1, inside its crossing) or in a hook's. */
+int mpy_p2p_init(void) {
+    if (mpy_acks_sent == NULL) {
+        size_t size = (size_t)mpy_world->size * sizeof(uint64_t);
+        mpy_acks_received = mpy_alloc(size);
+        mpy_acks_sent = mpy_alloc(size);
+        mpy_p2p_counters(&mpy_p2p_threads[0]);
+    }
+    mpy_private_rank = mpy_world->rank;
+    return MPY_REAL(Comm_dup)(mpy_world->obj.real, &mpy_private_comm);
+}
+
+/* With the upper TLS, in_lower = 0: it may have to wait for receivers of buffered sends. */
+void mpy_p2p_finalize(void) {
+    PMPI_Buffer_flush();
+    mpy_thread_t *t = mpy_self();
+    mpy_cross_in(t);
+    mpy_orphan_reap(mpy_p2p_self_slow(t));
+    if (mpy_private_comm != MPI_COMM_NULL) {
+        while (!mpy_ack_sends_done()) continue;
+        MPY_REAL(Comm_free)(&mpy_private_comm);
+    }
+    mpy_private_comm = MPI_COMM_NULL;
+    mpy_cross_out(t);
+}
+
+/* ---- one round of the drain; true if anything moved ---- */
+
+static bool poke_slots(mpy_p2p_thread_t *th, bool *sends_done) {
+    bool moved = false;
+    *sends_done = true;
+    for (uint32_t i = 0; i < mpy_request_limit; i++) {
+        mpy_request_t *r = mpy_request_at(i);
+        if (r->kind == MPY_REQ_FREE || r->kind == MPY_REQ_MESSAGE) continue;
+        if (r->flags & (MPY_RF_COMPLETE | MPY_RF_SYNC | MPY_RF_NEVER)) continue;
+        if (mpy_request_poke(th, r)) {
+            moved = true;
+            if (r->error) MPY_REAL(Error_class)(r->error, &r->error);
+        } else if (r->kind == MPY_REQ_SEND || r->kind == MPY_REQ_SSEND || r->kind == MPY_REQ_MRECV) {
+            *sends_done = false;
+        }
+    }
+    return moved;
+}
+
+/* Messages the program has probed but not received. */
+static bool take_probed(mpy_p2p_thread_t *th, int *rc) {
+    bool moved = false;
+    for (uint32_t i = 0; i < mpy_request_limit && !*rc; i++) {
+        mpy_request_t *r = mpy_request_at(i);
+        if (r->kind != MPY_REQ_MESSAGE || r->real == MPI_MESSAGE_NULL) continue;
+        r->stored = mpy_stored_mrecv(r->comm, &r->real, &r->status, rc);
+        r->real = MPI_MESSAGE_NULL;
+        mpy_count_received(th, r->comm, &r->status);
+        moved = true;
+    }
+    return moved;
+}
+
+static bool take_unmatched(mpy_p2p_thread_t *th, int *rc) {
+    bool moved = false;
+    for (uint32_t row = 0; row < MPY_UPPER->clock.nrows; row++) {
+        if (MPY_UPPER->clock.rows[row].cid == 0) continue;
+        mpy_comm_t *c = mpy_comm((int)MPY_UPPER->clock.rows[row].handle);
+        if (c == NULL || c->obj.real == MPI_COMM_NULL) continue; /* under construction */
+        for (;;) {
+            MPI_Status status;
+            int found = 0, message;
+            *rc = MPY_REAL(Improbe)(MPI_ANY_SOURCE, MPI_ANY_TAG, c->obj.real, &found, &message, &status);
+            if (*rc) return moved;
+            if (!found) break;
+            mpy_stored_t *m = mpy_stored_mrecv(c, &message, &status, rc);
+            mpy_count_received(th, c, &status);
+            mpy_store_append(m);
+            moved = true;
+            if (*rc) return moved;
+        }
+    }
+    return moved;
+}
+
+/* ---- what everybody sent to whom ---- */
+
+typedef struct column { uint64_t messages, acks; } column_t; /* from one rank to another, since the start */
+
+static uint64_t sum_sent(int world) {
+    uint64_t n = 0;
+    for (int i = 0; i < MPY_THREADS_MAX; i++)
+        if (mpy_p2p_threads[i].sent) n += mpy_p2p_threads[i].sent[world];
+    return n;
+}
+static uint64_t sum_received(int world) {
+    uint64_t n = 0;
+    for (int i = 0; i < MPY_THREADS_MAX; i++)
+        if (mpy_p2p_threads[i].received) n += mpy_p2p_threads[i].received[world];
+    return n;
+}
+
+/* The first rank something is still under way from, or -1. */
+static int missing_from(const column_t *expected, int size) {
+    for (int p = 0; p < size; p++)
+        if (sum_received(p) != expected[p].messages || mpy_acks_received[p] != expected[p].acks) return p;
+    return -1;
+}
+
+/* Give up only when nothing has moved for a long time: a message nobody can ever receive (its communicator was freed). */
+static int empty_network(mpy_p2p_thread_t *th, const column_t *expected, int size, char *error, uint64_t n) {
+    int64_t last_move = seconds();
+    for (uint32_t round = 0;; round++) {
+        int rc = MPI_SUCCESS;
+        bool sends_done, moved = poke_slots(th, &sends_done);
+        mpy_orphan_reap(th);
+        moved |= take_probed(th, &rc);
+        if (!rc) moved |= take_unmatched(th, &rc);
+        moved |= mpy_ack_poll();
+        bool acks_done = mpy_ack_sends_done();
+        if (rc) {
+            mpy_text_format(error, n, "the MPI library failed while messages were taken in (error %d)", rc);
+            return -1;
+        }
+        int from = missing_from(expected, size);
+        if (from < 0 && sends_done && acks_done) return 0;
+        if (moved) {
+            last_move = seconds();
+        } else if (round % 1024 == 0 && seconds() - last_move > GIVE_UP_SECONDS) {
+            if (from >= 0)
+                mpy_text_format(error, n, "a message from rank %d can't be received (was its communicator freed before?)", from);
+            else
+                mpy_text_format(error, n, "a send doesn't finish though everything was received");
+            return -1;
+        }
+        if (!moved && round > YIELD_ROUNDS) mpy_syscall4(MPY_SYS_SCHED_YIELD, 0, 0, 0, 0);
+    }
+}
+
+/* ---- synchronous sends: which of them lie unmatched in a store (store.c) ---- */
+
+typedef struct notice {
+    uint64_t cid, id;
+    int32_t tag;
+    uint32_t later;
+} notice_t;
+
+static bool wants_notice(const mpy_request_t *r) { return !(r->flags & MPY_RF_SYNC); }
+
+static int count_notices(int *counts) {
+    int n = 0;
+    for (const mpy_request_t *r = mpy_ssend_first(); r != NULL; r = r->next) {
+        if (!wants_notice(r)) continue;
+        if (counts) counts[mpy_peer_world(r->comm, r->peer)]++;
+        n++;
+    }
+    return n;
+}
+
+static mpy_clock_row_t *row_of(uint64_t cid) {
+    for (uint32_t i = 0; i < MPY_UPPER->clock.nrows; i++)
+        if (MPY_UPPER->clock.rows[i].cid == cid) return &MPY_UPPER->clock.rows[i];
+    return NULL;
+}
+
+static int rank_of_world(const mpy_comm_t *c, int world) {
+    int n = c->remote_world ? c->remote_size : c->size;
+    for (int i = 0; i < n; i++)
+        if (mpy_peer_world(c, i) == world) return i;
+    return MPI_PROC_NULL;
+}
+
+/* The receiver's answer: is that message in our store? Then its match will be told. */
+static uint8_t mark_stored(const notice_t *note, int from) {
+    const mpy_clock_row_t *row = row_of(note->cid);
+    const mpy_comm_t *c = row ? mpy_comm((int)row->handle) : NULL;
+    if (c == NULL) return 0; /* freed: never matched, never asked */
+    mpy_stored_t *m = mpy_store_from_end(c, rank_of_world(c, from), note->tag, note->later);
+    if (m == NULL) return 0;
+    m->sync_id = note->id;
+    m->sync_world = from;
+    return 1;
+}
+
+static void prefix_sums(const int *counts, int *at, int size, int unit, int *scaled) {
+    for (int p = 0, sum = 0; p < size; p++) {
+        at[p] = sum * unit;
+        scaled[p] = counts[p] * unit;
+        sum += counts[p];
+    }
+}
+
+/* An Alltoallv of bytes of `unit` per counted thing. */
+static int alltoallv(const void *out, const int *out_counts, void *in, const int *in_counts, int size, int unit) {
+    int *a = mpy_alloc((size_t)size * 4 * sizeof *a);
+    prefix_sums(out_counts, a, size, unit, a + size);
+    prefix_sums(in_counts, a + 2 * size, size, unit, a + 3 * size);
+    int rc = MPY_REAL(Alltoallv)(out, a + size, a, MPI_BYTE, in, a + 3 * size, a + 2 * size, MPI_BYTE, mpy_private_comm);
+    mpy_free(a, (size_t)size * 4 * sizeof *a);
+    return rc;
+}
+
+static int settle_ssends(int size) {
+    int *counts = mpy_alloc((size_t)size * 3 * sizeof *counts), *in_counts = counts + size, *next = counts + 2 * size;
+    int n = count_notices(counts), n_in = 0;
+    int rc = MPY_REAL(Alltoall)(counts, 1, MPI_INT, in_counts, 1, MPI_INT, mpy_private_comm);
+    for (int p = 0, sum = 0; p < size; sum += counts[p++]) {
+        next[p] = sum;
+        n_in += in_counts[p];
+    }
+    notice_t *out = mpy_alloc((size_t)(n + 1) * sizeof *out), *in = mpy_alloc((size_t)(n_in + 1) * sizeof *in);
+    mpy_request_t **asked = mpy_alloc((size_t)(n + 1) * sizeof *asked);
+    uint8_t *answers = mpy_alloc((size_t)n + 1), *given = mpy_alloc((size_t)n_in + 1);
+    for (mpy_request_t *r = mpy_ssend_first(); r != NULL; r = r->next) {
+        if (!wants_notice(r)) continue;
+        int i = next[mpy_peer_world(r->comm, r->peer)]++;
+        /* The row of a communicator that was freed is gone: 0 finds nothing there. */
+        uint64_t cid = r->flags & MPY_RF_REF_COMM ? 0 : MPY_UPPER->clock.rows[r->comm->row].cid;
+        out[i] = (notice_t){cid, r->order, r->tag, r->later};
+        asked[i] = r;
+    }
+    if (!rc) rc = alltoallv(out, counts, in, in_counts, size, sizeof *out);
+    for (int p = 0, i = 0; p < size && !rc; p++)
+        for (int k = 0; k < in_counts[p]; k++, i++) given[i] = mark_stored(&in[i], p);
+    if (!rc) rc = alltoallv(given, in_counts, answers, counts, size, 1);
+    for (int i = 0; i < n && !rc; i++)
+        if (answers[i]) asked[i]->flags = (asked[i]->flags & ~(uint32_t)MPY_RF_COMPLETE) | MPY_RF_SYNC;
+    mpy_free(given, (size_t)n_in + 1);
+    mpy_free(answers, (size_t)n + 1);
+    mpy_free(asked, (size_t)(n + 1) * sizeof *asked);
+    mpy_free(in, (size_t)(n_in + 1) * sizeof *in);
+    mpy_free(out, (size_t)(n + 1) * sizeof *out);
+    mpy_free(counts, (size_t)size * 3 * sizeof *counts);
+    return rc;
+}
+
+/* ---- the hook ---- */
+
+static int drain(mpy_p2p_thread_t *th, char *error, uint64_t n) {
+    int size = mpy_world->size;
+    column_t *out = mpy_alloc((size_t)size * 2 * sizeof *out), *expected = out + size;
+    for (int p = 0; p < size; p++) out[p] = (column_t){sum_sent(p), mpy_acks_sent[p]};
+    int outcome[2] = {0, 0}; /* failures; notices of synchronous sends */
+    int rc = MPY_REAL(Alltoall)(out, (int)sizeof *out, MPI_BYTE, expected, (int)sizeof *out, MPI_BYTE, mpy_private_comm);
+    if (rc)
+        mpy_text_format(error, n, "the MPI library failed in the exchange of message counts (error %d)", rc);
+    else
+        rc = empty_network(th, expected, size, error, n);
+    outcome[0] = rc != 0;
+    outcome[1] = count_notices(NULL);
+    mpy_free(out, (size_t)size * 2 * sizeof *out);
+
+    int all[2], request, done = 0;
+    int agreed = MPY_REAL(Iallreduce)(outcome, all, 2, MPI_INT, MPI_SUM, mpy_private_comm, &request);
+    while (!agreed && !done) agreed = MPY_REAL(Test)(&request, &done, MPI_STATUS_IGNORE);
+    if (rc) return -1;
+    if (!agreed && all[0] == 0 && all[1] > 0) agreed = settle_ssends(size);
+    if (agreed || all[0] > 0) {
+        mpy_text_format(error, n, "another rank could not empty the network");
+        return -1;
+    }
+    return 0;
+}
+
+int mpy_p2p_drain(char *error, uint64_t n) {
+    if (!mpi_is_up()) return 0;
+    mpy_thread_t *t = hook_thread();
+    mpy_hook_in(t);
+    int rc = drain(&mpy_p2p_threads[0], error, n);
+    mpy_hook_out(t);
+    return rc;
+}
+
+/* ---- after a restart ---- */
+
+static void sift_down(mpy_request_t **a, uint32_t root, uint32_t n) {
+    for (uint32_t child; (child = 2 * root + 1) < n; root = child) {
+        if (child + 1 < n && a[child]->order < a[child + 1]->order) child++;
+        if (a[root]->order >= a[child]->order) return;
+        mpy_request_t *swap = a[root];
+        a[root] = a[child];
+        a[child] = swap;
+    }
+}
+
+static void sort_by_order(mpy_request_t **a, uint32_t n) {
+    for (uint32_t i = n / 2; i-- > 0;) sift_down(a, i, n);
+    for (uint32_t i = n; i-- > 1;) {
+        mpy_request_t *largest = a[0];
+        a[0] = a[i];
+        a[i] = largest;
+        sift_down(a, 0, i);
+    }
+}
+
+static bool is_open_receive(const mpy_request_t *r) {
+    return (r->kind == MPY_REQ_RECV || r->kind == MPY_REQ_SENDRECV) && !(r->flags & (MPY_RF_COMPLETE | MPY_RF_NEVER));
+}
+
+static int repost(mpy_request_t *r) {
+    if (r->flags & MPY_RF_REF_COMM) { /* every member has freed it, and the drain took in all that was sent */
+        r->flags |= MPY_RF_NEVER;
+        return MPI_SUCCESS;
+    }
+    r->kind = MPY_REQ_RECV; /* the send half of an Isendrecv was finished by the drain */
+    int datatype = r->flags & MPY_RF_REF_TYPE ? r->type->real : mpy_real_datatype(r->datatype); /* the handle may be freed */
+    return mpy_real_irecv(r->buf, r->count, datatype, r->peer, r->tag, r->comm->obj.real, &r->real);
+}
+
+static int rebuild(void) {
+    int rc = mpy_p2p_init();
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < mpy_request_limit; i++) n += is_open_receive(mpy_request_at(i));
+    if (rc || n == 0) return rc;
+    mpy_request_t **open = mpy_alloc(n * sizeof *open);
+    n = 0;
+    for (uint32_t i = 0; i < mpy_request_limit; i++)
+        if (is_open_receive(mpy_request_at(i))) open[n++] = mpy_request_at(i);
+    sort_by_order(open, n);
+    for (uint32_t i = 0; i < n && !rc; i++) rc = repost(open[i]);
+    mpy_free(open, n * sizeof *open);
+    return rc;
+}
+
+int mpy_request_rebuild(char *error, uint64_t n) {
+    if (!mpi_is_up()) return 0;
+    mpy_thread_t *t = hook_thread();
+    mpy_hook_in(t);
+    int rc = rebuild();
+    mpy_hook_out(t);
+    if (rc == MPI_SUCCESS) return 0;
+    mpy_text_format(error, n, "a pending receive could not be posted again (MPI error %d)", rc);
+    return -1;
+}

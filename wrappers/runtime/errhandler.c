@@ -1,0 +1,137 @@
+/* errhandler.c - error handlers as objects. They are wholly ours: every real communicator has MPI_ERRORS_RETURN, and errors.c
+ * calls the handler that the program has set.
+ *
+ * Upper half, no libc.
+ *
+ * Invariants
+ *  1. An object lives while the program holds a handle of it (handles > 0) or something has it as its handler (obj.refs); the
+ *     handle is valid only while handles > 0. find() tells.
+ */
+#include "objects.h"
+
+static mpy_errhandler_t *find(int handle) {
+    mpy_errhandler_t *e = (mpy_errhandler_t *)mpy_lookup(MPY_ERRHANDLER, handle);
+    return e != NULL && e->handles > 0 ? e : NULL;
+}
+
+static void collect(mpy_errhandler_t *e) {
+    if (e->handles > 0 || e->obj.refs > 0) return;
+    mpy_object_remove(MPY_ERRHANDLER, e->obj.handle);
+    mpy_free(e, sizeof *e);
+}
+
+void mpy_errhandler_ref(int handle) {
+    mpy_errhandler_t *e = (mpy_errhandler_t *)mpy_lookup(MPY_ERRHANDLER, handle);
+    if (e != NULL) e->obj.refs++;
+}
+
+void mpy_errhandler_unref(int handle) {
+    mpy_errhandler_t *e = (mpy_errhandler_t *)mpy_lookup(MPY_ERRHANDLER, handle);
+    if (e == NULL) return;
+    e->obj.refs--;
+    collect(e);
+}
+
+static bool valid(int handle, mpy_errhandler_kind_t kind) {
+    if (handle == MPI_ERRORS_ARE_FATAL || handle == MPI_ERRORS_RETURN || handle == MPI_ERRORS_ABORT) return true;
+    mpy_errhandler_t *e = find(handle);
+    return e != NULL && e->kind == kind;
+}
+
+static int create(mpy_errhandler_kind_t kind, void *function, MPI_Errhandler *handle, const char *name) {
+    if (function == NULL) return mpy_error(NULL, MPI_ERR_ARG, name);
+    mpy_thread_t *t = mpy_self();
+    mpy_guard_in(t);
+    mpy_errhandler_t *e = mpy_alloc(sizeof *e);
+    e->kind = kind;
+    e->function = function;
+    e->handles = 1;
+    *handle = mpy_object_add(MPY_ERRHANDLER, &e->obj);
+    mpy_guard_out(t);
+    return MPI_SUCCESS;
+}
+
+/* Put `handle` into *slot, which holds another one. */
+static int set(int *slot, int handle, mpy_errhandler_kind_t kind, const mpy_comm_t *comm, const char *name) {
+    if (!valid(handle, kind)) return mpy_error(comm, MPI_ERR_ERRHANDLER, name);
+    mpy_thread_t *t = mpy_self();
+    mpy_guard_in(t);
+    int old = *slot;
+    mpy_errhandler_ref(handle);
+    *slot = handle;
+    mpy_errhandler_unref(old);
+    mpy_guard_out(t);
+    return MPI_SUCCESS;
+}
+
+/* The program gets a reference: it may free it. */
+static int get(int slot, MPI_Errhandler *handle) {
+    mpy_errhandler_t *e = (mpy_errhandler_t *)mpy_lookup(MPY_ERRHANDLER, slot);
+    if (e != NULL) e->handles++;
+    *handle = slot;
+    return MPI_SUCCESS;
+}
+
+int PMPI_Comm_create_errhandler(MPI_Comm_errhandler_function *function, MPI_Errhandler *errhandler) {
+    return create(MPY_ERRHANDLER_COMM, (void *)function, errhandler, "MPI_Comm_create_errhandler");
+}
+int PMPI_Errhandler_create(MPI_Comm_errhandler_function *function, MPI_Errhandler *errhandler) {
+    return create(MPY_ERRHANDLER_COMM, (void *)function, errhandler, "MPI_Errhandler_create");
+}
+int PMPI_File_create_errhandler(MPI_File_errhandler_function *function, MPI_Errhandler *errhandler) {
+    return create(MPY_ERRHANDLER_FILE, (void *)function, errhandler, "MPI_File_create_errhandler");
+}
+int PMPI_Win_create_errhandler(MPI_Win_errhandler_function *function, MPI_Errhandler *errhandler) {
+    return create(MPY_ERRHANDLER_WIN, (void *)function, errhandler, "MPI_Win_create_errhandler");
+}
+int PMPI_Session_create_errhandler(MPI_Session_errhandler_function *function, MPI_Errhandler *errhandler) {
+    return create(MPY_ERRHANDLER_SESSION, (void *)function, errhandler, "MPI_Session_create_errhandler");
+}
+
+int PMPI_Comm_set_errhandler(MPI_Comm comm, MPI_Errhandler errhandler) {
+    mpy_comm_t *c = mpy_comm(comm);
+    if (c == NULL) return mpy_error(NULL, MPI_ERR_COMM, "MPI_Comm_set_errhandler");
+    return set(&c->errhandler, errhandler, MPY_ERRHANDLER_COMM, c, "MPI_Comm_set_errhandler");
+}
+int PMPI_Errhandler_set(MPI_Comm comm, MPI_Errhandler errhandler) { return PMPI_Comm_set_errhandler(comm, errhandler); }
+
+int PMPI_Comm_get_errhandler(MPI_Comm comm, MPI_Errhandler *errhandler) {
+    mpy_comm_t *c = mpy_comm(comm);
+    if (c == NULL) return mpy_error(NULL, MPI_ERR_COMM, "MPI_Comm_get_errhandler");
+    return get(c->errhandler, errhandler);
+}
+int PMPI_Errhandler_get(MPI_Comm comm, MPI_Errhandler *errhandler) { return PMPI_Comm_get_errhandler(comm, errhandler); }
+
+/* Files come with MPI-IO; the default handler of files to be opened can be set already. */
+static int file_default = MPI_ERRORS_RETURN;
+
+int PMPI_File_set_errhandler(MPI_File file, MPI_Errhandler errhandler) {
+    if (file != MPI_FILE_NULL) return mpy_error(NULL, MPI_ERR_FILE, "MPI_File_set_errhandler");
+    return set(&file_default, errhandler, MPY_ERRHANDLER_FILE, NULL, "MPI_File_set_errhandler");
+}
+int PMPI_File_get_errhandler(MPI_File file, MPI_Errhandler *errhandler) {
+    if (file != MPI_FILE_NULL) return mpy_error(NULL, MPI_ERR_FILE, "MPI_File_get_errhandler");
+    return get(file_default, errhandler);
+}
+
+int PMPI_Comm_call_errhandler(MPI_Comm comm, int errorcode) {
+    mpy_comm_t *c = mpy_comm(comm);
+    if (c == NULL) return mpy_error(NULL, MPI_ERR_COMM, "MPI_Comm_call_errhandler");
+    mpy_error(c, errorcode, "MPI_Comm_call_errhandler");
+    return MPI_SUCCESS;
+}
+
+int PMPI_Errhandler_free(MPI_Errhandler *errhandler) {
+    mpy_errhandler_t *e = find(*errhandler);
+    if (e == NULL && !(mpy_is_builtin(*errhandler) && valid(*errhandler, MPY_ERRHANDLER_COMM)))
+        return mpy_error(NULL, MPI_ERR_ERRHANDLER, "MPI_Errhandler_free");
+    if (e != NULL) {
+        mpy_thread_t *t = mpy_self();
+        mpy_guard_in(t);
+        e->handles--;
+        collect(e);
+        mpy_guard_out(t);
+    }
+    *errhandler = MPI_ERRHANDLER_NULL;
+    return MPI_SUCCESS;
+}

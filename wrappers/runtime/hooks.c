@@ -1,0 +1,28 @@
+/* hooks.c - what the lower half asks of the wrapper runtime at a checkpoint and after a restart.
+ *
+ * Upper half; on the service stack, on the main thread, upper TLS; every other upper thread is stopped. No libc.
+ *
+ * Invariants
+ *  1. Rebuilding follows the order in which objects need each other: infos, error codes, datatypes, operations, communicators
+ *     (groups are made from the world's group), groups, requests.
+ */
+#include "objects.h"
+
+extern const mpy_hooks_t mpy_hooks MPY_HIDDEN;
+
+static int rebuild(char *error, uint64_t n) {
+    static int (*const steps[])(char *, uint64_t) = {
+        mpy_info_rebuild, mpy_errors_rebuild, mpy_datatype_rebuild, mpy_op_rebuild, mpy_comm_rebuild, mpy_group_rebuild, mpy_request_rebuild,
+    };
+    if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized) return 0;
+    for (uint64_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        if (steps[i](error, n) != 0) return -1;
+    return 0;
+}
+
+static int drain(char *error, uint64_t n) {
+    if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized) return 0;
+    return mpy_p2p_drain(error, n);
+}
+
+const mpy_hooks_t mpy_hooks = {.drain = drain, .rebuild = rebuild, .resume = NULL};

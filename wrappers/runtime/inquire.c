@@ -1,0 +1,133 @@
+/* inquire.c - what a program does with requests besides completing them: Request_get_status*, Cancel, Request_free.
+ *
+ * Upper half, no libc. Invariants: those of p2p.h and request.c.
+ */
+#include "p2p.h"
+
+static inline mpy_request_t *valid(int handle) {
+    mpy_request_t *r = mpy_request(handle);
+    return r != NULL && r->kind != MPY_REQ_MESSAGE ? r : NULL;
+}
+
+/* In the lower half. Doesn't finish the request: a later Wait or Test does. */
+static int get_status(int handle, int *flag, MPI_Status *status) {
+    if (handle == MPI_REQUEST_NULL) {
+        *flag = 1;
+        mpy_status_empty(status);
+        return MPI_SUCCESS;
+    }
+    mpy_request_t *r = mpy_request(handle);
+    *flag = 0;
+    if (r->flags & MPY_RF_SYNC) mpy_ack_poll();
+    if (r->flags & MPY_RF_COMPLETE) {
+        *flag = 1;
+        mpy_status_copy(status, &r->status);
+        return r->error;
+    }
+    if (r->flags & (MPY_RF_SYNC | MPY_RF_NEVER)) return MPI_SUCCESS;
+    int rc = MPY_REAL(Request_get_status)(r->real, flag, status);
+    if (*flag && r->flags & MPY_RF_STATUS) mpy_status_copy(status, &r->status);
+    return rc;
+}
+
+typedef enum { ONE, ALL, ANY, SOME } inquiry_t;
+
+/* All four forms: look at each, in one crossing. `statuses` is one status for ONE and ANY. */
+static int inquire(inquiry_t what, int n, const int *handles, int *flag, int *outcount, int *indices, MPI_Status *statuses, const char *name) {
+    if (n < 0) return mpy_error(NULL, MPI_ERR_COUNT, name);
+    for (int i = 0; i < n; i++)
+        if (handles[i] != MPI_REQUEST_NULL && valid(handles[i]) == NULL) return mpy_error(NULL, MPI_ERR_REQUEST, name);
+    mpy_thread_t *t = mpy_self();
+    mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    int active = 0, finished = 0, rc = MPI_SUCCESS;
+
+    mpy_cross_in(t);
+    for (int i = 0; i < n && !rc; i++) {
+        bool null = handles[i] == MPI_REQUEST_NULL;
+        if (null && what != ONE && what != ALL) continue;
+        active++;
+        int slot = what == SOME ? finished : what == ALL ? i : 0;
+        int done = 0;
+        rc = get_status(handles[i], &done, statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[slot]);
+        if (!done) continue;
+        if (what == ANY || what == SOME) indices[what == ANY ? 0 : finished] = i;
+        finished++;
+        if (what == ANY) break;
+    }
+    mpy_cross_out(t);
+
+    bool answer = finished > 0 || active == 0;
+    if (what == ANY && finished == 0) {
+        *indices = MPI_UNDEFINED;
+        if (active == 0) mpy_status_empty(statuses);
+    }
+    if (what == ONE || what == ALL) answer = finished == n;
+    if (what == SOME) *outcount = active ? finished : MPI_UNDEFINED;
+    if (flag) *flag = answer;
+    if (answer) {
+        mpy_p2p_done(t, th);
+    } else {
+        mpy_wait_t w = {.handles = handles, .n = n, .mode = what == ANY || what == SOME ? MPY_WAIT_ANY : MPY_WAIT_ALL};
+        mpy_poll_failed(t, th, &w);
+    }
+    return rc == MPI_SUCCESS ? rc : mpy_error(NULL, rc, name);
+}
+
+MPY_API int PMPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *status) {
+    return inquire(ONE, 1, &request, flag, NULL, NULL, status, "MPI_Request_get_status");
+}
+MPY_EXPORT(Request_get_status)
+
+MPY_API int PMPI_Request_get_status_all(int count, const MPI_Request array_of_requests[], int *flag, MPI_Status array_of_statuses[]) {
+    return inquire(ALL, count, array_of_requests, flag, NULL, NULL, array_of_statuses, "MPI_Request_get_status_all");
+}
+MPY_EXPORT(Request_get_status_all)
+
+MPY_API int PMPI_Request_get_status_any(int count, const MPI_Request array_of_requests[], int *indx, int *flag, MPI_Status *status) {
+    return inquire(ANY, count, array_of_requests, flag, NULL, indx, status, "MPI_Request_get_status_any");
+}
+MPY_EXPORT(Request_get_status_any)
+
+MPY_API int PMPI_Request_get_status_some(int incount, const MPI_Request array_of_requests[], int *outcount, int array_of_indices[], MPI_Status array_of_statuses[]) {
+    return inquire(SOME, incount, array_of_requests, NULL, outcount, array_of_indices, array_of_statuses, "MPI_Request_get_status_some");
+}
+MPY_EXPORT(Request_get_status_some)
+
+MPY_API int PMPI_Cancel(MPI_Request *request) {
+    mpy_request_t *r = valid(*request);
+    if (r == NULL) return mpy_error(NULL, MPI_ERR_REQUEST, "MPI_Cancel");
+    mpy_thread_t *t = mpy_self();
+    int rc = MPI_SUCCESS;
+    mpy_cross_in(t);
+    if (r->flags & MPY_RF_NEVER) { /* nothing can match it: cancelled here and now */
+        r->flags = (r->flags & ~(uint32_t)MPY_RF_NEVER) | MPY_RF_COMPLETE;
+        mpy_status_empty(&r->status);
+        r->status.count_hi_and_cancelled |= 1;
+        r->error = MPI_SUCCESS;
+    } else if (!(r->flags & (MPY_RF_COMPLETE | MPY_RF_SYNC))) {
+        rc = MPY_REAL(Cancel)(&r->real);
+        if (rc == MPI_SUCCESS) r->flags |= MPY_RF_CANCEL;
+    }
+    mpy_cross_out(t);
+    return rc == MPI_SUCCESS ? rc : mpy_error(r->comm, rc, "MPI_Cancel");
+}
+MPY_EXPORT(Cancel)
+
+MPY_API int PMPI_Request_free(MPI_Request *request) {
+    mpy_request_t *r = valid(*request);
+    if (r == NULL) return mpy_error(NULL, MPI_ERR_REQUEST, "MPI_Request_free");
+    mpy_thread_t *t = mpy_self();
+    mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    mpy_cross_in(t);
+    mpy_orphan_reap(th);
+    /* It goes on without the program; kept until it has finished, since the drain must know of it. */
+    if (r->flags & (MPY_RF_SYNC | MPY_RF_NEVER) || mpy_request_poke(th, r))
+        mpy_request_release(th, r);
+    else
+        mpy_orphan_add(r);
+    *request = MPI_REQUEST_NULL;
+    mpy_cross_out(t);
+    mpy_p2p_done(t, th);
+    return MPI_SUCCESS;
+}
+MPY_EXPORT(Request_free)

@@ -1,0 +1,153 @@
+/* objects.h - the virtual objects besides communicators and requests, and what their files share. Private to the files of
+ * objects: alloc, vid, comm, group, datatype*, op, info, errhandler, attr, init and hooks.
+ *
+ * Invariants
+ *  1. All of it changes only with in_lower = 1 or inside a hook (invariant 1 of lock.h), under mpy_objects_lock where several
+ *     objects hang together.
+ *  2. "adopt" functions take a new real handle, with the lower TLS, between mpy_cross_in and mpy_cross_out, and return the
+ *     program's handle: no snapshot can come between the real object and its record.
+ *  3. Callbacks of the program are called with in_lower = 0 and no lock held.
+ */
+#ifndef MANAPY_OBJECTS_H
+#define MANAPY_OBJECTS_H
+
+#include "runtime.h"
+#include "lock.h"
+
+extern MPY_HIDDEN uint32_t mpy_objects_lock;
+
+/* ---- is there a lower half (cross.c) ---- */
+extern MPY_HIDDEN bool mpy_above;
+/* Ends the process with one line if there is none. */
+MPY_HIDDEN void mpy_require_boundary(void);
+MPY_HIDDEN mpy_thread_t *mpy_self_main(void); /* mpy_self() for the thread that calls MPI_Init: moves it to slot 0 */
+MPY_HIDDEN void mpy_unsupported(const char *function) __attribute__((noreturn));
+MPY_HIDDEN void mpy_die(const char *format, const char *argument) __attribute__((noreturn)); /* one %s */
+
+/* ---- ordered lists of all objects of a kind, for rebuilding in order of creation ---- */
+typedef struct mpy_link { struct mpy_link *next, *prev; } mpy_link_t;
+static inline void mpy_link_init(mpy_link_t *head) { head->next = head->prev = head; }
+static inline void mpy_link_append(mpy_link_t *head, mpy_link_t *l) {
+    l->prev = head->prev;
+    l->next = head;
+    head->prev->next = l;
+    head->prev = l;
+}
+static inline void mpy_link_remove(mpy_link_t *l) {
+    l->prev->next = l->next;
+    l->next->prev = l->prev;
+}
+
+/* ---- groups ---- */
+typedef struct mpy_group {
+    mpy_object_t obj;
+    int size;
+    int32_t *world;
+} mpy_group_t;
+MPY_HIDDEN int mpy_group_adopt(int real);
+MPY_HIDDEN mpy_group_t *mpy_group(int handle);
+
+/* ---- infos ---- */
+typedef struct mpy_pair { struct mpy_pair *next; char *key, *value; } mpy_pair_t;
+typedef struct mpy_info {
+    mpy_object_t obj;
+    mpy_pair_t *first; /* in order of insertion */
+} mpy_info_t;
+MPY_HIDDEN int mpy_info_adopt(int real);
+MPY_HIDDEN void mpy_info_drop(int handle); /* in the lower half */
+
+/* ---- datatypes ---- */
+typedef struct mpy_datatype {
+    mpy_object_t obj;
+    mpy_link_t all;
+    int32_t handles;   /* references the program holds; freed when 0, kept while obj.refs > 0 */
+    bool committed;
+    bool big;          /* made with the 64-bit form */
+    bool permanent;    /* a Fortran 90 type: can't be freed */
+    int combiner;      /* standard ABI value, like the predefined types and constants below */
+    int nints, naints, ncounts, ntypes;
+    int *ints;         /* as MPI_Type_get_contents returns them */
+    MPI_Aint *aints;
+    MPI_Count *counts; /* of the 64-bit form */
+    int *types;        /* predefined: standard ABI value; derived: 0 */
+    struct mpy_datatype **bases;
+    mpy_attr_t *attrs;
+    char *name;
+} mpy_datatype_t;
+MPY_HIDDEN mpy_datatype_t *mpy_datatype(int handle);
+MPY_HIDDEN int mpy_datatype_virtual(int real); /* for user operations: the program's handle of a real type */
+MPY_HIDDEN void mpy_datatype_destroy(mpy_datatype_t *d);
+/* A recipe being put together; the handle of the finished type, or 0 and *rc. In the lower half. */
+typedef struct mpy_recipe {
+    int combiner; /* MPICH value */
+    bool big;
+    int nints, naints, ncounts, ntypes;
+    const int *ints;
+    const MPI_Aint *aints;
+    const MPI_Count *counts;
+    const int *types; /* the program's handles */
+} mpy_recipe_t;
+MPY_HIDDEN int mpy_datatype_adopt(int real, const mpy_recipe_t *recipe);
+MPY_HIDDEN mpy_attr_t **mpy_datatype_attrs(int handle); /* also of predefined types; NULL for no type */
+/* Make the real type of a recipe; defined beside the constructors. In the lower half. */
+MPY_HIDDEN int mpy_datatype_construct(const mpy_datatype_t *d, int *real);
+
+enum { MPY_LOCAL_TYPES = 64 };
+/* Translation of an array: `local` if it is long enough, else allocated. A NULL array stays NULL. */
+MPY_HIDDEN int *mpy_real_datatypes(const int *handles, int64_t n, int *local);
+MPY_HIDDEN void mpy_real_datatypes_free(int *real, int64_t n, int *local);
+
+/* ---- operations ---- */
+typedef struct mpy_op {
+    mpy_object_t obj;
+    void *function;
+    bool big;
+    int commute;
+    int thunk;
+} mpy_op_t;
+
+/* ---- error handlers ---- */
+typedef enum { MPY_ERRHANDLER_COMM, MPY_ERRHANDLER_FILE, MPY_ERRHANDLER_WIN, MPY_ERRHANDLER_SESSION } mpy_errhandler_kind_t;
+typedef struct mpy_errhandler {
+    mpy_object_t obj;
+    mpy_errhandler_kind_t kind;
+    void *function;
+    int32_t handles;
+} mpy_errhandler_t;
+MPY_HIDDEN void mpy_errhandler_ref(int handle);
+MPY_HIDDEN void mpy_errhandler_unref(int handle);
+MPY_HIDDEN int mpy_errors_rebuild(char *error, uint64_t n); /* error classes and codes the program added */
+
+/* ---- attributes ---- */
+typedef struct mpy_keyval {
+    mpy_object_t obj;
+    MPI_Comm_copy_attr_function *copy;
+    MPI_Comm_delete_attr_function *remove;
+    void *extra;
+} mpy_keyval_t;
+/* Call the callbacks; on the upper TLS, in_lower = 0. Return the callback's error. */
+MPY_HIDDEN int mpy_attrs_copy(int from_handle, mpy_attr_t *from, mpy_attr_t **to);
+MPY_HIDDEN int mpy_attrs_delete(int handle, mpy_attr_t **attrs);
+MPY_HIDDEN void mpy_attr_read_predefined(void); /* in the lower half, after the real MPI_Init */
+
+/* ---- communicators ---- */
+MPY_HIDDEN void mpy_comm_init(void);     /* world and self, before the real MPI_Init */
+MPY_HIDDEN void mpy_comm_finalize(void); /* forget all of them */
+MPY_HIDDEN void mpy_comm_destroy(mpy_comm_t *c);
+
+/* ---- rebuild: real handles of predefined objects; in a hook, in the lower half ---- */
+MPY_HIDDEN int mpy_world_group(void);
+
+/* ---- text without libc ---- */
+static inline size_t mpy_text_length(const char *s) {
+    size_t n = 0;
+    while (s[n] != 0) n++;
+    return n;
+}
+MPY_HIDDEN char *mpy_text_copy(const char *s); /* mpy_alloc; free with mpy_text_free */
+MPY_HIDDEN void mpy_text_free(char *s);
+MPY_HIDDEN bool mpy_text_equal(const char *a, const char *b);
+/* format with %s and %d into a buffer, truncating */
+MPY_HIDDEN void mpy_text_format(char *to, size_t n, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,284 @@
+/* p2p.h - point-to-point in the wrapper runtime: virtual requests, the store of drained messages, waiting. Private to
+ * p2p.c, request.c, wait.c, probe.c, store.c and drain.c; the few functions other files call are at the end.
+ *
+ * Invariants
+ *  1. All state of this header (request slots, free lists, counters, store) changes only while the thread has in_lower = 1,
+ *     or inside a hook. So a snapshot, and the drain before it, finds it consistent: a message that the real library has
+ *     accepted is counted and its request is in a slot, or the call has not happened.
+ *  2. Therefore results are recorded between mpy_cross_in and mpy_cross_out, where the TLS is the lower one: nothing here
+ *     uses a thread-local variable but mpy_p2p_self(), which is called before.
+ *  3. sent[p] / received[p] count messages by world rank over all communicators: sent when the real library accepts the
+ *     send, received when the real receive (or Mrecv) completes. Delivery from the store counts nothing: the drain did.
+ *  4. A slot with flags == 0 is an active operation of the real library, to be tested there; everything else is slow path.
+ *  5. The store only grows in the drain, that is while every thread is out of the lower half. Between mpy_cross_in and
+ *     mpy_cross_out a message can leave it (another thread), never come.
+ */
+#ifndef MANAPY_P2P_H
+#define MANAPY_P2P_H
+
+#include "runtime.h"
+#include "lock.h"
+
+typedef enum {
+    MPY_REQ_FREE = 0,
+    MPY_REQ_SEND,     /* standard, ready; buffered ones are standard sends of a packed copy */
+    MPY_REQ_SSEND,    /* synchronous: listed, see store.c */
+    MPY_REQ_RECV,     /* re-posted after a restart if unmatched */
+    MPY_REQ_SENDRECV, /* Isendrecv(_replace): the real request stands for both; re-posted as its receive */
+    MPY_REQ_MRECV,    /* receive of a probed message: matched, so the drain completes it */
+    MPY_REQ_MESSAGE,  /* a probed message (MPI_Message, same handle space as in MPICH) */
+    MPY_REQ_OTHER,    /* later families start here: an active real request that carries nothing to re-post */
+} mpy_request_kind_t;
+
+/* What a slot is besides "active in the real library" (invariant 4). */
+enum {
+    MPY_RF_COMPLETE = 1 << 0,  /* finished: status and error are in the slot */
+    MPY_RF_SYNC = 1 << 1,      /* synchronous send whose message lies in the receiver's store: waits for its ack */
+    MPY_RF_NEVER = 1 << 2,     /* receive on a freed communicator that nothing can match any more */
+    MPY_RF_CANCEL = 1 << 3,    /* MPI_Cancel was called: the status tells whether it came in time */
+    MPY_RF_STATUS = 1 << 4,    /* the status to report is in the slot already; the real request only has to finish */
+    MPY_RF_ORPHAN = 1 << 5,    /* the program freed it (or it is the send behind a Bsend): released when it finishes */
+    /* what release has to give back */
+    MPY_RF_REF_COMM = 1 << 16, /* the communicator was freed meanwhile and is kept alive for us */
+    MPY_RF_REF_TYPE = 1 << 17, /* a reference on a derived datatype */
+    MPY_RF_PACKED = 1 << 18,   /* buf is a packed copy of `bytes` bytes, ours */
+    MPY_RF_LISTED = 1 << 19,   /* in the list of incomplete synchronous sends */
+    MPY_RF_BSEND = 1 << 20,    /* counts in the attached buffer (with PACKED and ORPHAN) */
+};
+
+typedef struct mpy_stored mpy_stored_t;
+
+typedef struct mpy_request {
+    int real;     /* the real request or message; MPI_REQUEST_NULL when it has finished */
+    int handle;   /* the program's; fixed per slot */
+    uint32_t kind, flags;
+    int peer, tag; /* in the communicator's ranks, as given (ANY_SOURCE, PROC_NULL ...) */
+    int datatype;  /* virtual handle */
+    int error;     /* MPI error code when COMPLETE */
+    mpy_comm_t *comm;
+    mpy_object_t *type; /* with REF_TYPE */
+    void *buf;
+    MPI_Count count;
+    uint64_t order; /* posting order of receives over all threads; identity of a synchronous send */
+    struct mpy_request *next, *prev; /* free list, or list of synchronous sends */
+    union {
+        mpy_stored_t *stored; /* MESSAGE whose content is in our store */
+        size_t bytes;         /* size of the packed copy */
+        uint32_t later;       /* SSEND: later sends in the same (comm, dest, tag) stream */
+        int send_peer;        /* SENDRECV: destination */
+    };
+    MPI_Status status;
+} mpy_request_t;
+
+enum {
+    MPY_REQUEST_BASE = (int)0x98000000, /* MPICH: direct handle of kind request */
+    MPY_CHUNK_BITS = 10,
+    MPY_CHUNK = 1 << MPY_CHUNK_BITS,
+    MPY_CHUNKS_MAX = 4096,
+};
+
+extern MPY_HIDDEN mpy_request_t *mpy_request_chunks[MPY_CHUNKS_MAX];
+extern MPY_HIDDEN volatile uint32_t mpy_request_limit; /* slots that exist */
+extern MPY_HIDDEN uint64_t mpy_request_order;
+extern MPY_HIDDEN uint32_t mpy_p2p_lock; /* slots in the global pool, synchronous sends, store */
+
+/* Per registered thread; the slot of a thread that ended is inherited with its free list and counts. */
+typedef struct mpy_p2p_thread {
+    mpy_request_t *free;
+    uint64_t *sent, *received; /* by world rank */
+    uint32_t fails;            /* polls that failed while a checkpoint is pending */
+} mpy_p2p_thread_t;
+
+extern MPY_HIDDEN mpy_p2p_thread_t mpy_p2p_threads[MPY_THREADS_MAX];
+extern __thread mpy_p2p_thread_t *mpy_p2p_tls __attribute__((tls_model("initial-exec"))) MPY_HIDDEN;
+MPY_HIDDEN void mpy_p2p_counters(mpy_p2p_thread_t *th); /* allocates sent and received */
+MPY_HIDDEN mpy_p2p_thread_t *mpy_p2p_self_slow(mpy_thread_t *t);
+static inline mpy_p2p_thread_t *mpy_p2p_self(mpy_thread_t *t) {
+    mpy_p2p_thread_t *th = mpy_p2p_tls;
+    return MPY_LIKELY(th != NULL) ? th : mpy_p2p_self_slow(t);
+}
+
+/* ---- slots (request.c) ---- */
+static inline mpy_request_t *mpy_request_at(uint32_t i) { return &mpy_request_chunks[i >> MPY_CHUNK_BITS][i & (MPY_CHUNK - 1)]; }
+/* The request of a program's handle, or NULL. */
+static inline mpy_request_t *mpy_request(int handle) {
+    uint32_t i = (uint32_t)handle ^ (uint32_t)MPY_REQUEST_BASE;
+    if (MPY_UNLIKELY(i >= mpy_request_limit)) return NULL;
+    mpy_request_t *r = mpy_request_at(i);
+    return MPY_LIKELY(r->kind != MPY_REQ_FREE && !(r->flags & MPY_RF_ORPHAN)) ? r : NULL;
+}
+MPY_HIDDEN void mpy_request_refill(mpy_p2p_thread_t *th);
+/* A slot; flags 0. The caller fills it and sets kind last. */
+static inline mpy_request_t *mpy_request_take(mpy_p2p_thread_t *th) {
+    if (MPY_UNLIKELY(th->free == NULL)) mpy_request_refill(th);
+    mpy_request_t *r = th->free;
+    th->free = r->next;
+    r->flags = 0;
+    return r;
+}
+MPY_HIDDEN void mpy_request_release_refs(mpy_request_t *r);
+static inline void mpy_request_release(mpy_p2p_thread_t *th, mpy_request_t *r) {
+    if (MPY_UNLIKELY(r->flags >> 16)) mpy_request_release_refs(r);
+    r->kind = MPY_REQ_FREE;
+    r->next = th->free;
+    th->free = r;
+}
+MPY_HIDDEN void mpy_request_ref_type(mpy_request_t *r);
+static inline void mpy_request_fill(mpy_request_t *r, mpy_request_kind_t kind, int real, const void *buf, MPI_Count count,
+                                    int datatype, int peer, int tag, mpy_comm_t *comm) {
+    r->real = real;
+    r->buf = (void *)buf;
+    r->count = count;
+    r->datatype = datatype;
+    r->peer = peer;
+    r->tag = tag;
+    r->comm = comm;
+    if (MPY_UNLIKELY(!mpy_is_builtin(datatype))) mpy_request_ref_type(r);
+    r->kind = kind;
+}
+
+/* ---- counting ---- */
+static inline int mpy_peer_world(const mpy_comm_t *c, int rank) {
+    return MPY_UNLIKELY(c->remote_world != NULL) ? c->remote_world[rank] : c->world[rank];
+}
+static inline void mpy_count_sent(mpy_p2p_thread_t *th, const mpy_comm_t *c, int dest) {
+    if (MPY_LIKELY(dest >= 0)) th->sent[mpy_peer_world(c, dest)]++;
+}
+static inline void mpy_count_received(mpy_p2p_thread_t *th, const mpy_comm_t *c, const MPI_Status *s) {
+    if (MPY_LIKELY(s->MPI_SOURCE >= 0 && !(s->count_hi_and_cancelled & 1))) th->received[mpy_peer_world(c, s->MPI_SOURCE)]++;
+}
+/* A finished receive with flags 0, whose status may have been ignored unless its source was a wildcard. */
+static inline void mpy_count_request(mpy_p2p_thread_t *th, const mpy_request_t *r, const MPI_Status *s) {
+    if (r->kind == MPY_REQ_SEND || r->kind == MPY_REQ_SSEND) return;
+    if (r->kind == MPY_REQ_RECV && r->peer >= 0)
+        th->received[mpy_peer_world(r->comm, r->peer)]++;
+    else if (r->kind != MPY_REQ_OTHER)
+        mpy_count_received(th, r->comm, s);
+}
+
+/* ---- status ---- */
+static inline void mpy_status_set(MPI_Status *s, int source, int tag, uint64_t bytes) { /* MPI_ERROR stays as it is */
+    s->count_lo = (int)(uint32_t)bytes;
+    s->count_hi_and_cancelled = (int)((uint32_t)(bytes >> 32) << 1);
+    s->MPI_SOURCE = source;
+    s->MPI_TAG = tag;
+}
+static inline uint64_t mpy_status_bytes(const MPI_Status *s) {
+    return (uint64_t)(uint32_t)s->count_lo | (uint64_t)((uint32_t)s->count_hi_and_cancelled >> 1) << 32;
+}
+static inline void mpy_status_copy(MPI_Status *to, const MPI_Status *from) {
+    if (to == MPI_STATUS_IGNORE) return;
+    int error = to->MPI_ERROR; /* single completions don't touch it (MPI-4 3.2.5) */
+    *to = *from;
+    to->MPI_ERROR = error;
+}
+static inline void mpy_status_empty(MPI_Status *s) {
+    if (s != MPI_STATUS_IGNORE) mpy_status_set(s, MPI_ANY_SOURCE, MPI_ANY_TAG, 0);
+}
+
+/* ---- waiting (wait.c) ---- */
+typedef struct mpy_wait {
+    const int *handles;     /* requests that are waited for, NULL: probe */
+    int n;
+    int mode;               /* MPY_WAIT_ALL or ANY over the requests */
+    const mpy_comm_t *comm; /* probe */
+    int source;
+    uint32_t rounds;
+} mpy_wait_t;
+
+/* All but mpy_poll_failed and mpy_p2p_done: in the lower half, with its TLS. */
+/* After a round of tests that failed: leave and come back while a checkpoint is pending (stops here when frozen). */
+MPY_HIDDEN void mpy_wait_round(mpy_thread_t *t, mpy_wait_t *w);
+/* Test one active slot; true when it is COMPLETE. */
+MPY_HIDDEN bool mpy_request_poke(mpy_p2p_thread_t *th, mpy_request_t *r);
+/* Wait for one slot, give its status, release it; returns its error. */
+MPY_HIDDEN int mpy_request_finish(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r, MPI_Status *status);
+MPY_HIDDEN int mpy_request_collect(mpy_p2p_thread_t *th, mpy_request_t *r, MPI_Status *status);
+/* A completion test or probe of the program that failed while pending (upper TLS, after mpy_cross_out). */
+MPY_HIDDEN void mpy_poll_failed_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_wait_t *w);
+static inline void mpy_poll_failed(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_wait_t *w) {
+    if (MPY_UNLIKELY(MPY_LOWER->phase != MPY_PHASE_NONE)) mpy_poll_failed_slow(t, th, w);
+}
+/* After any call that got on (upper TLS, after mpy_cross_out). */
+static inline void mpy_p2p_done(mpy_thread_t *t, mpy_p2p_thread_t *th) {
+    if (MPY_UNLIKELY(t->state != MPY_STATE_RUNNING || th->fails != 0)) {
+        th->fails = 0;
+        mpy_clock_unblocked(t);
+    }
+}
+
+/* ---- real calls with the small or the big-count form; in the lower half ---- */
+#define MPY_SMALL(count) ((count) <= 2147483647L)
+
+static inline int mpy_real_irecv(void *buf, MPI_Count count, int datatype, int source, int tag, int real_comm, int *real) {
+    if (MPY_LIKELY(MPY_SMALL(count))) return MPY_REAL(Irecv)(buf, (int)count, datatype, source, tag, real_comm, real);
+    return MPY_REAL(Irecv_c)(buf, count, datatype, source, tag, real_comm, real);
+}
+static inline int mpy_real_isend(const void *buf, MPI_Count count, int datatype, int dest, int tag, int real_comm, int *real) {
+    if (MPY_LIKELY(MPY_SMALL(count))) return MPY_REAL(Isend)(buf, (int)count, datatype, dest, tag, real_comm, real);
+    return MPY_REAL(Isend_c)(buf, count, datatype, dest, tag, real_comm, real);
+}
+
+/* ---- store of drained messages, synchronous sends (store.c); in the lower half ---- */
+struct mpy_stored {
+    mpy_stored_t *next, *prev;
+    mpy_comm_t *comm;
+    int source, tag;
+    size_t bytes;
+    void *data;
+    uint64_t sync_id; /* a synchronous send waits for this one: its identity at the sender; 0 = none */
+    int sync_world;
+};
+extern MPY_HIDDEN volatile uint32_t mpy_store_count; /* read without lock: invariant 5 */
+extern MPY_HIDDEN int mpy_private_comm;              /* real handle; not the program's */
+extern MPY_HIDDEN int mpy_private_rank;
+enum { MPY_TAG_ACK = 1, MPY_TAG_DELIVER = 16 /* + thread slot */ };
+
+/* Receive a stored message if one matches: true and *rc, with the status set as a receive would. */
+MPY_HIDDEN bool mpy_store_receive(mpy_thread_t *t, void *buf, MPI_Count count, int datatype, int source, int tag, mpy_comm_t *c,
+                                  MPI_Status *status, int *rc);
+MPY_HIDDEN bool mpy_store_probe(const mpy_comm_t *c, int source, int tag, MPI_Status *status);
+/* Take a matching message out (Improbe), or NULL. */
+MPY_HIDDEN mpy_stored_t *mpy_store_extract(const mpy_comm_t *c, int source, int tag);
+/* Deliver an extracted message into a buffer and free it, unless the arguments are wrong (then it stays, *rc says so). */
+MPY_HIDDEN bool mpy_store_deliver(mpy_thread_t *t, mpy_stored_t *m, void *buf, MPI_Count count, int datatype, MPI_Status *status, int *rc);
+/* Mrecv a real message whole, as bytes (drain). */
+MPY_HIDDEN mpy_stored_t *mpy_stored_mrecv(mpy_comm_t *c, int *real_message, const MPI_Status *probed, int *rc);
+MPY_HIDDEN void mpy_store_append(mpy_stored_t *m);
+MPY_HIDDEN mpy_stored_t *mpy_store_from_end(const mpy_comm_t *c, int source, int tag, uint32_t position);
+
+MPY_HIDDEN void mpy_ssend_add(mpy_request_t *r);
+MPY_HIDDEN void mpy_ssend_remove(mpy_request_t *r);
+MPY_HIDDEN void mpy_ssend_later_slow(const mpy_comm_t *c, int dest, int tag);
+MPY_HIDDEN mpy_request_t *mpy_ssend_first(void);
+static inline void mpy_ssend_later(const mpy_comm_t *c, int dest, int tag) {
+    if (MPY_UNLIKELY(c->incomplete_ssends != 0)) mpy_ssend_later_slow(c, dest, tag);
+}
+/* Take in acks that have arrived; true if there was one. */
+MPY_HIDDEN bool mpy_ack_poll(void);
+MPY_HIDDEN bool mpy_ack_sends_done(void);
+extern MPY_HIDDEN uint64_t *mpy_acks_sent, *mpy_acks_received; /* by world rank */
+
+/* ---- requests that finish without the program: freed ones, and the sends behind buffered sends (bsend.c); lower half ---- */
+MPY_HIDDEN void mpy_orphan_add(mpy_request_t *r);
+MPY_HIDDEN bool mpy_orphan_reap(mpy_p2p_thread_t *th); /* releases the finished ones; true if none is left */
+
+/* ---- packed copies (sendrecv.c); lower half ---- */
+typedef struct mpy_packed {
+    void *data;
+    size_t capacity;
+    MPI_Count bytes;
+} mpy_packed_t;
+MPY_HIDDEN int mpy_pack(const mpy_comm_t *c, const void *buf, MPI_Count count, int datatype, mpy_packed_t *out);
+MPY_HIDDEN void mpy_pack_free(mpy_packed_t *p);
+
+/* ---- what other files call ---- */
+/* After the real MPI_Init and after a restart (mpy_request_rebuild does it): makes the private communicator. Collective. */
+MPY_HIDDEN int mpy_p2p_init(void);
+/* At the entry of MPI_Finalize, before the real one and before leaving for good: completes buffered sends, frees the rest. */
+MPY_HIDDEN void mpy_p2p_finalize(void);
+/* MPI_Comm_free and _disconnect, in the lower half, before the object goes away: operations still active keep it alive (refs)
+ * and its stored messages are dropped. */
+MPY_HIDDEN void mpy_p2p_comm_free(mpy_comm_t *comm);
+
+#endif

@@ -1,0 +1,184 @@
+/* probe.c - probes, probed messages and what a status says.
+ *
+ * Upper half, no libc. A blocking probe is a loop of real Iprobes or Improbes, in one crossing. A probed message (MPI_Message)
+ * is a slot of kind MESSAGE in the request space: with the real message, or, when it comes from the store or a drain came
+ * in between, with the stored one (real == MPI_MESSAGE_NULL). A matched receive changes the slot's kind to MRECV.
+ *
+ * Invariants
+ *  1. Those of p2p.h. The store is looked into after every crossing: it may have grown while the thread was outside.
+ *  2. A message is counted as received when its real Mrecv is complete, in the drain or here; from the store it was counted.
+ */
+#include "p2p.h"
+
+/* ---- Probe, Iprobe ---- */
+
+static int probe(const char *name, int source, int tag, int comm, int *flag, MPI_Status *status, bool block) {
+    mpy_comm_t *c = mpy_comm(comm);
+    if (MPY_UNLIKELY(c == NULL)) return mpy_error(NULL, MPI_ERR_COMM, name);
+    mpy_thread_t *t = mpy_self();
+    mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    mpy_wait_t w = {.comm = c, .source = source};
+    int rc = MPI_SUCCESS, found = 0;
+
+    mpy_cross_in(t);
+    for (;;) {
+        if (MPY_UNLIKELY(mpy_store_count != 0) && mpy_store_probe(c, source, tag, status))
+            found = 1;
+        else
+            rc = MPY_REAL(Iprobe)(source, tag, c->obj.real, &found, status);
+        if (found || rc || !block) break;
+        mpy_wait_round(t, &w);
+    }
+    mpy_cross_out(t);
+
+    if (flag) *flag = found;
+    if (found || rc)
+        mpy_p2p_done(t, th);
+    else
+        mpy_poll_failed(t, th, &w);
+    return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(c, rc, name);
+}
+
+MPY_API int PMPI_Probe(int source, int tag, MPI_Comm comm, MPI_Status *status) {
+    return probe("MPI_Probe", source, tag, comm, NULL, status, true);
+}
+MPY_EXPORT(Probe)
+MPY_API int PMPI_Iprobe(int source, int tag, MPI_Comm comm, int *flag, MPI_Status *status) {
+    return probe("MPI_Iprobe", source, tag, comm, flag, status, false);
+}
+MPY_EXPORT(Iprobe)
+
+/* ---- Mprobe, Improbe ---- */
+
+static int mprobe(const char *name, int source, int tag, int comm, int *flag, int *message, MPI_Status *status, bool block) {
+    mpy_comm_t *c = mpy_comm(comm);
+    if (MPY_UNLIKELY(c == NULL)) return mpy_error(NULL, MPI_ERR_COMM, name);
+    mpy_thread_t *t = mpy_self();
+    mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    mpy_wait_t w = {.comm = c, .source = source};
+    MPI_Status own, *s = status == MPI_STATUS_IGNORE ? &own : status;
+    mpy_stored_t *stored = NULL;
+    int rc = MPI_SUCCESS, found = 0, real = MPI_MESSAGE_NULL;
+
+    mpy_cross_in(t);
+    for (;;) {
+        if (MPY_UNLIKELY(mpy_store_count != 0) && (stored = mpy_store_extract(c, source, tag)) != NULL) {
+            mpy_status_set(s, stored->source, stored->tag, stored->bytes);
+            found = 1;
+        } else {
+            rc = MPY_REAL(Improbe)(source, tag, c->obj.real, &found, &real, s);
+        }
+        if (found || rc || !block) break;
+        mpy_wait_round(t, &w);
+    }
+    if (found && !rc) {
+        if (real == MPI_MESSAGE_NO_PROC) {
+            *message = MPI_MESSAGE_NO_PROC;
+        } else {
+            mpy_request_t *r = mpy_request_take(th);
+            r->real = real;
+            r->comm = c;
+            r->peer = s->MPI_SOURCE;
+            r->tag = s->MPI_TAG;
+            r->status = *s;
+            r->stored = stored;
+            r->kind = MPY_REQ_MESSAGE;
+            *message = r->handle;
+        }
+    }
+    mpy_cross_out(t);
+
+    if (flag) *flag = found;
+    if (found || rc)
+        mpy_p2p_done(t, th);
+    else
+        mpy_poll_failed(t, th, &w);
+    return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(c, rc, name);
+}
+
+MPY_API int PMPI_Mprobe(int source, int tag, MPI_Comm comm, MPI_Message *message, MPI_Status *status) {
+    return mprobe("MPI_Mprobe", source, tag, comm, NULL, message, status, true);
+}
+MPY_EXPORT(Mprobe)
+MPY_API int PMPI_Improbe(int source, int tag, MPI_Comm comm, int *flag, MPI_Message *message, MPI_Status *status) {
+    return mprobe("MPI_Improbe", source, tag, comm, flag, message, status, false);
+}
+MPY_EXPORT(Improbe)
+
+/* ---- Mrecv, Imrecv ---- */
+
+/* In the lower half: start the receive of a probed message. The slot becomes an MRECV, perhaps a finished one. */
+static int start_mrecv(mpy_thread_t *t, mpy_request_t *r, void *buf, MPI_Count count, int datatype) {
+    int rc = MPI_SUCCESS, real;
+    if (r->real == MPI_MESSAGE_NULL) {
+        if (!mpy_store_deliver(t, r->stored, buf, count, datatype, &r->status, &rc)) return rc;
+        r->stored = NULL;
+        r->error = rc;
+        r->real = MPI_REQUEST_NULL;
+        r->flags |= MPY_RF_COMPLETE;
+        r->kind = MPY_REQ_MRECV;
+        return MPI_SUCCESS;
+    }
+    if (MPY_SMALL(count))
+        rc = MPY_REAL(Imrecv)(buf, (int)count, mpy_real_datatype(datatype), &r->real, &real);
+    else
+        rc = MPY_REAL(Imrecv_c)(buf, count, mpy_real_datatype(datatype), &r->real, &real);
+    if (rc) return rc;
+    mpy_request_fill(r, MPY_REQ_MRECV, real, buf, count, datatype, r->peer, r->tag, r->comm);
+    return MPI_SUCCESS;
+}
+
+/* Receive "from" MPI_PROC_NULL: there is no communicator to ask, so the world's. In the lower half. */
+static int no_proc_status(MPI_Status *status) {
+    if (status != MPI_STATUS_IGNORE) mpy_status_set(status, MPI_PROC_NULL, MPI_ANY_TAG, 0);
+    return MPI_SUCCESS;
+}
+
+static int mrecv(const char *name, void *buf, MPI_Count count, int datatype, int *message, int *request, MPI_Status *status) {
+    mpy_request_t *r = mpy_request(*message);
+    bool no_proc = *message == MPI_MESSAGE_NO_PROC;
+    if (!no_proc && (r == NULL || r->kind != MPY_REQ_MESSAGE)) return mpy_error(NULL, MPI_ERR_REQUEST, name);
+    mpy_comm_t *c = no_proc ? NULL : r->comm;
+    mpy_thread_t *t = mpy_self();
+    mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    int rc;
+
+    mpy_cross_in(t);
+    if (no_proc) {
+        rc = no_proc_status(status);
+        if (request != NULL) {
+            r = mpy_request_take(th);
+            r->real = MPI_REQUEST_NULL;
+            r->comm = mpy_world;
+            r->error = MPI_SUCCESS;
+            no_proc_status(&r->status);
+            r->flags = MPY_RF_COMPLETE;
+            r->kind = MPY_REQ_MRECV;
+        }
+    } else {
+        rc = start_mrecv(t, r, buf, count, datatype);
+    }
+    if (!rc) {
+        *message = MPI_MESSAGE_NULL;
+        if (request != NULL)
+            *request = r->handle;
+        else if (!no_proc)
+            rc = mpy_request_finish(t, th, r, status);
+    }
+    mpy_cross_out(t);
+    mpy_p2p_done(t, th);
+    return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(c, rc, name);
+}
+
+#define DEFINE_MRECV(SUFFIX, COUNT) \
+    MPY_API int PMPI_Mrecv##SUFFIX(void *buf, COUNT count, MPI_Datatype datatype, MPI_Message *message, MPI_Status *status) { \
+        return mrecv("MPI_Mrecv" #SUFFIX, buf, count, datatype, message, NULL, status); \
+    } \
+    MPY_EXPORT(Mrecv##SUFFIX) \
+    MPY_API int PMPI_Imrecv##SUFFIX(void *buf, COUNT count, MPI_Datatype datatype, MPI_Message *message, MPI_Request *request) { \
+        return mrecv("MPI_Imrecv" #SUFFIX, buf, count, datatype, message, request, MPI_STATUS_IGNORE); \
+    } \
+    MPY_EXPORT(Imrecv##SUFFIX)
+
+DEFINE_MRECV(, int)
+DEFINE_MRECV(_c, MPI_Count)

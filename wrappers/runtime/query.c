@@ -1,0 +1,115 @@
+/* query.c - small functions without objects: versions, clocks, addresses, memory, Fortran conversions of handles.
+ *
+ * Upper half, upper TLS, libc allowed: none of these runs in a hook, and memory that the program allocates through MPI is
+ * the program's own (saved with it).
+ */
+#include "objects.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+int PMPI_Get_version(int *version, int *subversion) {
+    if (!mpy_above) { /* a child process may ask */
+        *version = MPI_VERSION;
+        *subversion = MPI_SUBVERSION;
+        return MPI_SUCCESS;
+    }
+    mpy_thread_t *t = mpy_self();
+    mpy_cross_in(t);
+    int rc = MPY_REAL(Get_version)(version, subversion);
+    mpy_cross_out(t);
+    return rc;
+}
+
+/* Like MPICH's libmpi.so.12: not the standard ABI. */
+int PMPI_Abi_get_version(int *abi_major, int *abi_minor) {
+    *abi_major = *abi_minor = -1;
+    return MPI_SUCCESS;
+}
+
+int PMPI_Abi_get_info(MPI_Info *info) {
+    *info = MPI_INFO_NULL;
+    return MPI_SUCCESS;
+}
+
+int PMPI_Abi_get_fortran_info(MPI_Info *info) {
+    *info = MPI_INFO_NULL;
+    return MPI_SUCCESS;
+}
+
+int PMPI_Abi_set_fortran_info(MPI_Info info) {
+    (void)info;
+    return MPI_ERR_ABI;
+}
+
+int PMPI_Abi_get_fortran_booleans(int logical_size, void *logical_true, void *logical_false, int *is_set) {
+    (void)logical_size, (void)logical_true, (void)logical_false;
+    *is_set = 0;
+    return MPI_SUCCESS;
+}
+
+int PMPI_Abi_set_fortran_booleans(int logical_size, void *logical_true, void *logical_false) {
+    (void)logical_size, (void)logical_true, (void)logical_false;
+    return MPI_ERR_ABI;
+}
+
+int PMPI_Pcontrol(const int level, ...) {
+    (void)level;
+    return MPI_SUCCESS;
+}
+
+/* CLOCK_MONOTONIC like MPICH; the lower half's vDSO keeps it from going backwards over a restart. */
+double PMPI_Wtime(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+double PMPI_Wtick(void) { return 1e-9; }
+
+/* ---- addresses and memory ---- */
+
+int PMPI_Get_address(const void *location, MPI_Aint *address) {
+    *address = (MPI_Aint)location;
+    return MPI_SUCCESS;
+}
+int PMPI_Address(void *location, MPI_Aint *address) { return PMPI_Get_address(location, address); }
+MPI_Aint PMPI_Aint_add(MPI_Aint base, MPI_Aint disp) { return base + disp; }
+MPI_Aint PMPI_Aint_diff(MPI_Aint addr1, MPI_Aint addr2) { return addr1 - addr2; }
+
+int PMPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *baseptr) {
+    (void)info;
+    if (size < 0) return mpy_error(NULL, MPI_ERR_ARG, "MPI_Alloc_mem");
+    void *p = NULL;
+    if (size > 0 && posix_memalign(&p, 64, (size_t)size) != 0) return mpy_error(NULL, MPI_ERR_NO_MEM, "MPI_Alloc_mem");
+    *(void **)baseptr = p;
+    return MPI_SUCCESS;
+}
+
+int PMPI_Free_mem(void *base) {
+    free(base);
+    return MPI_SUCCESS;
+}
+
+/* ---- handles in Fortran are the same integers; files, which are pointers in C, come with MPI-IO ---- */
+
+#define CONVERSIONS(TYPE, NAME) \
+    MPI_Fint PMPI_##NAME##_c2f(TYPE handle) { return handle; } \
+    TYPE PMPI_##NAME##_f2c(MPI_Fint handle) { return handle; } \
+    int PMPI_##NAME##_toint(TYPE handle) { return handle; } \
+    TYPE PMPI_##NAME##_fromint(int handle) { return handle; }
+CONVERSIONS(MPI_Comm, Comm)
+CONVERSIONS(MPI_Datatype, Type)
+CONVERSIONS(MPI_Group, Group)
+CONVERSIONS(MPI_Info, Info)
+CONVERSIONS(MPI_Request, Request)
+CONVERSIONS(MPI_Op, Op)
+CONVERSIONS(MPI_Errhandler, Errhandler)
+CONVERSIONS(MPI_Win, Win)
+CONVERSIONS(MPI_Message, Message)
+CONVERSIONS(MPI_Session, Session)
+
+MPI_Fint PMPI_File_c2f(MPI_File file) { return file == MPI_FILE_NULL ? 0 : -1; }
+int PMPI_File_toint(MPI_File file) { return PMPI_File_c2f(file); }
+MPI_File PMPI_File_f2c(MPI_Fint file) { return file == 0 ? MPI_FILE_NULL : (MPI_File)-1; }
+MPI_File PMPI_File_fromint(int file) { return PMPI_File_f2c(file); }

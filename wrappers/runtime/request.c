@@ -1,0 +1,422 @@
+/* request.c - slots of virtual requests, and the program's completion calls: Wait*, Test*, Request_get_status*, Cancel.
+ *
+ * Upper half, no libc. A completion call has a fast path, taken when every request it names is simply active in the real
+ * library: one crossing, the real Test, Testall, Testany or Testsome over the real handles, in a loop while no checkpoint is
+ * pending if the call blocks. Everything else (a request finished by the drain, from the store, a checkpoint that comes
+ * meanwhile) goes through mpy_request_poke slot by slot and leaves results in the slots (wait.c).
+ *
+ * Invariants
+ *  1. Of p2p.h, 1 and 2: slots are released and the program's handles set to null before mpy_cross_out.
+ *  2. A call that failed to complete anything leaves the slots unchanged, real handles included.
+ *  3. An error handler runs after mpy_cross_out, when all is recorded.
+ */
+#include "p2p.h"
+
+mpy_request_t *mpy_request_chunks[MPY_CHUNKS_MAX];
+volatile uint32_t mpy_request_limit;
+uint64_t mpy_request_order;
+uint32_t mpy_p2p_lock;
+mpy_p2p_thread_t mpy_p2p_threads[MPY_THREADS_MAX];
+__thread mpy_p2p_thread_t *mpy_p2p_tls __attribute__((tls_model("initial-exec")));
+
+enum { REFILL = 64, STACK_REQUESTS = 64 };
+
+/* ---- slots ---- */
+
+void mpy_p2p_counters(mpy_p2p_thread_t *th) {
+    size_t size = (size_t)mpy_world->size * sizeof(uint64_t);
+    th->received = mpy_alloc(size);
+    th->sent = mpy_alloc(size);
+}
+
+mpy_p2p_thread_t *mpy_p2p_self_slow(mpy_thread_t *t) {
+    mpy_p2p_thread_t *th = &mpy_p2p_threads[t - MPY_UPPER->threads];
+    if (th->sent == NULL) {
+        uint32_t before = t->in_lower; /* allocation needs it (runtime.h) */
+        if (!before) mpy_guard_in(t);
+        mpy_p2p_counters(th);
+        if (!before) mpy_guard_out(t);
+    }
+    return mpy_p2p_tls = th;
+}
+
+/* New slots, never from another thread's list: a slot that is free stays with the thread that freed it. */
+void mpy_request_refill(mpy_p2p_thread_t *th) {
+    mpy_lock(&mpy_p2p_lock);
+    uint32_t first = mpy_request_limit;
+    if (first == (uint32_t)MPY_CHUNKS_MAX << MPY_CHUNK_BITS) MPY_LOWER->svc->die("too many MPI requests at once (4194304)", 1);
+    mpy_request_t **chunk = &mpy_request_chunks[first >> MPY_CHUNK_BITS];
+    if (*chunk == NULL) *chunk = mpy_alloc(MPY_CHUNK * sizeof(mpy_request_t));
+    for (uint32_t i = first + REFILL; i-- > first;) {
+        mpy_request_t *r = mpy_request_at(i);
+        r->handle = (int)((uint32_t)MPY_REQUEST_BASE | i);
+        r->next = th->free;
+        th->free = r;
+    }
+    __atomic_store_n(&mpy_request_limit, first + REFILL, __ATOMIC_RELEASE);
+    mpy_unlock(&mpy_p2p_lock);
+}
+
+void mpy_request_ref_type(mpy_request_t *r) {
+    mpy_object_t *type = mpy_lookup(MPY_DATATYPE, r->datatype);
+    if (type == NULL) return; /* a predefined pair type */
+    mpy_object_ref(type);
+    r->type = type;
+    r->flags |= MPY_RF_REF_TYPE;
+}
+
+void mpy_request_release_refs(mpy_request_t *r) {
+    if (r->flags & MPY_RF_LISTED) mpy_ssend_remove(r);
+    if (r->flags & MPY_RF_PACKED) mpy_free(r->buf, r->bytes);
+    if (r->flags & MPY_RF_REF_TYPE) mpy_object_unref(MPY_DATATYPE, r->type);
+    if (r->flags & MPY_RF_REF_COMM) mpy_object_unref(MPY_COMM, &r->comm->obj);
+    r->flags = 0;
+}
+
+/* Whose error handler: a freed communicator has none any more. */
+static const mpy_comm_t *error_comm(const mpy_request_t *r) { return r->flags & MPY_RF_REF_COMM ? NULL : r->comm; }
+
+static inline bool simple(const mpy_request_t *r) { return MPY_LIKELY((r->flags & 0xffff) == 0); }
+
+/* The request behind a handle that isn't null, or NULL if it isn't one. */
+static inline mpy_request_t *valid(int handle) {
+    mpy_request_t *r = mpy_request(handle);
+    return MPY_LIKELY(r != NULL && r->kind != MPY_REQ_MESSAGE) ? r : NULL;
+}
+
+/* ---- one request ---- */
+
+static inline __attribute__((always_inline)) int complete_one(int *request, int *flag, MPI_Status *status, bool block, const char *name) {
+    if (*request == MPI_REQUEST_NULL) {
+        *flag = 1;
+        mpy_status_empty(status);
+        return MPI_SUCCESS;
+    }
+    mpy_request_t *r = valid(*request);
+    if (MPY_UNLIKELY(r == NULL)) return mpy_error(NULL, MPI_ERR_REQUEST, name);
+    mpy_thread_t *t = mpy_self();
+    mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    const mpy_comm_t *comm = error_comm(r);
+    int rc = MPI_SUCCESS, done = 0;
+
+    mpy_cross_in(t);
+    if (simple(r)) {
+        MPI_Status own, *s = status == MPI_STATUS_IGNORE ? &own : status;
+        do rc = MPY_REAL(Test)(&r->real, &done, s);
+        while (!done && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE);
+        if (rc) done = 1;
+        if (MPY_LIKELY(done)) {
+            mpy_count_request(th, r, s);
+            mpy_request_release(th, r);
+        }
+    }
+    if (MPY_UNLIKELY(!done)) {
+        if (block) {
+            rc = mpy_request_finish(t, th, r, status);
+            done = 1;
+        } else if (!simple(r) && mpy_request_poke(th, r)) {
+            rc = mpy_request_collect(th, r, status);
+            done = 1;
+        }
+    }
+    if (done) *request = MPI_REQUEST_NULL;
+    mpy_cross_out(t);
+
+    *flag = done;
+    if (MPY_UNLIKELY(!done)) {
+        mpy_wait_t w = {.handles = request, .n = 1, .mode = MPY_WAIT_ALL};
+        mpy_poll_failed(t, th, &w);
+        return MPI_SUCCESS;
+    }
+    mpy_p2p_done(t, th);
+    return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(comm, rc, name);
+}
+
+MPY_API int PMPI_Wait(MPI_Request *request, MPI_Status *status) {
+    int flag;
+    return complete_one(request, &flag, status, true, "MPI_Wait");
+}
+MPY_EXPORT(Wait)
+
+MPY_API int PMPI_Test(MPI_Request *request, int *flag, MPI_Status *status) {
+    return complete_one(request, flag, status, false, "MPI_Test");
+}
+MPY_EXPORT(Test)
+
+/* ---- several requests ---- */
+
+/* Arrays for the real call; on the stack if they are small. Made and dropped in the lower half. */
+typedef struct gathered {
+    int *real;
+    MPI_Status *statuses; /* the program's, ours, or MPI_STATUSES_IGNORE where nobody needs them */
+    bool own_statuses;
+    int stack[STACK_REQUESTS];
+} gathered_t;
+
+/* False if some request needs the slow path. */
+static inline bool gather(gathered_t *g, int n, const int *handles, MPI_Status *statuses, bool want_statuses) {
+    bool need = false;
+    g->real = n <= STACK_REQUESTS ? g->stack : mpy_alloc((size_t)n * sizeof *g->real);
+    g->own_statuses = false;
+    g->statuses = statuses;
+    for (int i = 0; i < n; i++) {
+        if (handles[i] == MPI_REQUEST_NULL) {
+            g->real[i] = MPI_REQUEST_NULL;
+            continue;
+        }
+        const mpy_request_t *r = mpy_request(handles[i]);
+        if (!simple(r)) return false;
+        g->real[i] = r->real;
+        need |= !(r->kind == MPY_REQ_SEND || r->kind == MPY_REQ_SSEND || (r->kind == MPY_REQ_RECV && r->peer >= 0));
+    }
+    if (want_statuses && need && statuses == MPI_STATUSES_IGNORE) {
+        g->statuses = mpy_alloc((size_t)n * sizeof *g->statuses);
+        g->own_statuses = true;
+    }
+    return true;
+}
+static inline void ungather(gathered_t *g, int n) {
+    if (MPY_UNLIKELY(g->real != g->stack)) mpy_free(g->real, (size_t)n * sizeof *g->real);
+    if (MPY_UNLIKELY(g->own_statuses)) mpy_free(g->statuses, (size_t)n * sizeof *g->statuses);
+}
+
+static inline void retire(mpy_p2p_thread_t *th, int *handle, const MPI_Status *s) {
+    mpy_request_t *r = mpy_request(*handle);
+    mpy_count_request(th, r, s);
+    mpy_request_release(th, r);
+    *handle = MPI_REQUEST_NULL;
+}
+
+static inline bool all_valid(int n, const int *handles) {
+    for (int i = 0; i < n; i++)
+        if (handles[i] != MPI_REQUEST_NULL && valid(handles[i]) == NULL) return false;
+    return true;
+}
+
+static int bad_arguments(int n, const int *handles, const char *name) {
+    (void)handles;
+    return mpy_error(NULL, n < 0 ? MPI_ERR_COUNT : MPI_ERR_REQUEST, name);
+}
+
+/* Slow path of Waitall and Testall: every slot by itself, then all results at once. */
+static int all_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, MPI_Status *statuses, bool block, int *done,
+                    const mpy_comm_t **comm) {
+    mpy_wait_t w = {.handles = handles, .n = n, .mode = MPY_WAIT_ALL};
+    bool failed = false;
+    for (;;) {
+        int open = 0;
+        failed = false;
+        for (int i = 0; i < n; i++) {
+            if (handles[i] == MPI_REQUEST_NULL) continue;
+            mpy_request_t *r = mpy_request(handles[i]);
+            if (!mpy_request_poke(th, r)) {
+                open++;
+            } else if (r->error && !failed) {
+                failed = true;
+                *comm = error_comm(r);
+            }
+        }
+        *done = open == 0;
+        if (*done) break;
+        if (!block) return MPI_SUCCESS;
+        mpy_wait_round(t, &w);
+    }
+    for (int i = 0; i < n; i++) {
+        MPI_Status *s = statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[i];
+        int error = MPI_SUCCESS;
+        if (handles[i] == MPI_REQUEST_NULL)
+            mpy_status_empty(s);
+        else
+            error = mpy_request_collect(th, mpy_request(handles[i]), s);
+        if (failed && s != MPI_STATUS_IGNORE) s->MPI_ERROR = error;
+        handles[i] = MPI_REQUEST_NULL;
+    }
+    return failed ? MPI_ERR_IN_STATUS : MPI_SUCCESS;
+}
+
+static inline __attribute__((always_inline)) int complete_all(int n, int *handles, int *flag, MPI_Status *statuses, bool block, const char *name) {
+    if (MPY_UNLIKELY(n < 0 || !all_valid(n, handles))) return bad_arguments(n, handles, name);
+    mpy_thread_t *t = mpy_self();
+    mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    const mpy_comm_t *comm = NULL;
+    int rc = MPI_SUCCESS, done = 0;
+    gathered_t g;
+
+    mpy_cross_in(t);
+    if (MPY_LIKELY(gather(&g, n, handles, statuses, true))) {
+        do rc = MPY_REAL(Testall)(n, g.real, &done, g.statuses);
+        while (!done && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE);
+        if (MPY_LIKELY(done && !rc)) {
+            for (int i = 0; i < n; i++)
+                if (handles[i] != MPI_REQUEST_NULL) retire(th, &handles[i], g.statuses + i);
+        } else if (rc) { /* what finished, with or without error, is null now */
+            for (int i = 0; i < n; i++) {
+                if (handles[i] == MPI_REQUEST_NULL || g.real[i] != MPI_REQUEST_NULL) continue;
+                if (comm == NULL) comm = error_comm(mpy_request(handles[i]));
+                retire(th, &handles[i], g.statuses + i);
+            }
+            done = 1;
+        }
+    }
+    ungather(&g, n);
+    if (MPY_UNLIKELY(!done)) rc = all_slow(t, th, n, handles, statuses, block, &done, &comm);
+    mpy_cross_out(t);
+
+    *flag = done;
+    if (MPY_UNLIKELY(!done)) {
+        mpy_wait_t w = {.handles = handles, .n = n, .mode = MPY_WAIT_ALL};
+        mpy_poll_failed(t, th, &w);
+        return MPI_SUCCESS;
+    }
+    mpy_p2p_done(t, th);
+    return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(comm, rc, name);
+}
+
+MPY_API int PMPI_Waitall(int count, MPI_Request array_of_requests[], MPI_Status *array_of_statuses) {
+    int flag;
+    return complete_all(count, array_of_requests, &flag, array_of_statuses, true, "MPI_Waitall");
+}
+MPY_EXPORT(Waitall)
+
+MPY_API int PMPI_Testall(int count, MPI_Request array_of_requests[], int *flag, MPI_Status *array_of_statuses) {
+    return complete_all(count, array_of_requests, flag, array_of_statuses, false, "MPI_Testall");
+}
+MPY_EXPORT(Testall)
+
+/* *index: the finished one, or MPI_UNDEFINED if no request is active. */
+static int complete_any(int n, int *handles, int *index, int *flag, MPI_Status *status, bool block, const char *name) {
+    if (MPY_UNLIKELY(n < 0 || !all_valid(n, handles))) return bad_arguments(n, handles, name);
+    mpy_thread_t *t = mpy_self();
+    mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    const mpy_comm_t *comm = NULL;
+    int rc = MPI_SUCCESS, done = 0;
+    gathered_t g;
+    mpy_wait_t w = {.handles = handles, .n = n, .mode = MPY_WAIT_ANY};
+
+    *index = MPI_UNDEFINED;
+    mpy_cross_in(t);
+    if (MPY_LIKELY(gather(&g, n, handles, NULL, false))) {
+        MPI_Status own, *s = status == MPI_STATUS_IGNORE ? &own : status;
+        do rc = MPY_REAL(Testany)(n, g.real, index, &done, s);
+        while (!done && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE);
+        for (int i = 0; i < n && (done || rc); i++) {
+            if (handles[i] == MPI_REQUEST_NULL || g.real[i] != MPI_REQUEST_NULL) continue;
+            comm = error_comm(mpy_request(handles[i]));
+            retire(th, &handles[i], s);
+            *index = i;
+            break;
+        }
+        if (rc) done = 1;
+    }
+    ungather(&g, n);
+    while (MPY_UNLIKELY(!done)) {
+        int active = 0;
+        for (int i = 0; i < n && !done; i++) {
+            if (handles[i] == MPI_REQUEST_NULL) continue;
+            active++;
+            mpy_request_t *r = mpy_request(handles[i]);
+            if (!mpy_request_poke(th, r)) continue;
+            comm = error_comm(r);
+            rc = mpy_request_collect(th, r, status);
+            handles[i] = MPI_REQUEST_NULL;
+            *index = i;
+            done = 1;
+        }
+        if (!active) {
+            mpy_status_empty(status);
+            done = 1;
+        }
+        if (done || !block) break;
+        mpy_wait_round(t, &w);
+    }
+    mpy_cross_out(t);
+
+    *flag = done;
+    if (done) {
+        mpy_p2p_done(t, th);
+    } else {
+        *index = MPI_UNDEFINED;
+        mpy_poll_failed(t, th, &w);
+    }
+    return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(comm, rc, name);
+}
+
+MPY_API int PMPI_Waitany(int count, MPI_Request array_of_requests[], int *indx, MPI_Status *status) {
+    int flag;
+    return complete_any(count, array_of_requests, indx, &flag, status, true, "MPI_Waitany");
+}
+MPY_EXPORT(Waitany)
+
+MPY_API int PMPI_Testany(int count, MPI_Request array_of_requests[], int *indx, int *flag, MPI_Status *status) {
+    return complete_any(count, array_of_requests, indx, flag, status, false, "MPI_Testany");
+}
+MPY_EXPORT(Testany)
+
+/* Slow path of Waitsome and Testsome: one round; returns whether there is anything to report. */
+static bool some_round(mpy_p2p_thread_t *th, int n, int *handles, int *outcount, int *indices, MPI_Status *statuses, int *rc,
+                       const mpy_comm_t **comm) {
+    int active = 0, k = 0;
+    for (int i = 0; i < n; i++) {
+        if (handles[i] == MPI_REQUEST_NULL) continue;
+        active++;
+        mpy_request_t *r = mpy_request(handles[i]);
+        if (!mpy_request_poke(th, r)) continue;
+        if (r->error) {
+            *comm = error_comm(r);
+            *rc = MPI_ERR_IN_STATUS;
+        }
+        MPI_Status *s = statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[k];
+        int error = mpy_request_collect(th, r, s);
+        if (s != MPI_STATUS_IGNORE) s->MPI_ERROR = error;
+        handles[i] = MPI_REQUEST_NULL;
+        indices[k++] = i;
+    }
+    *outcount = active ? k : MPI_UNDEFINED;
+    return !active || k > 0;
+}
+
+static int complete_some(int n, int *handles, int *outcount, int *indices, MPI_Status *statuses, bool block, const char *name) {
+    if (MPY_UNLIKELY(n < 0 || !all_valid(n, handles))) return bad_arguments(n, handles, name);
+    mpy_thread_t *t = mpy_self();
+    mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    const mpy_comm_t *comm = NULL;
+    int rc = MPI_SUCCESS;
+    bool done = false;
+    gathered_t g;
+    mpy_wait_t w = {.handles = handles, .n = n, .mode = MPY_WAIT_ANY};
+
+    *outcount = 0;
+    mpy_cross_in(t);
+    if (MPY_LIKELY(gather(&g, n, handles, statuses, true))) {
+        do rc = MPY_REAL(Testsome)(n, g.real, outcount, indices, g.statuses);
+        while (*outcount == 0 && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE);
+        for (int k = 0; k < *outcount; k++) { /* MPI_UNDEFINED is negative */
+            if (rc && comm == NULL) comm = error_comm(mpy_request(handles[indices[k]]));
+            retire(th, &handles[indices[k]], g.statuses + k);
+        }
+        done = *outcount != 0 || rc;
+    }
+    ungather(&g, n);
+    while (MPY_UNLIKELY(!done)) {
+        done = some_round(th, n, handles, outcount, indices, statuses, &rc, &comm);
+        if (done || !block) break;
+        mpy_wait_round(t, &w);
+    }
+    mpy_cross_out(t);
+
+    if (done)
+        mpy_p2p_done(t, th);
+    else
+        mpy_poll_failed(t, th, &w);
+    return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(comm, rc, name);
+}
+
+MPY_API int PMPI_Waitsome(int incount, MPI_Request array_of_requests[], int *outcount, int array_of_indices[], MPI_Status array_of_statuses[]) {
+    return complete_some(incount, array_of_requests, outcount, array_of_indices, array_of_statuses, true, "MPI_Waitsome");
+}
+MPY_EXPORT(Waitsome)
+
+MPY_API int PMPI_Testsome(int incount, MPI_Request array_of_requests[], int *outcount, int array_of_indices[], MPI_Status array_of_statuses[]) {
+    return complete_some(incount, array_of_requests, outcount, array_of_indices, array_of_statuses, false, "MPI_Testsome");
+}
+MPY_EXPORT(Testsome)

@@ -1,0 +1,259 @@
+/* store.c - messages that a drain took off the network, until the program receives them; and synchronous sends across a drain.
+ *
+ * Upper half, no libc; functions are called in the lower half (lower TLS) or in hooks.
+ *
+ * A stored message is delivered by sending its bytes to ourselves on the private communicator and receiving them there with
+ * the program's buffer, count and datatype: so type maps, truncation and short messages behave as natively.
+ *
+ * Synchronous sends. A drain takes a message although its receiver hasn't matched it; its sender must go on waiting. To name
+ * the message to the receiver, the sender counts, per incomplete synchronous send, the later sends on the same (communicator,
+ * destination, tag). MPI doesn't let messages of one such stream overtake each other, so the unmatched ones are its last ones,
+ * and all of them are in the receiver's store after the drain: if `later` is below their number, the message is the
+ * later-th from the end of them; else it was matched (drain.c does this exchange). When the program matches a marked message,
+ * the receiver sends an ack on the private communicator, and a sender that waits or tests takes acks in.
+ *
+ * Invariants
+ *  1. The list is in order of arrival per (communicator, source); older drains' messages come first. Guarded by mpy_p2p_lock.
+ *  2. mpy_store_count is the list's length; messages held by an MPI_Message are in no list.
+ *  3. Acks are counted by world rank like messages, so that the next drain takes in those under way.
+ */
+#include "p2p.h"
+
+volatile uint32_t mpy_store_count;
+int mpy_private_comm = MPI_COMM_NULL;
+int mpy_private_rank;
+uint64_t *mpy_acks_sent, *mpy_acks_received;
+
+static mpy_stored_t *first, *last;
+
+/* ---- the list ---- */
+
+void mpy_store_append(mpy_stored_t *m) {
+    m->next = NULL;
+    m->prev = last;
+    *(last ? &last->next : &first) = m;
+    last = m;
+    mpy_store_count++;
+}
+
+static void unlink_stored(mpy_stored_t *m) {
+    *(m->prev ? &m->prev->next : &first) = m->next;
+    *(m->next ? &m->next->prev : &last) = m->prev;
+    mpy_store_count--;
+}
+
+static void free_stored(mpy_stored_t *m) {
+    if (m->bytes) mpy_free(m->data, m->bytes);
+    mpy_free(m, sizeof *m);
+}
+
+static mpy_stored_t *find(const mpy_comm_t *c, int source, int tag) {
+    for (mpy_stored_t *m = first; m != NULL; m = m->next)
+        if (m->comm == c && (source == m->source || source == MPI_ANY_SOURCE) && (tag == m->tag || tag == MPI_ANY_TAG)) return m;
+    return NULL;
+}
+
+/* Of the stored messages of a stream the one with `position` later ones, or NULL if there are no more than that. */
+mpy_stored_t *mpy_store_from_end(const mpy_comm_t *c, int source, int tag, uint32_t position) {
+    for (mpy_stored_t *m = last; m != NULL; m = m->prev)
+        if (m->comm == c && m->source == source && m->tag == tag && position-- == 0) return m;
+    return NULL;
+}
+
+bool mpy_store_probe(const mpy_comm_t *c, int source, int tag, MPI_Status *status) {
+    mpy_lock(&mpy_p2p_lock);
+    const mpy_stored_t *m = find(c, source, tag);
+    if (m != NULL && status != MPI_STATUS_IGNORE) mpy_status_set(status, m->source, m->tag, m->bytes);
+    mpy_unlock(&mpy_p2p_lock);
+    return m != NULL;
+}
+
+/* ---- acks ---- */
+
+typedef struct ack {
+    struct ack *next;
+    int real;
+    uint64_t id;
+} ack_t;
+
+static ack_t *acks; /* being sent */
+
+/* With mpy_p2p_lock. */
+static bool reap_acks(void) {
+    for (ack_t **link = &acks; *link != NULL;) {
+        ack_t *a = *link;
+        int done = 0;
+        MPY_REAL(Test)(&a->real, &done, MPI_STATUS_IGNORE);
+        if (!done) {
+            link = &a->next;
+            continue;
+        }
+        *link = a->next;
+        mpy_free(a, sizeof *a);
+    }
+    return acks == NULL;
+}
+
+bool mpy_ack_sends_done(void) {
+    mpy_lock(&mpy_p2p_lock);
+    bool done = reap_acks();
+    mpy_unlock(&mpy_p2p_lock);
+    return done;
+}
+
+/* The program has matched a message that a synchronous send waits for. */
+static void send_ack(const mpy_stored_t *m) {
+    ack_t *a = mpy_alloc(sizeof *a);
+    a->id = m->sync_id;
+    mpy_lock(&mpy_p2p_lock);
+    reap_acks();
+    int rc = MPY_REAL(Isend)(&a->id, (int)sizeof a->id, MPI_BYTE, m->sync_world, MPY_TAG_ACK, mpy_private_comm, &a->real);
+    if (rc == MPI_SUCCESS) {
+        a->next = acks;
+        acks = a;
+        mpy_acks_sent[m->sync_world]++;
+    }
+    mpy_unlock(&mpy_p2p_lock);
+}
+
+/* ---- matching ---- */
+
+mpy_stored_t *mpy_store_extract(const mpy_comm_t *c, int source, int tag) {
+    mpy_lock(&mpy_p2p_lock);
+    mpy_stored_t *m = find(c, source, tag);
+    if (m != NULL) unlink_stored(m);
+    mpy_unlock(&mpy_p2p_lock);
+    if (m != NULL && m->sync_id) {
+        send_ack(m); /* a probe that extracts it is a match */
+        m->sync_id = 0;
+    }
+    return m;
+}
+
+static int delivery_tag(const mpy_thread_t *t) { return MPY_TAG_DELIVER + (int)(t - MPY_UPPER->threads); }
+
+/* The second half of a delivery; the receive is posted. Frees m. */
+static int deliver(mpy_thread_t *t, mpy_stored_t *m, int *real_recv, MPI_Status *status) {
+    int real_send;
+    MPI_Status own;
+    int rc = mpy_real_isend(m->data, (MPI_Count)m->bytes, MPI_BYTE, mpy_private_rank, delivery_tag(t), mpy_private_comm, &real_send);
+    if (rc) MPY_LOWER->svc->die("can't deliver a stored message", 1);
+    rc = MPY_REAL(Wait)(real_recv, &own);
+    MPY_REAL(Wait)(&real_send, MPI_STATUS_IGNORE);
+    mpy_status_set(status, m->source, m->tag, mpy_status_bytes(&own));
+    if (m->sync_id) send_ack(m);
+    free_stored(m);
+    return rc;
+}
+
+static int post_delivery(const mpy_thread_t *t, void *buf, MPI_Count count, int datatype, int *real) {
+    return mpy_real_irecv(buf, count, mpy_real_datatype(datatype), mpy_private_rank, delivery_tag(t), mpy_private_comm, real);
+}
+
+bool mpy_store_deliver(mpy_thread_t *t, mpy_stored_t *m, void *buf, MPI_Count count, int datatype, MPI_Status *status, int *rc) {
+    int real;
+    *rc = post_delivery(t, buf, count, datatype, &real);
+    if (*rc) return false;
+    *rc = deliver(t, m, &real, status);
+    return true;
+}
+
+bool mpy_store_receive(mpy_thread_t *t, void *buf, MPI_Count count, int datatype, int source, int tag, mpy_comm_t *c,
+                       MPI_Status *status, int *rc) {
+    int real;
+    mpy_lock(&mpy_p2p_lock);
+    mpy_stored_t *m = find(c, source, tag);
+    /* Wrong arguments: the caller's own attempt fails the same way and leaves the message. */
+    if (m != NULL && post_delivery(t, buf, count, datatype, &real) != MPI_SUCCESS) m = NULL;
+    if (m != NULL) unlink_stored(m);
+    mpy_unlock(&mpy_p2p_lock);
+    if (m == NULL) return false;
+    *rc = deliver(t, m, &real, status);
+    return true;
+}
+
+mpy_stored_t *mpy_stored_mrecv(mpy_comm_t *c, int *real_message, const MPI_Status *probed, int *rc) {
+    mpy_stored_t *m = mpy_alloc(sizeof *m);
+    m->comm = c;
+    m->source = probed->MPI_SOURCE;
+    m->tag = probed->MPI_TAG;
+    m->bytes = mpy_status_bytes(probed);
+    m->data = m->bytes ? mpy_alloc(m->bytes) : NULL;
+    if (MPY_SMALL((MPI_Count)m->bytes))
+        *rc = MPY_REAL(Mrecv)(m->data, (int)m->bytes, MPI_BYTE, real_message, MPI_STATUS_IGNORE);
+    else
+        *rc = MPY_REAL(Mrecv_c)(m->data, (MPI_Count)m->bytes, MPI_BYTE, real_message, MPI_STATUS_IGNORE);
+    return m;
+}
+
+/* ---- synchronous sends ---- */
+
+static mpy_request_t *ssends; /* incomplete, as the program sees them; newest first */
+
+void mpy_ssend_add(mpy_request_t *r) {
+    r->order = __atomic_add_fetch(&mpy_request_order, 1, __ATOMIC_RELAXED);
+    r->later = 0;
+    mpy_lock(&mpy_p2p_lock);
+    r->prev = NULL;
+    r->next = ssends;
+    if (ssends) ssends->prev = r;
+    ssends = r;
+    r->flags |= MPY_RF_LISTED;
+    r->comm->incomplete_ssends++;
+    mpy_unlock(&mpy_p2p_lock);
+}
+
+void mpy_ssend_remove(mpy_request_t *r) {
+    mpy_lock(&mpy_p2p_lock);
+    *(r->prev ? &r->prev->next : &ssends) = r->next;
+    if (r->next) r->next->prev = r->prev;
+    r->flags &= ~(uint32_t)MPY_RF_LISTED;
+    r->comm->incomplete_ssends--;
+    mpy_unlock(&mpy_p2p_lock);
+}
+
+void mpy_ssend_later_slow(const mpy_comm_t *c, int dest, int tag) {
+    mpy_lock(&mpy_p2p_lock);
+    for (mpy_request_t *r = ssends; r != NULL; r = r->next)
+        if (r->comm == c && r->peer == dest && r->tag == tag) r->later++;
+    mpy_unlock(&mpy_p2p_lock);
+}
+
+mpy_request_t *mpy_ssend_first(void) { return ssends; }
+
+bool mpy_ack_poll(void) {
+    bool any = false;
+    for (;;) {
+        MPI_Status status;
+        uint64_t id;
+        int found = 0, message;
+        int rc = MPY_REAL(Improbe)(MPI_ANY_SOURCE, MPY_TAG_ACK, mpy_private_comm, &found, &message, &status);
+        if (rc || !found) return any;
+        if (MPY_REAL(Mrecv)(&id, (int)sizeof id, MPI_BYTE, &message, MPI_STATUS_IGNORE) != MPI_SUCCESS) return any;
+        any = true;
+        mpy_lock(&mpy_p2p_lock);
+        mpy_acks_received[status.MPI_SOURCE]++;
+        for (mpy_request_t *r = ssends; r != NULL; r = r->next) /* none: the program freed the request */
+            if (r->order == id) r->flags = (r->flags & ~(uint32_t)MPY_RF_SYNC) | MPY_RF_COMPLETE;
+        mpy_unlock(&mpy_p2p_lock);
+    }
+}
+
+/* ---- a communicator goes ---- */
+
+void mpy_p2p_comm_free(mpy_comm_t *comm) {
+    mpy_lock(&mpy_p2p_lock);
+    for (uint32_t i = 0; i < mpy_request_limit; i++) {
+        mpy_request_t *r = mpy_request_at(i);
+        if (r->kind == MPY_REQ_FREE || r->comm != comm || r->flags & MPY_RF_REF_COMM) continue;
+        mpy_object_ref(&comm->obj);
+        r->flags |= MPY_RF_REF_COMM;
+    }
+    for (mpy_stored_t *m = first, *next; m != NULL; m = next) {
+        next = m->next;
+        if (m->comm != comm) continue;
+        unlink_stored(m);
+        free_stored(m);
+    }
+    mpy_unlock(&mpy_p2p_lock);
+}

@@ -1,0 +1,158 @@
+/* wait.c - how a blocking call waits, and what it tells the protocol while it does.
+ *
+ * Upper half, no libc. A wait runs inside the lower half, in one crossing, while no checkpoint is pending. When one is, each
+ * round of tests is a crossing of its own, so that phase FROZEN stops the thread in upper code; after about a millisecond
+ * the thread reports that it is blocked, and on whom, so that the coordinator can let a parked peer advance.
+ *
+ * Invariants
+ *  1. A reported wait is taken back (mpy_p2p_done) by the call that gets on, whatever the phase is by then.
+ *  2. Waiting for all of several: the peers that must act are named; wildcards are named only when nothing else is open.
+ *     Waiting for any: everybody who could satisfy it.
+ *  3. A request finished by a round is recorded in its slot before the thread leaves the lower half.
+ */
+#include "p2p.h"
+
+enum {
+    ROUNDS_AWAKE = 16,   /* rounds that only yield the processor; later ones sleep NAP_NS */
+    ROUNDS_SILENT = 26,  /* rounds before the first report: about 1 ms */
+    ROUNDS_REPORT = 16,  /* the peers may have changed: look again every so many rounds */
+    POLLS_SILENT = 16,   /* failing polls of the program before the first report */
+    NAP_NS = 50000,
+    PEERS_MANY = MPY_PEERS_MAX + 1,
+};
+
+/* ---- who is waited for ---- */
+
+typedef struct peers {
+    int32_t world[MPY_PEERS_MAX];
+    uint32_t n; /* PEERS_MANY: too many to list */
+    const mpy_comm_t *comm;     /* of the first request */
+    const mpy_comm_t *wildcard; /* communicator of a wildcard receive; the world if there are several */
+    bool one_comm;
+} peers_t;
+
+static void peer_add(peers_t *p, const mpy_comm_t *c, int rank) {
+    if (rank < 0) return; /* MPI_PROC_NULL waits for nobody */
+    int32_t world = mpy_peer_world(c, rank);
+    uint32_t n = p->n < MPY_PEERS_MAX ? p->n : MPY_PEERS_MAX;
+    for (uint32_t i = 0; i < n; i++)
+        if (p->world[i] == world) return;
+    if (n < MPY_PEERS_MAX) p->world[n] = world;
+    p->n = n + 1;
+}
+
+static void peer_add_source(peers_t *p, const mpy_comm_t *c, int source) {
+    if (source != MPI_ANY_SOURCE)
+        peer_add(p, c, source);
+    else
+        p->wildcard = p->wildcard == NULL || p->wildcard == c ? c : mpy_world;
+}
+
+static void peer_add_request(peers_t *p, const mpy_request_t *r) {
+    if (p->comm == NULL) p->comm = r->comm;
+    p->one_comm &= p->comm == r->comm;
+    switch ((mpy_request_kind_t)r->kind) {
+    case MPY_REQ_SEND:
+    case MPY_REQ_SSEND:
+    case MPY_REQ_MRECV:
+        peer_add(p, r->comm, r->peer);
+        break;
+    case MPY_REQ_RECV:
+        if (!(r->flags & MPY_RF_NEVER)) peer_add_source(p, r->comm, r->peer);
+        break;
+    case MPY_REQ_SENDRECV: /* one real request for both halves: which of them is open isn't known */
+        if (r->peer != MPI_ANY_SOURCE) peer_add(p, r->comm, r->send_peer);
+        peer_add_source(p, r->comm, r->peer);
+        break;
+    case MPY_REQ_OTHER:
+    case MPY_REQ_FREE:
+    case MPY_REQ_MESSAGE:
+        break;
+    }
+}
+
+static void report(mpy_thread_t *t, const mpy_wait_t *w) {
+    peers_t p = {.comm = w->comm, .one_comm = true};
+    if (w->handles == NULL) peer_add_source(&p, w->comm, w->source);
+    for (int i = 0; w->handles != NULL && i < w->n; i++) {
+        const mpy_request_t *r = mpy_request(w->handles[i]);
+        if (r != NULL && !(r->flags & MPY_RF_COMPLETE)) peer_add_request(&p, r);
+    }
+    if (p.comm == NULL) return;
+    if (p.n == 0 && p.wildcard == NULL) return;
+    const mpy_comm_t *members = p.one_comm ? p.comm : mpy_world;
+    if (w->mode == MPY_WAIT_ANY && (p.wildcard != NULL || p.n == PEERS_MANY))
+        mpy_clock_blocked(t, members, NULL, 0, 1, MPY_WAIT_ANY);
+    else if (p.n == 0)
+        mpy_clock_blocked(t, p.wildcard, NULL, 0, 1, MPY_WAIT_ANY);
+    else if (p.n == PEERS_MANY)
+        mpy_clock_blocked(t, members, p.world, MPY_PEERS_MAX, 0, MPY_WAIT_ALL); /* the others when these are done */
+    else
+        mpy_clock_blocked(t, p.comm, p.world, p.n, 0, w->mode);
+}
+
+/* ---- waiting ---- */
+
+static void nap(void) {
+    const int64_t time[2] = {0, NAP_NS};
+    mpy_syscall4(MPY_SYS_NANOSLEEP, (long)time, 0, 0, 0);
+}
+
+void mpy_wait_round(mpy_thread_t *t, mpy_wait_t *w) {
+    if (MPY_LIKELY(MPY_LOWER->phase == MPY_PHASE_NONE && t->state == MPY_STATE_RUNNING)) return;
+    mpy_cross_out(t);
+    if (MPY_LOWER->phase == MPY_PHASE_NONE) {
+        mpy_clock_unblocked(t);
+        w->rounds = 0;
+    } else {
+        if (w->rounds >= ROUNDS_SILENT && (w->rounds - ROUNDS_SILENT) % ROUNDS_REPORT == 0) report(t, w);
+        if (w->rounds++ < ROUNDS_AWAKE)
+            mpy_syscall4(MPY_SYS_SCHED_YIELD, 0, 0, 0, 0);
+        else
+            nap();
+    }
+    mpy_cross_in(t);
+}
+
+void mpy_poll_failed_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_wait_t *w) {
+    if (++th->fails >= POLLS_SILENT && th->fails % POLLS_SILENT == 0) report(t, w);
+}
+
+/* ---- finishing one slot ---- */
+
+bool mpy_request_poke(mpy_p2p_thread_t *th, mpy_request_t *r) {
+    if (r->flags & MPY_RF_SYNC) mpy_ack_poll();
+    if (r->flags & MPY_RF_COMPLETE) return true;
+    if (r->flags & (MPY_RF_SYNC | MPY_RF_NEVER)) return false;
+
+    MPI_Status status;
+    int done = 0;
+    int rc = MPY_REAL(Test)(&r->real, &done, &status);
+    if (!done && !rc) return false;
+    if (r->flags & MPY_RF_CANCEL && status.count_hi_and_cancelled & 1) {
+        if (r->kind == MPY_REQ_SEND || r->kind == MPY_REQ_SSEND) th->sent[mpy_peer_world(r->comm, r->peer)]--;
+    } else {
+        mpy_count_request(th, r, &status);
+    }
+    if (!(r->flags & MPY_RF_STATUS)) {
+        r->status = status;
+        r->error = rc;
+    } else if (rc) {
+        r->error = rc;
+    }
+    r->flags |= MPY_RF_COMPLETE;
+    return true;
+}
+
+int mpy_request_collect(mpy_p2p_thread_t *th, mpy_request_t *r, MPI_Status *status) {
+    int rc = r->error;
+    mpy_status_copy(status, &r->status);
+    mpy_request_release(th, r);
+    return rc;
+}
+
+int mpy_request_finish(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r, MPI_Status *status) {
+    mpy_wait_t w = {.handles = &r->handle, .n = 1, .mode = MPY_WAIT_ALL};
+    while (!mpy_request_poke(th, r)) mpy_wait_round(t, &w);
+    return mpy_request_collect(th, r, status);
+}
