@@ -11,6 +11,7 @@
 #include "lower.h"
 #include "program.h"
 #include "stack.h"
+#include "state/fds.h"
 #include "trap.h"
 #include "vdso.h"
 #include <errno.h>
@@ -46,20 +47,22 @@ int main(int argc, char **argv, char **envp) {
     mpy_program_t program;
     int code = mpy_program_find(options.exec_path, argv + first, &program, error, sizeof error);
     if (code) mpy_fail(code, "%s", error);
+    char **program_env = mpy_program_environ(envp, mpy_upper_dir());
 
+    mpy_fds_note_stdio();
     mpy_blocks_map();
     mpy_blocks_map_saved();
     mpy_arena_init();
     MPY_TRAP->pid = getpid();
-    mpy_lower_init(0, 0, 1);
+    mpy_lower_join(argv + first, NULL, 0, 0);
     uint64_t entry, sp;
-    load(&program, mpy_program_environ(envp, mpy_upper_dir()), &entry, &sp);
+    load(&program, program_env, &entry, &sp);
     const char *slash = strrchr(program.path, '/');
     prctl(PR_SET_NAME, slash ? slash + 1 : program.path, 0, 0, 0);
     mpy_stack_show_arguments();
 
-    mpy_lower_start(argv + first);
     mpy_trap_install();
+    mpy_lower_start(program.path);
     int r = mpy_trap_filter(MPY_TRAP->low_exec, 0);
     if (r) mpy_fail(1, "the kernel refuses the seccomp filter (%s); see `manapy doctor`", strerror(-r));
     mpy_jump(entry, sp);

@@ -7,6 +7,7 @@
  *  2. say and die compose a line on the stack and write it in one system call, so lines of ranks don't mix.
  */
 #include "lower.h"
+#include "checkpoint.h"
 #include "control/control.h"
 #include "sys.h"
 #include "threads.h"
@@ -57,6 +58,14 @@ const char *mpy_self_path(void) {
     return path;
 }
 
+static const char *launcher_path(void) { /* for a rank that execs; also from manapy-restart */
+    static char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s", mpy_self_path());
+    char *slash = strrchr(path, '/');
+    snprintf(slash, sizeof path - (size_t)(slash - path), "/manapy-launch");
+    return path;
+}
+
 const char *mpy_upper_dir(void) {
     static char dir[PATH_MAX];
     if (!dir[0]) {
@@ -101,14 +110,43 @@ static const mpy_services_t services = {
     .checkpoint_done = mpy_control_request_done,
 };
 
-void mpy_lower_init(uint32_t generation, int rank, int size) {
+static mpy_job_t job;
+static const char *resumed;
+
+void mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t generation) {
+    char error[1024];
+    bool say_it = true;
+    mpy_rendezvous_options_t options = {.dir = mpy_options.dir, .resume = resume, .expected_ranks = ranks, .argv = argv, .mpi = mpy_mpi_path(),
+                                        .interval = mpy_options.interval_s, .keep = mpy_options.keep};
+    if (!mpy_rendezvous(&options, &job, &say_it, error, sizeof error)) {
+        if (say_it) mpy_fail(1, "%s", error);
+        _exit(1);
+    }
     mpy_lower_t *b = MPY_LOWER;
     b->generation = generation;
-    b->rank = rank;
-    b->size = size;
+    b->rank = job.rank;
+    b->size = job.size;
     b->table_hash = MPY_TABLE_HASH;
     b->svc = &services;
     b->tls_upper_fs = mpy_thread_tls_offset();
+    snprintf(b->job_dir, sizeof b->job_dir, "%s", job.dir);
+    snprintf(b->checkpoint, sizeof b->checkpoint, "%s", resume ? resume : "");
+    resumed = resume;
     b->version = MPY_BOUNDARY_VERSION;
     b->magic = MPY_BOUNDARY_MAGIC;
+}
+
+static void on_exit_group(int code) {
+    (void)code;
+    mpy_control_finished();
+}
+
+void mpy_lower_start(const char *program) {
+    char error[1024];
+    mpy_threads_init();
+    mpy_stop_install();
+    mpy_trap_on_exit = on_exit_group;
+    mpy_exec_note(launcher_path());
+    mpy_control_config_t config = {.job = &job, .engine = &mpy_engine, .generation = MPY_LOWER->generation, .checkpoint = resumed, .program = program};
+    if (!mpy_control_start(&config, error, sizeof error)) mpy_fail(1, "%s", error);
 }

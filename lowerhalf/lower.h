@@ -25,10 +25,12 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out);
 void mpy_blocks_map(void);                             /* map what every lower half makes anew: lower block, code page, service stack */
 void mpy_blocks_map_saved(void);                       /* map upper and trap block (at a restart they come from the image) */
 void mpy_fixed_map(uint64_t address, uint64_t bytes);  /* anonymous memory at a fixed free address, or fail */
-void mpy_lower_init(uint32_t generation, int rank, int size); /* fill the lower block */
+/* Find rank, size and job (control/rendezvous.h); fills the lower block. `argv`: the program, for people. `resume`: the checkpoint
+ * continued, or NULL; `ranks`: how many it has. */
+void mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t generation);
+void mpy_lower_start(const char *program); /* donor threads, stop handler, control thread */
 const char *mpy_upper_dir(void);                       /* directory of our libmpi.so.12 */
 const char *mpy_self_path(void);                       /* this executable */
-void mpy_lower_start(char **argv); /* control thread, donors, stop handler: the rank joins its job */
 
 /* mpi/load.c */
 void mpy_mpi_load(char **env);

@@ -116,8 +116,8 @@ int mpy_restore_mpi(const mpy_image_t *image, char *error, size_t n) {
     if (!upper.mpi_initialized || upper.mpi_finalized) return 0;
     mpy_mpi_load(NULL);
     int provided, required = upper.mpi_thread_required;
-    int (*init)(int *, char ***, int, int *) = (int (*)(int *, char ***, int, int *))MPY_LOWER->mpi[MPY_FN_MPI_Init_thread];
-    int (*set_errhandler)(int, int) = (int (*)(int, int))MPY_LOWER->mpi[MPY_FN_MPI_Comm_set_errhandler];
+    int (*init)(int *, char ***, int, int *) = (int (*)(int *, char ***, int, int *))MPY_LOWER->mpi[MPY_FN_Init_thread];
+    int (*set_errhandler)(int, int) = (int (*)(int, int))MPY_LOWER->mpi[MPY_FN_Comm_set_errhandler];
     int rc = init(NULL, NULL, required, &provided);
     if (!rc) rc = set_errhandler(MPICH_COMM_WORLD, MPICH_ERRORS_RETURN);
     if (!rc) rc = set_errhandler(MPICH_COMM_SELF, MPICH_ERRORS_RETURN);

@@ -41,7 +41,7 @@ static struct {
     uint32_t nshadow;
     uint64_t world_cid;
     uint64_t world_target; /* of a world row that doesn't exist yet: the program has not loaded MPI */
-    char last_state[64 + 12 * MPY_THREADS_MAX / 16]; /* state, cid, mode and peers as last reported; see state_text */
+    mpy_text_t last_state; /* state, cid, mode and peers as last reported */
     uint64_t last_applied;
     uint32_t last_version;
     bool freezing;
@@ -136,6 +136,7 @@ static void report_rows(mpy_text_t *out, bool all) {
         if (row->cid == side.world_cid && !all) { /* reported as absent world */
             known->seq = 0;
             if (side.world_target > row->target) row->target = side.world_target, wake();
+            side.world_target = 0;
             continue;
         }
         if (all) row->target = row->seq;
@@ -204,11 +205,13 @@ static void report_state(mpy_text_t *out, bool always) {
     mpy_text_t text = {0};
     if (state == MPY_STATE_BLOCKED_P2P) add_blocked(&text, which);
     else mpy_text_add(&text, "%s %016" PRIx64 " all -", names[state], which != NULL ? which->state_cid : (uint64_t)0);
-    bool same = strncmp(text.data, side.last_state, sizeof side.last_state - 1) == 0 && side.applied == side.last_applied && CLOCK->version == side.last_version;
+    bool same = side.last_state.data != NULL && strcmp(text.data, side.last_state.data) == 0 && side.applied == side.last_applied && CLOCK->version == side.last_version;
     if (always || !same) {
         mpy_text_add(out, "STATE %" PRIu64 " %" PRIu32 " %s %" PRIu64 "\n", side.epoch, CLOCK->version, text.data, side.applied);
-        snprintf(side.last_state, sizeof side.last_state, "%s", text.data);
+        mpy_text_free(&side.last_state);
+        side.last_state = text;
         side.last_applied = side.applied, side.last_version = CLOCK->version;
+        return;
     }
     mpy_text_free(&text);
 }
@@ -235,7 +238,7 @@ void mpy_clockside_intent(uint64_t epoch, mpy_text_t *out) {
     MPY_LOWER->phase = MPY_PHASE_INTENT;
     barrier();
     side.epoch = epoch, side.applied = 1, side.world_target = 0, side.freezing = false;
-    side.last_state[0] = '\0';
+    mpy_text_clear(&side.last_state);
     CLOCK->needed = 0;
     CLOCK->version++;
     report_rows(out, true);
@@ -257,8 +260,19 @@ static void raise_target(uint64_t cid, uint64_t seq) {
     if (cid == side.world_cid && seq > side.world_target) side.world_target = seq;
 }
 
+/* Under the lock. A parked thread that may go counts as running from the moment that it may, not when it wakes. */
+static void release_parked(void) {
+    bool go = CLOCK->needed;
+    for (uint32_t i = 0; !go && i < CLOCK->nrows && CLOCK->rows != NULL; i++) go = CLOCK->rows[i].cid != 0 && CLOCK->rows[i].seq < CLOCK->rows[i].target;
+    for (unsigned i = 0; go && i < MPY_THREADS_MAX; i++) {
+        mpy_thread_t *t = &MPY_UPPER->threads[i];
+        if (t->used && t->state == MPY_STATE_PARKED) t->state = MPY_STATE_RUNNING, t->state_cid = 0;
+    }
+}
+
 static void finish_message(mpy_text_t *out) {
     applied();
+    if (MPY_LOWER->phase == MPY_PHASE_RUN) release_parked();
     report_all(out, true);
     mpy_lock_release(&CLOCK->lock);
     wake();
@@ -291,12 +305,8 @@ void mpy_clockside_needed(bool needed, mpy_text_t *out) {
 /* Under the lock: at every target, needed by nobody, in no collective, and as the coordinator knows it. */
 static bool is_clean(uint32_t version) {
     const mpy_thread_t *which;
-    if (CLOCK->version != version || CLOCK->needed || side.world_target > 0 || rank_state(&which) == MPY_STATE_IN_COLLECTIVE) {
-        bool world_there = false;
-        if (CLOCK->version == version && !CLOCK->needed && side.world_target > 0 && rank_state(&which) != MPY_STATE_IN_COLLECTIVE)
-            for (uint32_t i = 0; i < CLOCK->nrows; i++) world_there = world_there || CLOCK->rows[i].cid == side.world_cid;
-        if (!world_there) return false;
-    }
+    if (CLOCK->version != version || CLOCK->needed || rank_state(&which) == MPY_STATE_IN_COLLECTIVE) return false;
+    if (side.world_target > 0) return false; /* MPI_Init is below target: the world row isn't even made */
     for (uint32_t i = 0; i < CLOCK->nrows && CLOCK->rows != NULL; i++)
         if (CLOCK->rows[i].cid != 0 && CLOCK->rows[i].seq < CLOCK->rows[i].target) return false;
     return true;

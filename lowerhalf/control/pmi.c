@@ -5,7 +5,7 @@
  *     same descriptor (cmd=init again), which hydra answers as if it were the first. We never send cmd=finalize.
  *  2. Not one byte beyond our own answers is read: the dialogue is strictly request and answer, so nothing can be buffered here
  *     that the library waits for.
- *  3. PMI_FD is moved out of the program's way (fdhigh.c) and the environment says so.
+ *  3. PMI_FD is moved out of the program's way (state/fdguard.h) and the environment says so.
  */
 #define _GNU_SOURCE
 #include "pmi.h"
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fdhigh.h"
+#include "state/fdguard.h"
 
 #define LINE_MAX_BYTES 1024 /* hydra's own limit (PMIU_MAXLINE) */
 
@@ -93,7 +93,7 @@ bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n) {
     }
     p->fd = mpy_fd_high(fd);
     if (p->fd < 0) {
-        snprintf(error, n, "cannot move the process manager's descriptor PMI_FD=%d to %d or above: %s (ulimit -n must be at least 1024)", fd, MPY_FD_HIGH, strerror(errno));
+        snprintf(error, n, "cannot move the process manager's descriptor PMI_FD=%d to %d or above: %s (ulimit -n must be at least 1024)", fd, mpy_fd_base(), strerror(errno));
         return false;
     }
     char text[16], line[LINE_MAX_BYTES * 4];

@@ -27,12 +27,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "fdhigh.h"
 #include "jobdir.h"
 #include "pmi.h"
+#include "state/fdguard.h"
 #include "wire.h"
 
 #define CHUNKS_MAX 8
@@ -91,7 +92,7 @@ static int open_listener(mpy_job_t *job, char *error, size_t n) {
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, size) < 0 || listen(fd, SOMAXCONN) < 0 || getsockname(fd, (struct sockaddr *)&address, &full) < 0 ||
         getnameinfo((struct sockaddr *)&address, full, job->host, sizeof job->host, service, sizeof service, NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
         snprintf(error, n, "cannot open the coordinator's socket: %s", strerror(errno));
-        if (fd >= 0) close(fd);
+        mpy_fd_close(fd);
         return -1;
     }
     job->port = atoi(service);
@@ -125,7 +126,8 @@ static void become_coordinator(const char *path, char *const argv[], int log, in
     /* All three are moved above what dup2 overwrites first. */
     null = fcntl(null, F_DUPFD_CLOEXEC, 16), log = fcntl(log, F_DUPFD_CLOEXEC, 16);
     listener = fcntl(listener, F_DUPFD_CLOEXEC, 16), lock = fcntl(lock, F_DUPFD_CLOEXEC, 16);
-    dup2(null, 0), dup2(log, 1), dup2(log, 2), dup2(listener, 3), dup2(lock, 4);
+    syscall(SYS_dup2, null, 0), syscall(SYS_dup2, log, 1), syscall(SYS_dup2, log, 2); /* not libc's: they are interposed */
+    syscall(SYS_dup2, listener, 3), syscall(SYS_dup2, lock, 4);
     close_range(5, ~0u, 0); /* invariant 3 */
     unsetenv("PMI_FD");
     execv(path, argv);
@@ -166,7 +168,7 @@ static bool found_job(const mpy_rendezvous_options_t *options, mpy_job_t *job, c
     int lock = -1, listener = -1;
     bool ok = mpy_jobdir_create(options, job, &lock, error, n) && mpy_jobdir_write_secret(job, error, n) && (listener = open_listener(job, error, n)) >= 0 &&
               mpy_jobdir_write_record(options, job, error, n) && start_coordinator(options, job, listener, lock, error, n);
-    if (listener >= 0) close(listener);
+    if (listener >= 0) mpy_fd_close(listener);
     if (lock >= 0) close(lock);
     return ok;
 }
@@ -181,7 +183,7 @@ static bool publish(mpy_pmi_t *pmi, const char *text, char *error, size_t n) {
     bool ok = parts <= CHUNKS_MAX;
     if (!ok) snprintf(error, n, "the job directory's path is too long for the process manager: %s", text);
     for (size_t i = 0; ok && i < parts; i++) {
-        char key[16], value[1024];
+        char key[32], value[1024];
         snprintf(key, sizeof key, "manapy-%zu", i);
         int head = i == 0 ? snprintf(value, sizeof value, "%zu:", parts) : 0;
         snprintf(value + head, sizeof value - (size_t)head, "%.*s", (int)part, hex.data + i * part);
@@ -197,7 +199,7 @@ static bool lookup(mpy_pmi_t *pmi, char *text, size_t size, char *error, size_t 
     bool ok = true;
     mpy_text_clear(&hex);
     for (int i = 0; ok && i < parts; i++) {
-        char key[16], value[1024], *from = value;
+        char key[32], value[1024], *from = value;
         snprintf(key, sizeof key, "manapy-%d", i);
         ok = mpy_pmi_get(pmi, key, value, sizeof value, error, n);
         if (ok && i == 0) parts = (int)strtol(value, &from, 10), from++;

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "fdhigh.h"
+#include "state/fdguard.h"
 #include "sha256.h"
 
 static void *must_alloc(void *old, size_t n) {
@@ -153,7 +153,7 @@ char *mpy_field(char **line) {
 void mpy_wire_open(mpy_wire_t *w, int fd) { *w = (mpy_wire_t){.fd = fd, .closed = fd < 0}; }
 
 void mpy_wire_close(mpy_wire_t *w) {
-    if (w->fd >= 0) close(w->fd);
+    if (w->fd >= 0) mpy_fd_close(w->fd);
     free(w->buffer);
     *w = (mpy_wire_t){.fd = -1, .closed = true};
 }
@@ -264,7 +264,7 @@ int mpy_wire_connect(const char *host, int port, int timeout_ms) {
         else if (errno != EINPROGRESS) cause = errno;
         else if (wait_ready(fd, POLLOUT, timeout_ms) <= 0) cause = ETIMEDOUT;
         else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &cause, &size) < 0) cause = errno;
-        if (cause != 0) close(fd), fd = -1;
+        if (cause != 0) mpy_fd_close(fd), fd = -1;
     }
     freeaddrinfo(list);
     if (fd < 0) {

@@ -47,7 +47,7 @@ bool mpy_wire_printf(mpy_wire_t *w, const char *format, ...) __attribute__((form
 
 /* The client's half of the handshake of control.h. */
 bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret[MPY_SECRET_BYTES], int timeout_ms, char *error, size_t n);
-/* Connects to a numeric or resolvable address; the descriptor is >= MPY_FD_HIGH. -1 with errno. */
+/* Connects to a numeric or resolvable address; the descriptor is the lower half's. -1 with errno. */
 int mpy_wire_connect(const char *host, int port, int timeout_ms);
 /* Reads DIR/secret. */
 bool mpy_secret_read(const char *dir, uint8_t secret[MPY_SECRET_BYTES], char *error, size_t n);

@@ -152,9 +152,9 @@ void mpy_mpi_load(char **env) {
         void *f = dlsym(library, mpy_function_names[i]);
         MPY_LOWER->mpi[i] = f ? f : (void *)missing;
     }
-    real_init = (int (*)(int *, char ***))MPY_LOWER->mpi[MPY_FN_MPI_Init];
-    real_init_thread = (int (*)(int *, char ***, int, int *))MPY_LOWER->mpi[MPY_FN_MPI_Init_thread];
-    MPY_LOWER->mpi[MPY_FN_MPI_Init] = (void *)init;
-    MPY_LOWER->mpi[MPY_FN_MPI_Init_thread] = (void *)init_thread;
+    real_init = (int (*)(int *, char ***))MPY_LOWER->mpi[MPY_FN_Init];
+    real_init_thread = (int (*)(int *, char ***, int, int *))MPY_LOWER->mpi[MPY_FN_Init_thread];
+    MPY_LOWER->mpi[MPY_FN_Init] = (void *)init;
+    MPY_LOWER->mpi[MPY_FN_Init_thread] = (void *)init_thread;
     loaded = 1;
 }

@@ -30,17 +30,23 @@ static const mpy_fd_ops_t *const ops[MPY_FD_KINDS] = {
 
 /* ---- checkpoint ---- */
 
+static int async_check(const mpy_desc_t *d, char *err, size_t n)
+{
+    if (d->kind != MPY_FD_STDIO && d->flags & O_ASYNC)
+        return mpy_reason(err, n, "descriptor %d (%s) sends signals (O_ASYNC), which can't be saved; clear the flag before the checkpoint", d->number, d->path);
+    return 0;
+}
+
 static int check(mpy_fdtable_t *t, char *err, size_t n)
 {
     for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs; d++) {
-        if (d->kind != MPY_FD_STDIO && d->flags & O_ASYNC)
-            return mpy_reason(err, n, "descriptor %d (%s) sends signals (O_ASYNC), which can't be saved; clear the flag before the checkpoint", d->number, d->path);
-        if (ops[d->kind]->check(t, d, err, n) == 0 && mpy_fdlocks_check(d, err, n) == 0)
+        if (ops[d->kind]->check(t, d, err, n) == 0 && mpy_fdlocks_check(d, err, n) == 0 && async_check(d, err, n) == 0)
             continue;
         d->which = mpy_fd_inherited_match(&d->st, d->flags); /* what mpirun or the shell left open can't be asked of the program */
         if (d->which < 0)
             return -1;
         d->kind = MPY_FD_INHERITED;
+        mpy_reason(err, n, "%s", "");
     }
     return 0;
 }
@@ -53,6 +59,8 @@ int mpy_fds_check(char *err, size_t n)
             return -1;
         int rc = check(&t, err, n);
         mpy_fdtable_free(&t);
+        if (rc == 0)
+            mpy_reason(err, n, "%s", "");
         if (rc == 0 || left == 1)
             return rc;
         nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);

@@ -78,10 +78,10 @@ static int drain(int from, int back, mpy_blob_t *b, uint32_t *count)
 }
 
 /* Copies the content through a second pipe. 0 when it couldn't take everything; nothing is lost then. */
-static int copy_by_tee(int from, int bytes, int flags, int capacity, mpy_blob_t *b, uint32_t *count)
+static int copy_by_tee(int from, int bytes, int capacity, mpy_blob_t *b, uint32_t *count)
 {
     int copy[2];
-    if (pipe2(copy, O_NONBLOCK | O_CLOEXEC | (flags & O_DIRECT)))
+    if (pipe2(copy, O_NONBLOCK | O_CLOEXEC))
         return 0;
     size_t start = b->bytes;
     fcntl(copy[1], F_SETPIPE_SZ, capacity);
@@ -128,7 +128,7 @@ static int content_save(const mpy_desc_t *d, int from, int to, mpy_blob_t *b, ch
     mpy_blob_put_u32(b, 0);
     if (from < 0 || ioctl(from, FIONREAD, &bytes) || bytes == 0)
         return 0;
-    if (!copy_by_tee(from, bytes, d->flags, capacity, b, &count)) {
+    if (!copy_by_tee(from, bytes, capacity, b, &count)) {
         if (to < 0)
             return mpy_reason(err, n, "descriptor %d: the %d bytes in this pipe can't be copied: %s", d->number, bytes, strerror(errno));
         if (round_trip(from, to, b, &count))
@@ -148,11 +148,12 @@ static int first_of_object(const mpy_fdtable_t *t, const mpy_desc_t *d)
 
 static int pipe_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
 {
-    int first = first_of_object(t, d), capacity = fcntl(d->number, F_GETPIPE_SZ);
+    int first = first_of_object(t, d), capacity = fcntl(d->number, F_GETPIPE_SZ), to = end_of(t, d, O_WRONLY);
     mpy_blob_put_u64(b, d->st.st_ino);
     mpy_blob_put_u32(b, (uint32_t)first);
     mpy_blob_put_u32(b, (uint32_t)(capacity > 0 ? capacity : 0));
-    return first ? content_save(d, end_of(t, d, O_RDONLY), end_of(t, d, O_WRONLY), b, err, n) : 0;
+    mpy_blob_put_u32(b, to >= 0 && (fcntl(to, F_GETFL) & O_DIRECT)); /* only the writing end has the flag */
+    return first ? content_save(d, end_of(t, d, O_RDONLY), to, b, err, n) : 0;
 }
 
 /* Writes the saved records; `fd` must not block. */
@@ -174,12 +175,13 @@ static int pipe_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
     d->object = mpy_reader_u64(r);
     int first = (int)mpy_reader_u32(r);
     uint32_t capacity = mpy_reader_u32(r);
+    int packets = (int)mpy_reader_u32(r);
     mpy_desc_t *base = first ? d : mpy_fdtable_object(t, d);
     if (r->failed || !base || (base != d && base->extra < 0))
         return mpy_reason(err, n, "descriptor %d: damaged record", d->number);
     if (first) {
         int ends[2];
-        if (pipe2(ends, O_CLOEXEC | O_NONBLOCK | (d->flags & O_DIRECT)))
+        if (pipe2(ends, O_CLOEXEC | O_NONBLOCK | (packets ? O_DIRECT : 0)))
             return mpy_reason(err, n, "can't make the pipe of descriptor %d again: %s", d->number, strerror(errno));
         fcntl(ends[1], F_SETPIPE_SZ, (int)capacity); /* a smaller limit here: the pipe works all the same if the content fits */
         d->extra = mpy_fdtable_reopen(t, ends[0], O_RDWR | O_NONBLOCK);

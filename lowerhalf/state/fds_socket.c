@@ -352,14 +352,8 @@ static int socket_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *e
     if (d->made < 0)
         return mpy_reason(err, n, "can't make the socket of descriptor %d again: %s", d->number, strerror(errno));
     options_restore(d->made, r);
-    /* SO_REUSEADDR only for this bind: connections of the killed job may still be in TIME_WAIT. */
-    int one = 1, reuse = option(d->made, SOL_SOCKET, SO_REUSEADDR);
-    if (listening)
-        setsockopt(d->made, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (bytes && (bind(d->made, (struct sockaddr *)&address, (socklen_t)bytes) || (listening && listen(d->made, backlog))))
         return mpy_reason(err, n, "descriptor %d: can't %s on %s again: %s", d->number, listening ? "listen" : "receive", address_text(&address, text, sizeof text), strerror(errno));
-    if (listening)
-        setsockopt(d->made, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse);
     return 0;
 }
 

@@ -65,7 +65,7 @@ def ggid(world_ranks: Iterable[int]) -> int:
 
 def _hash3(a: int, b: int, c: int) -> int:
     mask = 0xFFFFFFFFFFFFFFFF  # negative values (a tag never is one) wrap as in C
-    return fnv1a(b"".join((v & mask).to_bytes(8, "little") for v in (a, b, c)))
+    return fnv1a(b"".join((v & mask).to_bytes(8, "little") for v in (a, b, c))) or 1  # 0 marks a free row in C
 
 
 def child_identity(parent_id: int, parent_seq: int, smallest_world_rank: int) -> int:

@@ -15,8 +15,9 @@ Invariants
     somewhere), as nothing otherwise: it freed the communicator, whose Comm_free synchronizes, or is still inside the
     constructor, which counts on the parent, and will report the row when it leaves that.
  3. TARGET goes only to members that have reported the row; the others get it in answer to that report.
- 4. ADVANCE goes to a rank that is parked, needed, and has applied everything sent to it (else it may be about to go by
-    itself); WITHDRAW follows when it isn't needed any more. FREEZE only when all that is applied.
+ 4. ADVANCE goes to a parked rank that others ask, or that is below target on rows it doesn't know only (invariant 3); a rank
+    below target on a row it knows goes by itself. WITHDRAW follows when the rank isn't needed any more. FREEZE only when
+    every message sent has been applied.
  5. Work for a message is proportional to the messages it causes (and rows it carries), not to the number of ranks.
 """
 
@@ -98,7 +99,8 @@ class RankView:
     version: int = 0
     sent: int = 0
     applied: int = 0
-    below: int = 0  # communicators on which it's below target
+    below: int = 0  # communicators on which it's below target ...
+    hidden: int = 0  # ... and among them those whose row it has not reported
     reported: bool = False
     advanced: bool = False
     frozen: bool = False
@@ -207,57 +209,30 @@ class Controller:
         self._out = []
         self.counters.stalls += 1
         for rank, view in enumerate(self.ranks):
-            if view.state is State.PARKED and view.applied == view.sent and not view.advanced:
+            if view.state is State.PARKED and not view.below and not view.advanced:
                 self._advance(rank, view)
                 self._stalled.add(rank)
         return self._out
 
-    # ---- status for people
+    # ---- status for people: may look at every rank
 
     def laggards(self) -> list[tuple[int, int, list[int]]]:
         """(rank, cid, waiting ranks) for each rank below target: it is on ``cid`` that these members wait for it."""
         found = []
         for comm in self.comms.values():
             ahead = [m for m, s in comm.seqs.items() if s >= comm.target]
-            for m in comm.members:
-                if self._below(comm, m):
-                    found.append((m, comm.cid, ahead))
+            found += [(m, comm.cid, ahead) for m in comm.members if self._below(comm, m)]
         return sorted(found, key=lambda x: x[:2])
 
+    def askers(self, rank: int) -> list[int]:
+        """Needed, blocked ranks that wait for ``rank``."""
+        return self._needs.askers(rank)
+
     def status(self) -> list[str]:
-        """One line for each reason why the job isn't safe yet; for people, so it may look at every rank."""
-        if self.stage is Stage.INTENT:
-            return [f"rank {r} has not answered the request" for r, v in enumerate(self.ranks) if not v.reported][:20]
-        if self.stage is Stage.FREEZING:
-            return [f"rank {r} has not stopped yet" for r, v in enumerate(self.ranks) if not v.frozen][:20]
-        lines: list[str] = []
-        for rank, cid, ahead in self.laggards():
-            view = self.ranks[rank]
-            doing = {
-                State.RUNNING: "has computed below target",
-                State.BLOCKED_P2P: f"is below target and waits for {self._peers_text(view)}",
-                State.IN_COLLECTIVE: f"is below target in a collective on communicator {self._name(view.cid)}",
-                State.PARKED: "is below target and is being woken",
-                State.FINISHED: "has finished below target",
-            }[view.state]
-            first = ", ".join(map(str, ahead[:4])) + (" ..." if len(ahead) > 4 else "")
-            lines.append(f"rank {rank} {doing}; rank {first} waits for it on communicator {self._name(cid)}")
-        for rank, view in enumerate(self.ranks):
-            if not view.below and (by := self._needs.askers(rank)):
-                lines.append(f"rank {rank} ({view.state.value}) is asked to go on; rank {by[0]} waits for its message")
-            if not view.below and view.state is State.IN_COLLECTIVE:
-                lines.append(f"rank {rank} is inside a collective on communicator {self._name(view.cid)}")
-        return lines
+        """One line for each reason why the job isn't safe yet."""
+        from ._explain import explain
 
-    def _name(self, cid: int) -> str:
-        comm = self.comms.get(cid)
-        return f"'{comm.name}'" if comm is not None and comm.name else f"{cid:016x}"
-
-    def _peers_text(self, view: RankView) -> str:
-        if view.wait is None or not view.wait.peers:
-            return f"any rank of communicator {self._name(view.cid)}"
-        some = " or ".join(map(str, view.wait.peers[:4])) if view.wait.mode.value == "any" else ", ".join(map(str, view.wait.peers[:4]))
-        return f"rank {some}"
+        return explain(self)
 
     # ---- inside
 
@@ -336,17 +311,18 @@ class Controller:
             if comm.open or any(s < comm.target for s in comm.seqs.values()):
                 for member in comm.members:
                     if self._below(comm, member):
-                        self._count_below(member, 1)
+                        self._count_below(member, 1, hidden=member not in comm.seqs)
         for rank, rows in enumerate(targets):
             self._send(rank, Targets(self.epoch, tuple(rows)))
 
     def _below(self, comm: Comm, member: int) -> bool:
         return comm.seqs.get(member, 0 if comm.open else comm.target) < comm.target
 
-    def _count_below(self, rank: int, change: int) -> None:
+    def _count_below(self, rank: int, change: int, *, hidden: bool) -> None:
         view = self.ranks[rank]
         before = view.below > 0
         view.below += change
+        view.hidden += change * hidden
         after = view.below > 0
         if before != after:
             self._below_ranks += 1 if after else -1
@@ -354,29 +330,30 @@ class Controller:
 
     def _on_seq(self, comm: Comm, rank: int, seq: int) -> None:
         """``rank`` has SEQ ``seq`` on ``comm``; if that's past the target, all other members get a new one."""
-        was = self._below(comm, rank)
+        was, hidden = self._below(comm, rank), rank not in comm.seqs
         comm.seqs[rank] = seq
-        if seq <= comm.target:
-            if was and seq == comm.target:
-                self._count_below(rank, -1)
-            elif not was and seq < comm.target:
-                self._count_below(rank, 1)
+        if seq < comm.target:
+            if not was:
+                self._count_below(rank, 1, hidden=False)
+            elif hidden:
+                self.ranks[rank].hidden -= 1
+            return
+        if was:
+            self._count_below(rank, -1, hidden=hidden)
+        if seq == comm.target:
             return
         self.counters.raises += 1
         newly = []
         for member in comm.members:
-            if member == rank:
-                continue
-            known = member in comm.seqs
-            if not self._below(comm, member) and (known or comm.open):
-                newly.append(member)
-            if known:
-                self._send(member, Target(self.epoch, comm.cid, seq))
+            if member != rank:
+                known = member in comm.seqs
+                if (known or comm.open) and not self._below(comm, member):
+                    newly.append(member)
+                if known:
+                    self._send(member, Target(self.epoch, comm.cid, seq))
         comm.target = seq
-        if was:
-            self._count_below(rank, -1)
         for member in newly:
-            self._count_below(member, 1)
+            self._count_below(member, 1, hidden=member not in comm.seqs)
 
     def _on_state(self, rank: int, view: RankView, msg: StateReport) -> None:
         ran = view.state in _ACTIVE
@@ -407,7 +384,7 @@ class Controller:
             rank = changed.pop()
             view = self.ranks[rank]
             if self._needs.needed(rank):
-                if view.state is State.PARKED and view.applied == view.sent and not view.advanced:
+                if view.state is State.PARKED and view.below == view.hidden and not view.advanced:
                     self._advance(rank, view)
             elif view.advanced and rank not in self._stalled:
                 view.advanced = False

@@ -15,122 +15,33 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Generic, TypeAlias, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 from . import messages
 from ._network import ANY, Collective, Network, Request
 from ._state import WORLD, Mode, Phase, State, Verdict, child_identity, ggid, group_identity
 from .controller import Controller, Counters
-from .messages import Done, FromRank, ToRank
+from .messages import Done, FromRank, Raise, Rows, StateReport, ToRank
+from .programs import (
+    AwaitFlag,
+    Coll,
+    Compute,
+    CreateGroup,
+    Finalize,
+    Free,
+    Icoll,
+    Op,
+    Program,
+    Recv,
+    Send,
+    SetFlag,
+    Split,
+    WaitAny,
+)
 from .rank import RankClock
 
-__all__ = ["ANY", "Deadlock", "Livelock", "Simulator", "Violation"]
-
-# ---- programs: one list of operations a rank; communicators and requests have names (str)
-
-
-@dataclass(frozen=True, slots=True)
-class Compute:
-    steps: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Coll:
-    """Blocking collective. ``loose``: returns without waiting for the others (like a root's Bcast)."""
-
-    comm: str = "world"
-    loose: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Icoll:
-    req: str
-    comm: str = "world"
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """``req``: nonblocking. ``sync``: completes only when matched."""
-
-    dest: int
-    value: int
-    tag: int = 0
-    comm: str = "world"
-    sync: bool = True
-    req: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Recv:
-    source: int
-    tag: int = 0
-    comm: str = "world"
-    req: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """All of the requests; ``poll``: by a test loop."""
-
-    reqs: tuple[str, ...]
-    poll: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class WaitAny:
-    """One of the requests (those already waited for are left out)."""
-
-    reqs: tuple[str, ...]
-    poll: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Collective of ``parent``; ``members`` is the part this rank is in (all of them: a dup)."""
-
-    parent: str
-    comm: str
-    members: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CreateGroup:
-    """Comm_create_group: collective over the new group only."""
-
-    comm: str
-    members: tuple[int, ...]
-    tag: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Free:
-    comm: str
-
-
-@dataclass(frozen=True, slots=True)
-class SetFlag:
-    """A dependency outside MPI: this rank writes a file ..."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class AwaitFlag:
-    """... and this one waits until it's there, without any MPI call."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Finalize:
-    pass
-
-
-Op: TypeAlias = (
-    Compute | Coll | Icoll | Send | Recv | Wait | WaitAny | Split | CreateGroup | Free | SetFlag | AwaitFlag | Finalize
-)
-Program: TypeAlias = Sequence[Sequence[Op]]  # Finalize is added at the end of each rank's list
+__all__ = ["Checkpoint", "Deadlock", "Livelock", "Simulator", "Violation"]
 
 
 class Deadlock(Exception):
@@ -217,7 +128,8 @@ class Simulator:
 
     ``requests``: steps at which a checkpoint is asked for (put off while one is pending). ``patience``: failed tests before a
     rank says that it's blocked. ``wire``: send every control message as text. ``stall``: when nobody can go on, use the
-    coordinator's stall time-out (only for dependencies outside MPI; without it such a job is a Deadlock).
+    coordinator's stall time-out (only for dependencies outside MPI; without it such a job is a Deadlock). ``lazy``: the
+    control thread is an actor of its own, which reports what has changed since its last turn (as the C one does).
     ``by_group`` and ``transitive=False`` break the protocol on purpose, for the tests of the tests.
     """
 
@@ -232,20 +144,23 @@ class Simulator:
         by_group: bool = False,
         transitive: bool = True,
         stall: bool = False,
+        lazy: bool = False,
         max_steps: int = 0,
     ) -> None:
         size = len(program)
         self.rng = random.Random(seed)
-        self.weights = [self.rng.choice((0.05, 1.0, 5.0)) for _ in range(4)]
+        self.weights = [self.rng.choice((0.05, 1.0, 5.0)) for _ in range(5)]
         self.patience = patience
         self.wire = wire
         self.by_group = by_group
         self.stall = stall
+        self.lazy = lazy
         self.max_steps = max_steps or 20_000 + 400 * sum(len(p) + 4 for p in program) * (2 + len(requests))
         self.controller = Controller(size, transitive=transitive)
         self.network = Network(size, lambda r: self._ready.add(r), lambda c: self._arriving.add(c))
         self._ready: _Pool[int] = _Pool()
         self._arriving: _Pool[tuple[int, int]] = _Pool()
+        self._reporting: _Pool[int] = _Pool()
         self._rising: _Pool[int] = _Pool()
         self._falling: _Pool[int] = _Pool()
         self.up: list[deque[tuple[int, FromRank]]] = [deque() for _ in range(size)]
@@ -268,7 +183,9 @@ class Simulator:
 
     def run(self) -> list[list[tuple[str, int, int, int]]]:
         """Run to the end; returns what each rank received. Raises Deadlock, Livelock or Violation."""
-        pools: list[_Pool[int] | _Pool[tuple[int, int]]] = [self._ready, self._arriving, self._rising, self._falling]
+        pools: list[_Pool[int] | _Pool[tuple[int, int]]] = [
+            self._ready, self._arriving, self._reporting, self._rising, self._falling
+        ]  # fmt: skip
         while True:
             if self._requests and self.steps >= self._requests[0] and not self.controller.pending:
                 self._requests.popleft()
@@ -290,7 +207,12 @@ class Simulator:
             r = self._ready.take(self.rng)
             if self._advance(r, self.threads[r]):
                 self._ready.add(r)
-            self._flush(r)
+            if not self.lazy:
+                self._flush(r)
+            elif self.threads[r].clock.outbox:
+                self._reporting.add(r)
+        elif pool is self._reporting:
+            self._flush(self._reporting.take(self.rng))
         elif pool is self._arriving:
             channel = self._arriving.take(self.rng)
             if self.network.deliver(channel):
@@ -323,7 +245,8 @@ class Simulator:
         outbox = self.threads[r].clock.outbox
         if outbox:
             depth = self.threads[r].depth + 1
-            self.up[r].extend((depth, _through_wire(m) if self.wire else m) for m in outbox)  # type: ignore[misc]
+            for m in _coalesce(outbox) if self.lazy else outbox:
+                self.up[r].append((depth, _through_wire(m) if self.wire else m))  # type: ignore[arg-type]
             outbox.clear()
             self._rising.add(r)
 
@@ -389,7 +312,7 @@ class Simulator:
             return self._next(t) if t.left <= 0 else True
         if isinstance(op, (SetFlag, AwaitFlag)):
             return self._flag(t, op)
-        if t.clock.stopped:
+        if t.clock.stopped and t.inside is None:
             return False
         if isinstance(op, (Coll, Icoll, Split, CreateGroup, Free, Finalize)):
             return self._collective(r, t, op) if t.inside is None else self._leave(r, t, op)
@@ -521,6 +444,24 @@ class Simulator:
         else:
             t.clock.unblock()
         return poll
+
+
+def _coalesce(outbox: Sequence[FromRank]) -> list[FromRank]:
+    """What a control thread sends that looks only now: last state, highest SEQ, all under the present version."""
+    version = max((m.version for m in outbox if not isinstance(m, Done)), default=0)
+    rows = tuple(row for m in outbox if isinstance(m, Rows) for row in m.rows)
+    raises = {m.cid: m.seq for m in outbox if isinstance(m, Raise)}
+    states = [m for m in outbox if isinstance(m, StateReport)]
+    epoch = next((m.epoch for m in outbox if not isinstance(m, Done)), 0)
+    state = [replace(states[-1], version=version)] if states else []
+    risen = [Raise(epoch, version, cid, seq) for cid, seq in raises.items()]
+    first = any(isinstance(m, Rows) for m in outbox)
+    inside = bool(state) and state[0].state is State.IN_COLLECTIVE
+    return [
+        *([Rows(epoch, version, rows)] if first else []),
+        *([*state, *risen] if inside else [*risen, *state]),
+        *(m for m in outbox if not isinstance(m, (Rows, Raise, StateReport))),
+    ]
 
 
 def _through_wire(msg: messages.Message) -> messages.Message:

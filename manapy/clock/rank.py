@@ -13,9 +13,11 @@ Invariants
     a message that is sent before the next collective.
  4. Every coordinator message is answered: INTENT by ROWS, FREEZE by FROZEN or NOTFROZEN, the others by a STATE whose
     ``applied`` counts them. RESUME and ABORT end the epoch and are not answered.
- 5. Nothing is put into the outbox in phase NONE (except Done) and nothing but the answer to a FREEZE in phase FROZEN: what a
+ 5. The state is set by the program's thread only. The fast path (phase NONE) sets none: a rank inside a collective that it
+    entered before the request looks RUNNING, and answers a FREEZE only when it has left (``inside`` is C's in_lower).
+ 6. Nothing is put into the outbox in phase NONE (except Done) and nothing but the answer to a FREEZE in phase FROZEN: what a
     frozen rank does (it may compute up to its next MPI call) is reported after the THAW.
- 6. ``version`` rises as messages.py (invariant 2) says; FREEZE is accepted only on the current version.
+ 7. ``version`` rises as messages.py (invariant 2) says; FREEZE is accepted only on the current version.
 """
 
 from __future__ import annotations
@@ -45,7 +47,10 @@ from .messages import (
 class RankClock:
     """Clock of one rank. ``world``: members of MPI_COMM_WORLD; its row exists from the start with SEQ 0 (Init counts 1)."""
 
-    __slots__ = ("rank", "rows", "phase", "epoch", "version", "applied", "needed", "state", "cid", "mode", "peers", "below", "outbox")
+    __slots__ = (
+        "rank", "rows", "phase", "epoch", "version", "applied", "needed", "state", "cid", "mode", "peers", "below", "inside",
+        "freezing", "outbox",
+    )  # fmt: skip
 
     def __init__(self, rank: int, world: tuple[int, ...], *, world_ggid: int | None = None) -> None:
         self.rank = rank
@@ -61,6 +66,8 @@ class RankClock:
         self.mode = Mode.ALL
         self.peers: tuple[int, ...] = ()
         self.below = 0  # rows with SEQ < TARGET
+        self.inside = False  # inside a blocking collective, reported or not
+        self.freezing: int | None = None  # version of a FREEZE that is answered when the collective is left
         self.outbox: list[FromRank] = []
 
     # ---- what the wrapper calls
@@ -77,8 +84,12 @@ class RankClock:
             return Verdict.PARK
         row = self.rows[cid]
         row.seq += 1
+        self.inside = blocking
         # The state goes first: between the two messages the rank must not look as if it were at target and outside.
-        self._become(State.IN_COLLECTIVE if blocking else State.RUNNING, cid if blocking else 0)
+        if blocking and self.phase is not Phase.NONE:
+            self._become(State.IN_COLLECTIVE, cid)
+        else:
+            self._become(State.RUNNING)
         if self.phase is Phase.RUN and row.seq >= row.target:
             if row.seq == row.target:
                 self.below -= 1
@@ -89,7 +100,11 @@ class RankClock:
 
     def exit_collective(self) -> None:
         """The blocking collective is complete. A communicator it made is added (add_row) before this call."""
+        self.inside = False
         self._become(State.RUNNING)
+        if self.freezing is not None:
+            version, self.freezing = self.freezing, None
+            self._answer(version)
 
     def block(self, peers: tuple[int, ...], mode: Mode = Mode.ALL, cid: int = 0) -> None:
         """A blocking point-to-point call, or a poll that keeps failing, waits for ``peers`` (empty: all members of ``cid``).
@@ -150,8 +165,9 @@ class RankClock:
             self.on_resume()
 
     def on_intent(self, epoch: int) -> None:
-        """Report all rows; then the state, if the rank is inside a collective that it entered before the request."""
+        """Report all rows; then the state, if one is left over from an epoch that was aborted."""
         self.phase, self.epoch, self.applied, self.needed, self.below = Phase.INTENT, epoch, 1, False, 0
+        self.freezing = None
         for row in self.rows.values():
             row.target = row.seq
         self.version += 1
@@ -179,25 +195,26 @@ class RankClock:
         self._acknowledge()
 
     def on_freeze(self, version: int) -> None:
-        """In C the answer FROZEN waits until no thread is in the lower half (short calls end, blocked loops leave)."""
+        """Stop. The answer waits until no thread is in the lower half (C: short calls end, blocked loops leave)."""
         self.applied += 1
-        clean = self.phase is Phase.RUN and not self.below and not self.needed and self.state is not State.IN_COLLECTIVE
-        if clean and version == self.version:
+        if self._clean(version):
             self.phase = Phase.FROZEN
-            self.outbox.append(Frozen(self.epoch, version))
+        if self.phase is Phase.FROZEN and self.inside:
+            self.freezing = version
         else:
-            self.outbox.append(NotFrozen(self.epoch, self.version))
+            self._answer(version)
 
     def on_thaw(self) -> None:
+        if self.freezing is not None:
+            self.freezing = None
+            self.outbox.append(NotFrozen(self.epoch, self.version))
         if self.phase is Phase.FROZEN:
             self.phase = Phase.RUN
         self._acknowledge()
 
     def on_resume(self) -> None:
-        """Published, or aborted: back to the fast path. Parked and stopped threads wake and go on."""
-        self.phase, self.needed, self.below = Phase.NONE, False, 0
-        if self.state in (State.PARKED, State.BLOCKED_P2P):
-            self._become(State.RUNNING)
+        """Published, or aborted: back to the fast path. Parked and stopped threads wake, go on and set their state."""
+        self.phase, self.needed, self.below, self.freezing = Phase.NONE, False, 0, None
 
     # ---- inside
 
@@ -210,11 +227,20 @@ class RankClock:
             self.below += row.seq >= row.target
             row.target = seq
 
+    def _clean(self, version: int) -> bool:
+        idle = not self.below and not self.needed and self.state is not State.IN_COLLECTIVE
+        return self.phase in (Phase.RUN, Phase.FROZEN) and idle and version == self.version
+
+    def _answer(self, version: int) -> None:
+        if self._clean(version):
+            self.outbox.append(Frozen(self.epoch, version))
+        else:  # a communicator was made on the way out, say
+            self.phase = Phase.RUN
+            self.outbox.append(NotFrozen(self.epoch, self.version))
+
     def _acknowledge(self) -> None:
-        """Count the message, release a parked thread that may go, and say so."""
+        """Count the message and say so. A parked thread that may go now is woken, and reports by itself."""
         self.applied += 1
-        if self.state is State.PARKED and self._may_go():
-            self.state, self.cid = State.RUNNING, 0
         self.version += 1
         self._report_state()
 

@@ -129,7 +129,7 @@ static int attach(const char *name, void *buffer, MPI_Count size) {
 }
 
 /* Wait until no buffered send is under way. */
-static void flush(void) {
+void mpy_p2p_flush(void) {
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     mpy_cross_in(t);
@@ -151,7 +151,7 @@ static void flush(void) {
 }
 
 static MPI_Count detach(void *address) {
-    flush();
+    mpy_p2p_flush();
     MPI_Count size = attached.size;
     *(void **)address = attached.buffer;
     attached.buffer = NULL;
@@ -177,7 +177,7 @@ MPY_API int PMPI_Buffer_detach_c(void *buffer_addr, MPI_Count *size) {
 MPY_EXPORT(Buffer_detach_c)
 
 MPY_API int PMPI_Buffer_flush(void) {
-    flush();
+    mpy_p2p_flush();
     return MPI_SUCCESS;
 }
 MPY_EXPORT(Buffer_flush)

@@ -33,7 +33,7 @@ static int64_t seconds(void) {
 
 /* ---- the private communicator ---- */
 
-/* With either TLS: in MPI_Init (in_lower = 1, inside its crossing) or in a hook's. */
+/* With the lower TLS: inside MPI_Init's crossing, or a hook's. */
 int mpy_p2p_init(void) {
     if (mpy_acks_sent == NULL) {
         size_t size = (size_t)mpy_world->size * sizeof(uint64_t);
@@ -45,18 +45,13 @@ int mpy_p2p_init(void) {
     return MPY_REAL(Comm_dup)(mpy_world->obj.real, &mpy_private_comm);
 }
 
-/* With the upper TLS, in_lower = 0: it may have to wait for receivers of buffered sends. */
+/* Inside MPI_Finalize's crossing, when no drain can come any more. Buffered sends were flushed before (mpy_p2p_flush). */
 void mpy_p2p_finalize(void) {
-    PMPI_Buffer_flush();
-    mpy_thread_t *t = mpy_self();
-    mpy_cross_in(t);
-    mpy_orphan_reap(mpy_p2p_self_slow(t));
-    if (mpy_private_comm != MPI_COMM_NULL) {
-        while (!mpy_ack_sends_done()) continue;
-        MPY_REAL(Comm_free)(&mpy_private_comm);
-    }
+    mpy_orphan_reap(&mpy_p2p_threads[0]);
+    if (mpy_private_comm == MPI_COMM_NULL) return;
+    while (!mpy_ack_sends_done()) continue;
+    MPY_REAL(Comm_free)(&mpy_private_comm);
     mpy_private_comm = MPI_COMM_NULL;
-    mpy_cross_out(t);
 }
 
 /* ---- one round of the drain; true if anything moved ---- */

@@ -62,6 +62,19 @@ void mpy_info_drop(int handle) {
     forget(info);
 }
 
+void mpy_info_merge(int *into, int handle) {
+    mpy_info_t *from = find(handle);
+    if (from == NULL) return;
+    if (*into == MPI_INFO_NULL) {
+        int real;
+        if (MPY_REAL(Info_create)(&real) != 0) return;
+        *into = mpy_info_adopt(real);
+    }
+    mpy_info_t *to = find(*into);
+    for (const mpy_pair_t *p = from->first; p != NULL; p = p->next)
+        if (MPY_REAL(Info_set)(to->obj.real, p->key, p->value) == 0) pair_set(to, p->key, p->value);
+}
+
 /* ---- the program's calls ---- */
 
 int PMPI_Info_create(MPI_Info *info) {

@@ -63,6 +63,7 @@ int PMPI_Finalize(void) {
     rc = mpy_attrs_delete(MPI_COMM_SELF, &self->attrs); /* MPI-4 11.2.4: first of all */
     if (rc != 0) return mpy_error(self, rc, "MPI_Finalize");
     mpy_attrs_delete(MPI_COMM_WORLD, &mpy_world->attrs);
+    mpy_p2p_flush();
     mpy_clock_enter(t, &MPY_UPPER->clock.rows[mpy_world->row]);
     mpy_cross_in_collective(t);
     mpy_p2p_finalize();

@@ -54,7 +54,8 @@ typedef struct mpy_info {
     mpy_pair_t *first; /* in order of insertion */
 } mpy_info_t;
 MPY_HIDDEN int mpy_info_adopt(int real);
-MPY_HIDDEN void mpy_info_drop(int handle); /* in the lower half */
+MPY_HIDDEN void mpy_info_drop(int handle);              /* in the lower half */
+MPY_HIDDEN void mpy_info_merge(int *into, int handle); /* in the lower half; makes *into if it is null */
 
 /* ---- datatypes ---- */
 typedef struct mpy_datatype {
@@ -77,20 +78,11 @@ typedef struct mpy_datatype {
 MPY_HIDDEN mpy_datatype_t *mpy_datatype(int handle);
 MPY_HIDDEN int mpy_datatype_virtual(int real); /* for user operations: the program's handle of a real type */
 MPY_HIDDEN void mpy_datatype_destroy(mpy_datatype_t *d);
-/* A recipe being put together; the handle of the finished type, or 0 and *rc. In the lower half. */
-typedef struct mpy_recipe {
-    int combiner; /* MPICH value */
-    bool big;
-    int nints, naints, ncounts, ntypes;
-    const int *ints;
-    const MPI_Aint *aints;
-    const MPI_Count *counts;
-    const int *types; /* the program's handles */
-} mpy_recipe_t;
-MPY_HIDDEN int mpy_datatype_adopt(int real, const mpy_recipe_t *recipe);
 MPY_HIDDEN mpy_attr_t **mpy_datatype_attrs(int handle); /* also of predefined types; NULL for no type */
-/* Make the real type of a recipe; defined beside the constructors. In the lower half. */
-MPY_HIDDEN int mpy_datatype_construct(const mpy_datatype_t *d, int *real);
+MPY_HIDDEN int mpy_datatype_construct(mpy_datatype_t *d); /* make the real type of a recipe; in the lower half */
+MPY_HIDDEN mpy_datatype_t *mpy_datatype_blank(int combiner, bool big, int nints, int naints, int ncounts, int ntypes);
+MPY_HIDDEN void mpy_datatype_base(mpy_datatype_t *d, int i, int handle);
+MPY_HIDDEN int mpy_datatype_add(mpy_datatype_t *d); /* a handle for the program */
 
 enum { MPY_LOCAL_TYPES = 64 };
 /* Translation of an array: `local` if it is long enough, else allocated. A NULL array stays NULL. */

@@ -275,7 +275,8 @@ MPY_HIDDEN void mpy_pack_free(mpy_packed_t *p);
 /* ---- what other files call ---- */
 /* After the real MPI_Init and after a restart (mpy_request_rebuild does it): makes the private communicator. Collective. */
 MPY_HIDDEN int mpy_p2p_init(void);
-/* At the entry of MPI_Finalize, before the real one and before leaving for good: completes buffered sends, frees the rest. */
+/* MPI_Finalize, first before it is counted (upper TLS): waits for the receivers of buffered sends; then inside its crossing. */
+MPY_HIDDEN void mpy_p2p_flush(void);
 MPY_HIDDEN void mpy_p2p_finalize(void);
 /* MPI_Comm_free and _disconnect, in the lower half, before the object goes away: operations still active keep it alive (refs)
  * and its stored messages are dropped. */

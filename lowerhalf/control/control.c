@@ -1,0 +1,395 @@
+/* control.c - the control thread: this rank's end of the conversation with the coordinator (manapy/control.h). Lower half; libc;
+ * all signals blocked.
+ *
+ * Invariants
+ *  1. This thread never runs a step of the engine itself (worker.c does), so that it always hears ABORT and KILL.
+ *  2. Once engine->stop was asked for, engine->resume follows whatever happens, after the phase went back to NONE.
+ *  3. Without a coordinator the program goes on: a pending checkpoint is given up, tickets fail, one line says so.
+ */
+#define _GNU_SOURCE
+#include "control.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <manapy/boundary.h>
+
+#include "clockside.h"
+#include "notify.h"
+#include "sys.h"
+#include "wire.h"
+#include "worker.h"
+#include "state/fdguard.h"
+
+#define CONNECT_MS 30000    /* for the coordinator's interpreter to start, on a busy machine */
+#define REFUSED_MS 1000     /* its socket is bound before any rank runs: refused means that it died */
+#define FREEZE_POLL_NS 50000
+
+typedef enum { GO_NOT_ASKED, GO_ASKED, GO_SENT, GO_GIVEN, GO_FAILED } go_t;
+
+static struct {
+    mpy_control_config_t config;
+    mpy_wire_t wire;
+    mpy_text_t out;
+    uint64_t epoch;          /* pending; 0: none */
+    uint64_t check_epoch;
+    bool stop_asked;         /* invariant 2 */
+    volatile bool cancelled; /* the epoch is given up, but a step still runs */
+    bool resuming;           /* RESUME step runs; then done with the epoch */
+    bool published;          /* it runs because of RESUME, not of an abort: to be answered */
+    const char *mpi_state;   /* as last sent in PROGRAM */
+    int64_t tickets_sent;
+    pthread_mutex_t go_lock;
+    pthread_cond_t go_changed;
+    go_t go;
+} plane = {.go_lock = PTHREAD_MUTEX_INITIALIZER, .go_changed = PTHREAD_COND_INITIALIZER};
+
+#define WORDS (&mpy_control_words)
+
+static void say(const char *line) {
+    char text[2048];
+    int n = snprintf(text, sizeof text, "manapy: rank %d: %s\n", plane.config.job->rank, line);
+    if (write(2, text, n < (int)sizeof text ? (size_t)n : sizeof text - 1) < 0) {}
+}
+
+static void flush(void) {
+    if (plane.out.length == 0) return;
+    mpy_wire_send(&plane.wire, plane.out.data, plane.out.length - 1); /* send adds the last newline */
+    mpy_text_clear(&plane.out);
+}
+
+static void set_go(go_t go) {
+    pthread_mutex_lock(&plane.go_lock);
+    plane.go = go;
+    pthread_cond_broadcast(&plane.go_changed);
+    pthread_mutex_unlock(&plane.go_lock);
+}
+
+static void set_finish_sent(void) {
+    __atomic_store_n(&WORDS->finish_sent, 1, __ATOMIC_SEQ_CST);
+    mpy_sys(SYS_futex, &WORDS->finish_sent, MPY_FUTEX_WAKE, 0x7fffffff);
+}
+
+/* ---- the end of an epoch ---- */
+
+static void leave_epoch(void) {
+    plane.epoch = 0;
+    plane.stop_asked = plane.resuming = plane.cancelled = false;
+}
+
+static void start_resume(bool published, bool exit_after) {
+    mpy_clockside_end();
+    plane.resuming = true;
+    plane.published = published;
+    if (published && exit_after) { /* the step does not return */
+        mpy_text_add(&plane.out, "RESUMED %" PRIu64 "\nDONE\n", plane.epoch);
+        flush();
+        set_finish_sent();
+    }
+    mpy_worker_run(MPY_STEP_RESUME, exit_after, NULL);
+}
+
+/* Give the epoch up; if a step of it still runs, when that has ended. */
+static void abandon(void) {
+    if (plane.epoch == 0 || plane.resuming) return;
+    if (mpy_worker_busy()) {
+        plane.cancelled = true;
+    } else if (plane.stop_asked) {
+        start_resume(false, false);
+    } else {
+        mpy_clockside_end();
+        leave_epoch();
+    }
+}
+
+static void on_step_done(const mpy_step_result_t *r) {
+    if (r->step == MPY_STEP_CHECK) {
+        if (r->rc == 0) {
+            mpy_text_add(&plane.out, "CHECKED %" PRIu64 "\n", plane.check_epoch);
+        } else {
+            mpy_text_add(&plane.out, "REFUSED %" PRIu64 " ", plane.check_epoch);
+            mpy_text_add_encoded(&plane.out, r->error);
+            mpy_text_add(&plane.out, "\n");
+        }
+    } else if (r->step == MPY_STEP_RESUME) {
+        if (r->rc != 0) plane.config.engine->abort_job(1, r->error);
+        if (plane.published) mpy_text_add(&plane.out, "RESUMED %" PRIu64 "\n", plane.epoch);
+        leave_epoch();
+    } else if (plane.cancelled) {
+        plane.cancelled = false;
+        start_resume(false, false);
+    } else if (r->rc != 0) {
+        mpy_text_add(&plane.out, "FAILED %" PRIu64 " ", plane.epoch);
+        mpy_text_add_encoded(&plane.out, r->error);
+        mpy_text_add(&plane.out, "\n");
+    } else if (r->step == MPY_STEP_WRITE) {
+        char host[256] = "";
+        gethostname(host, sizeof host - 1);
+        mpy_text_add(&plane.out, "WRITTEN %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu32 " %.6f ", plane.epoch, r->image.bytes, r->image.file_bytes, r->image.crc, r->image.seconds);
+        mpy_text_add_encoded(&plane.out, host);
+        mpy_text_add(&plane.out, "\n");
+    } else {
+        mpy_text_add(&plane.out, "%s %" PRIu64 "\n", r->step == MPY_STEP_STOP ? "STOPPED" : "DRAINED", plane.epoch);
+    }
+}
+
+/* ---- reports that no message asks for ---- */
+
+static void report_program(void) {
+    const mpy_upper_t *u = MPY_UPPER;
+    const char *state = u->mpi_finalized ? "finalized" : u->mpi_initialized ? "up" : "none";
+    if (state == plane.mpi_state) return;
+    plane.mpi_state = state;
+    mpy_text_add(&plane.out, "PROGRAM %s ", state);
+    mpy_text_add_encoded(&plane.out, plane.config.program != NULL ? plane.config.program : "");
+    mpy_text_add(&plane.out, "\n");
+}
+
+static void on_event(void) {
+    uint64_t count;
+    if (read(WORDS->event, &count, sizeof count) < 0) {}
+    mpy_step_result_t result;
+    if (mpy_worker_take(&result)) on_step_done(&result);
+    report_program();
+    mpy_clockside_report(&plane.out);
+    int64_t tickets = __atomic_load_n(&WORDS->tickets, __ATOMIC_SEQ_CST);
+    if (tickets > plane.tickets_sent) mpy_text_add(&plane.out, "REQUEST %" PRId64 "\n", plane.tickets_sent = tickets);
+    pthread_mutex_lock(&plane.go_lock);
+    if (plane.go == GO_ASKED) mpy_text_add(&plane.out, "READY %" PRIu32 "\n", plane.config.generation), plane.go = GO_SENT;
+    pthread_mutex_unlock(&plane.go_lock);
+    bool finish = WORDS->finish_asked && !WORDS->finish_sent;
+    if (finish) mpy_text_add(&plane.out, "DONE\n");
+    flush();
+    if (finish) set_finish_sent();
+}
+
+/* ---- messages ---- */
+
+static uint64_t number(char **line) {
+    char *field = mpy_field(line);
+    return field != NULL ? strtoull(field, NULL, 10) : 0;
+}
+
+static void on_kill(char *line) {
+    int code = (int)number(&line);
+    char *reason = mpy_field(&line);
+    if (reason == NULL || !mpy_wire_decode(reason)) reason = NULL;
+    plane.config.engine->abort_job(code != 0 ? code : 1, reason != NULL ? reason : "the coordinator ends the job");
+}
+
+static void on_ticket(char *line) {
+    int64_t ticket = (int64_t)number(&line);
+    char *outcome = mpy_field(&line);
+    bool ok = outcome != NULL && strcmp(outcome, "ok") == 0;
+    char *reason = mpy_field(&line);
+    if (!ok && reason != NULL && mpy_wire_decode(reason)) {
+        char text[1200];
+        snprintf(text, sizeof text, "the checkpoint that the program asked for failed: %s", reason);
+        if (plane.config.job->rank == 0) say(text);
+    }
+    __atomic_store_n(&WORDS->tickets_done, ok ? ticket : -ticket, __ATOMIC_SEQ_CST);
+}
+
+/* A message of the pending epoch. Leftovers of an epoch that is being given up are dropped before. */
+static void on_epoch_message(const char *kind, char *line) {
+    mpy_text_t *out = &plane.out;
+    if (strcmp(kind, "TARGETS") == 0) {
+        mpy_field(&line); /* their count */
+        mpy_clockside_targets(line, out);
+    } else if (strcmp(kind, "TARGET") == 0) {
+        char *cid = mpy_field(&line);
+        if (cid != NULL) mpy_clockside_target(strtoull(cid, NULL, 16), number(&line), out);
+    } else if (strcmp(kind, "ADVANCE") == 0 || strcmp(kind, "WITHDRAW") == 0) {
+        mpy_clockside_needed(kind[0] == 'A', out);
+    } else if (strcmp(kind, "FREEZE") == 0) {
+        mpy_clockside_freeze((uint32_t)number(&line), out);
+    } else if (strcmp(kind, "THAW") == 0) {
+        mpy_clockside_thaw(out);
+    } else if (mpy_worker_busy()) {
+        return; /* the coordinator sends a step only when the last one is answered */
+    } else if (strcmp(kind, "STOP") == 0) {
+        plane.stop_asked = true;
+        mpy_worker_run(MPY_STEP_STOP, 0, NULL);
+    } else if (strcmp(kind, "DRAIN") == 0) {
+        mpy_worker_run(MPY_STEP_DRAIN, 0, NULL);
+    } else if (strcmp(kind, "WRITE") == 0) {
+        char *directory = mpy_field(&line);
+        if (directory != NULL && mpy_wire_decode(directory)) mpy_worker_run(MPY_STEP_WRITE, 0, directory);
+    } else if (strcmp(kind, "RESUME") == 0) {
+        char *then = mpy_field(&line);
+        start_resume(true, then != NULL && strcmp(then, "exit") == 0);
+    }
+}
+
+static void on_line(char *line) {
+    char *kind = mpy_field(&line);
+    if (kind == NULL) return;
+    if (strcmp(kind, "GO") == 0) set_go(GO_GIVEN);
+    else if (strcmp(kind, "KILL") == 0) on_kill(line);
+    else if (strcmp(kind, "TICKET") == 0) on_ticket(line);
+    else {
+        uint64_t epoch = number(&line);
+        if (strcmp(kind, "CHECK") == 0) {
+            report_program();
+            plane.check_epoch = epoch;
+            if (!mpy_worker_busy()) mpy_worker_run(MPY_STEP_CHECK, (int)number(&line), NULL);
+        } else if (strcmp(kind, "INTENT") == 0) {
+            plane.epoch = epoch;
+            mpy_clockside_intent(epoch, &plane.out);
+        } else if (epoch == 0 || epoch != plane.epoch || plane.cancelled || plane.resuming) {
+            return; /* of an epoch that was given up */
+        } else if (strcmp(kind, "ABORT") == 0) {
+            abandon();
+        } else {
+            on_epoch_message(kind, line);
+        }
+    }
+    flush();
+}
+
+/* ---- the thread ---- */
+
+static int64_t now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static bool connect_once(char *error, size_t n) {
+    const mpy_job_t *job = plane.config.job;
+    int fd = mpy_wire_connect(job->host, job->port, CONNECT_MS);
+    if (fd < 0) {
+        snprintf(error, n, "%s port %d: %s", job->host, job->port, strerror(errno));
+        return false;
+    }
+    mpy_wire_open(&plane.wire, fd);
+    if (mpy_wire_authenticate(&plane.wire, "rank", job->secret, CONNECT_MS, error, n)) return true;
+    mpy_wire_close(&plane.wire);
+    return false;
+}
+
+static bool connect_to_coordinator(void) {
+    char error[512], line[2048];
+    int64_t start = now_ms();
+    while (!connect_once(error, sizeof error)) {
+        if (now_ms() - start < REFUSED_MS) {
+            usleep(50000);
+            continue;
+        }
+        snprintf(line, sizeof line, "no connection to the coordinator (%s; see %s/coordinator.log); the job runs without checkpoints", error, plane.config.job->dir);
+        if (plane.config.job->rank == 0 && !WORDS->finish_asked) say(line);
+        return false;
+    }
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    mpy_text_add(&plane.out, "HELLO %d %d ", plane.config.job->rank, plane.config.job->size);
+    mpy_text_add_encoded(&plane.out, host);
+    mpy_text_add(&plane.out, " %d %" PRIu32 " ", (int)getpid(), plane.config.generation);
+    mpy_text_add_encoded(&plane.out, plane.config.checkpoint != NULL ? plane.config.checkpoint : "");
+    mpy_text_add(&plane.out, "\n");
+    report_program();
+    flush();
+    return true;
+}
+
+static void converse(void) {
+    struct pollfd p[2] = {{.fd = plane.wire.fd, .events = POLLIN}, {.fd = WORDS->event, .events = POLLIN}};
+    on_event(); /* what was asked for before we were connected; an empty eventfd is nonblocking */
+    while (!plane.wire.closed) {
+        struct timespec soon = {.tv_nsec = FREEZE_POLL_NS};
+        if (ppoll(p, 2, mpy_clockside_freezing() ? &soon : NULL, NULL) < 0 && errno != EINTR) break;
+        if (mpy_clockside_freezing()) {
+            mpy_clockside_freeze_poll(&plane.out);
+            flush();
+        }
+        if (p[1].revents) on_event();
+        if (!p[0].revents) continue;
+        mpy_wire_fill(&plane.wire, 0);
+        for (char *line; (line = mpy_wire_line(&plane.wire)) != NULL;) on_line(line);
+    }
+}
+
+/* Invariant 3. The thread stays: a step may still run, and tickets must fail. */
+static void go_on_without_coordinator(bool was_connected) {
+    __atomic_store_n(&WORDS->lost, 1, __ATOMIC_SEQ_CST);
+    mpy_wire_close(&plane.wire);
+    if (was_connected && !WORDS->finish_asked && plane.config.job->rank == 0) say("the coordinator is lost; the job goes on, but can't be checkpointed any more");
+    set_go(GO_FAILED);
+    set_finish_sent();
+    abandon();
+    for (;;) {
+        mpy_text_clear(&plane.out); /* nobody reads it */
+        int64_t tickets = __atomic_load_n(&WORDS->tickets, __ATOMIC_SEQ_CST);
+        if (tickets > 0) __atomic_store_n(&WORDS->tickets_done, -tickets, __ATOMIC_SEQ_CST);
+        struct pollfd p = {.fd = WORDS->event, .events = POLLIN};
+        if (poll(&p, 1, -1) < 0) continue;
+        uint64_t count;
+        if (read(WORDS->event, &count, sizeof count) < 0) {}
+        mpy_step_result_t result;
+        if (mpy_worker_take(&result)) on_step_done(&result);
+    }
+}
+
+static void *control_main(void *unused) {
+    (void)unused;
+    prctl(PR_SET_NAME, "manapy-control", 0, 0, 0);
+    bool connected = connect_to_coordinator();
+    if (connected) {
+        __atomic_store_n(&WORDS->connected, 1, __ATOMIC_SEQ_CST);
+        converse();
+    }
+    go_on_without_coordinator(connected);
+    return NULL;
+}
+
+bool mpy_control_start(const mpy_control_config_t *config, char *error, size_t n) {
+    plane.config = *config;
+    mpy_wire_open(&plane.wire, -1);
+    if (!mpy_clockside_init(config->job->size, error, n)) return false;
+    WORDS->event = mpy_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (WORDS->event < 0) return snprintf(error, n, "eventfd: %s", strerror(errno)), false;
+    WORDS->alone = config->job->size == 1;
+
+    /* Threads inherit the creator's mask. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool ok = mpy_worker_start(config->engine, WORDS->event, error, n);
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, 1 << 20);
+    int rc = ok ? pthread_create(&thread, &attributes, control_main, NULL) : 0;
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0) return snprintf(error, n, "cannot create a thread: %s", strerror(rc)), false;
+    if (ok) __atomic_store_n(&WORDS->pid, (int)getpid(), __ATOMIC_SEQ_CST);
+    return ok;
+}
+
+bool mpy_control_cancelled(void) { return plane.cancelled; }
+
+bool mpy_control_ready_and_wait_go(char *error, size_t n) {
+    mpy_clockside_after_restart();
+    pthread_mutex_lock(&plane.go_lock);
+    if (plane.go == GO_NOT_ASKED) plane.go = GO_ASKED;
+    pthread_mutex_unlock(&plane.go_lock);
+    mpy_control_notify();
+    pthread_mutex_lock(&plane.go_lock);
+    while (plane.go != GO_GIVEN && plane.go != GO_FAILED) pthread_cond_wait(&plane.go_changed, &plane.go_lock);
+    bool go = plane.go == GO_GIVEN;
+    pthread_mutex_unlock(&plane.go_lock);
+    if (!go) snprintf(error, n, "the coordinator is lost; the restart cannot go on (see %s/coordinator.log)", plane.config.job->dir);
+    return go;
+}

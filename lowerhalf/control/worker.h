@@ -1,0 +1,25 @@
+/* worker.h - see worker.c. All functions are called by the control thread only. */
+#ifndef MANAPY_WORKER_H
+#define MANAPY_WORKER_H
+
+#include <stdbool.h>
+
+#include "engine.h"
+
+typedef enum { MPY_STEP_NONE = 0, MPY_STEP_CHECK, MPY_STEP_STOP, MPY_STEP_DRAIN, MPY_STEP_WRITE, MPY_STEP_RESUME } mpy_step_t;
+
+typedef struct mpy_step_result {
+    mpy_step_t step;
+    int rc;
+    char error[1024];
+    mpy_image_result_t image;
+} mpy_step_result_t;
+
+bool mpy_worker_start(const mpy_engine_ops_t *ops, int event_fd, char *error, unsigned long n);
+bool mpy_worker_busy(void);
+/* Not while busy. `number` is grace_ms or exit_after; `directory` is that of WRITE. When the step ends, event_fd is written. */
+void mpy_worker_run(mpy_step_t step, int number, const char *directory);
+/* The result of the step that has ended, once. */
+bool mpy_worker_take(mpy_step_result_t *out);
+
+#endif

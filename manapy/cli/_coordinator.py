@@ -1,0 +1,21 @@
+"""The coordinator of a job. Started by manapy-launch on rank 0 with the listening socket on --fd; not for people."""
+
+from __future__ import annotations
+
+import argparse
+
+from ._output import Output
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What lowerhalf/control/rendezvous.c passes."""
+    from ..ckpt import coordinator
+
+    coordinator.add_arguments(parser)
+
+
+def run(options: argparse.Namespace, out: Output) -> int:
+    """Until the job ends."""
+    from ..ckpt import coordinator
+
+    return int(coordinator.run(options))

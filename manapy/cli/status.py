@@ -1,0 +1,40 @@
+"""What a job's ranks are doing, who waits for whom, and its last checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from . import _arguments
+from ._output import Output, ago, size
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    _arguments.add_job(parser)
+    parser.add_argument("--json", action="store_true")
+
+
+def run(options: argparse.Namespace, out: Output) -> int:
+    """Ask the coordinator and print."""
+    from ..ckpt import command, job
+
+    status = command.status(job.find_live(options.job))
+    out.data(status)
+    if not out.json:
+        show(status, out)
+    return 0
+
+
+def show(status: dict[str, Any], out: Output) -> None:
+    """The status for people."""
+    out.line(f"job {status['id']} in {status['dir']}: {status['state']}, {status['size']} ranks")
+    rows = [(r["rank"], r["host"], r["pid"], r["state"], r.get("waits_for") or "", r.get("program") or "") for r in status["ranks"]]
+    out.table(("rank", "host", "pid", "state", "waits for", "program"), rows)
+    for text in status.get("waiting", []):
+        out.line(text)
+    if last := status.get("last_checkpoint"):
+        out.line(f"last checkpoint {last['path']}, {ago(time.time() - last['time'])} ago, {size(last['bytes'])}")
+    else:
+        out.line("no checkpoint yet")

@@ -1,0 +1,121 @@
+"""Abstract MPI programs for the model: one list of operations a rank.
+
+Communicators and requests have names, local to a rank by the rules of MPI and equal on all members by those of this module.
+A program must be correct even if collectives synchronize and sends wait for their receive; the tests generate only such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ._network import ANY
+
+__all__ = [
+    "ANY", "AwaitFlag", "Coll", "Compute", "CreateGroup", "Finalize", "Free", "Icoll", "Op", "Program", "Recv", "Send",
+    "SetFlag", "Split", "Wait", "WaitAny",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    steps: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Coll:
+    """Blocking collective. ``loose``: returns without waiting for the others (like a root's Bcast)."""
+
+    comm: str = "world"
+    loose: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Icoll:
+    req: str
+    comm: str = "world"
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """``req``: nonblocking. ``sync``: completes only when matched."""
+
+    dest: int
+    value: int
+    tag: int = 0
+    comm: str = "world"
+    sync: bool = True
+    req: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recv:
+    source: int
+    tag: int = 0
+    comm: str = "world"
+    req: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """All of the requests; ``poll``: by a test loop."""
+
+    reqs: tuple[str, ...]
+    poll: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WaitAny:
+    """One of the requests (those already waited for are left out)."""
+
+    reqs: tuple[str, ...]
+    poll: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Collective of ``parent``; ``members`` is the part this rank is in (all of them: a dup)."""
+
+    parent: str
+    comm: str
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateGroup:
+    """Comm_create_group: collective over the new group only."""
+
+    comm: str
+    members: tuple[int, ...]
+    tag: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    comm: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetFlag:
+    """A dependency outside MPI: this rank writes a file ..."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitFlag:
+    """... and this one waits until it's there, without any MPI call."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finalize:
+    pass
+
+
+Op: TypeAlias = (
+    Compute | Coll | Icoll | Send | Recv | Wait | WaitAny | Split | CreateGroup | Free | SetFlag | AwaitFlag | Finalize
+)
+Program: TypeAlias = Sequence[Sequence[Op]]  # Finalize is added at the end of each rank's list

@@ -1,0 +1,134 @@
+"""The send modes and what else can happen to a request: Ssend, Bsend, Rsend, Cancel, Request_free, truncation.
+
+    mpirun -n N python p2p_modes.py [STEPS [PAUSE_MS]]      (N even)
+
+A synchronous send must not complete before its message is matched, even if a checkpoint has taken the message off the network.
+"""
+
+import hashlib
+import sys
+import time
+
+import numpy as np
+from mpi4py import MPI
+
+STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 30
+PAUSE = float(sys.argv[2]) / 1000 if len(sys.argv) > 2 else 0.0
+DATA, GO, READY = 1, 2, 3
+
+
+def synchronous(comm: MPI.Comm, step: int, first: bool, peer: int) -> None:
+    """Three Issends on one stream, then ordinary sends behind them; the receiver waits for a word before each."""
+    n = 10 if step % 2 else 40_000
+    if first:
+        data = [np.full(n, step * 10 + i, dtype="q") for i in range(3)]
+        requests = [comm.Issend(d, peer, DATA) for d in data]
+        behind = [comm.Isend(np.array([step, i], dtype="q"), peer, DATA) for i in range(2)]
+        for i, request in enumerate(requests):
+            until = time.perf_counter() + max(PAUSE, 0.001)
+            while time.perf_counter() < until:
+                assert not request.Test(), f"step {step}: synchronous send {i} completed before its receive"
+            comm.send(("go", i), peer, GO)
+            request.Wait()
+        MPI.Request.Waitall(behind)
+    else:
+        for i in range(3):
+            assert comm.recv(source=peer, tag=GO) == ("go", i)
+            into = np.zeros(n, dtype="q")
+            if i == 1:
+                status = MPI.Status()
+                comm.Mprobe(MPI.ANY_SOURCE, DATA, status).Recv(into, status)
+                assert status.Get_count(MPI.INT64_T) == n
+            else:
+                comm.Recv(into, peer, DATA)
+            assert (into == step * 10 + i).all()
+        for i in range(2):
+            into = np.zeros(2, dtype="q")
+            comm.Recv(into, peer, DATA)
+            assert into.tolist() == [step, i]
+
+
+def buffered(comm: MPI.Comm, step: int, first: bool, peer: int) -> None:
+    n = 6
+    data = [np.arange(200 * (i + 1), dtype="d") + step for i in range(n)]
+    if first:
+        room = bytearray(sum(d.nbytes + MPI.BSEND_OVERHEAD for d in data))
+        MPI.Attach_buffer(room)
+        for i, d in enumerate(data):
+            copy = d.copy()
+            if i % 2:
+                comm.Bsend(copy, peer, DATA)
+            else:
+                comm.Ibsend(copy, peer, DATA).Wait()
+            copy[:] = -1  # the buffer is ours again
+        comm.send("sent", peer, GO)
+        MPI.Detach_buffer()
+    else:
+        if PAUSE:
+            time.sleep(PAUSE)
+        assert comm.recv(source=peer, tag=GO) == "sent"
+        for d in data:
+            into = np.zeros_like(d)
+            comm.Recv(into, peer, DATA)
+            assert (into == d).all()
+
+
+def ready(comm: MPI.Comm, step: int, first: bool, peer: int) -> None:
+    if first:
+        comm.recv(source=peer, tag=READY)
+        comm.Rsend(np.array([step], dtype="q"), peer, DATA)
+        comm.Irsend(np.array([step + 1], dtype="q"), peer, DATA).Wait()
+    else:
+        into = np.zeros(2, dtype="q")
+        requests = [comm.Irecv(into[:1], peer, DATA), comm.Irecv(into[1:], peer, DATA)]
+        comm.send(None, peer, READY)
+        MPI.Request.Waitall(requests)
+        assert into.tolist() == [step, step + 1]
+
+
+def odd(comm: MPI.Comm, step: int, first: bool, peer: int) -> None:
+    """A receive that nobody serves is cancelled; freed requests go on; a short buffer is an error."""
+    nothing = np.zeros(4, dtype="i")
+    request = comm.Irecv(nothing, peer, 77)
+    if PAUSE:
+        time.sleep(PAUSE / 4)
+    assert not request.Test()
+    request.Cancel()
+    status = MPI.Status()
+    request.Wait(status)
+    assert status.Is_cancelled() and not nothing.any()
+    if first:
+        keep = np.full(5, step, dtype="i")
+        comm.Isend(keep, peer, DATA).Free()
+        comm.Send(np.arange(8, dtype="i"), peer, DATA)
+        assert comm.recv(source=peer, tag=GO) == step
+    else:
+        into = np.zeros(5, dtype="i")
+        comm.Recv(into, peer, DATA)
+        assert (into == step).all()
+        try:
+            comm.Recv(into[:4], peer, DATA)
+        except MPI.Exception as error:
+            assert error.Get_error_class() == MPI.ERR_TRUNCATE
+        else:
+            raise AssertionError("a message longer than the buffer was received without an error")
+        comm.send(step, peer, GO)
+
+
+def main() -> None:
+    comm = MPI.COMM_WORLD.Dup()
+    comm.Set_errhandler(MPI.ERRORS_RETURN)
+    peer = comm.rank ^ 1
+    digest = hashlib.sha256()
+    if peer < comm.size:
+        for step in range(STEPS):
+            first = (comm.rank + step) % 2 == 0
+            for act in (synchronous, buffered, ready, odd):
+                act(comm, step, first, peer)
+                digest.update(f"{act.__name__}{step}".encode())
+    digests = comm.gather(digest.hexdigest())
+    if comm.rank == 0:
+        print("digest", hashlib.sha256("".join(digests).encode()).hexdigest(), flush=True)
+
+
+main()

@@ -1,0 +1,68 @@
+"""Wildcard receives: every rank sends bursts to rank 0, which takes them by MPI_ANY_SOURCE and MPI_ANY_TAG and answers.
+
+    mpirun -n N python p2p_wildcards.py [STEPS [PAUSE_MS]]
+
+Checks that messages of one sender and communicator arrive in order, whatever mixture of receives takes them.
+"""
+
+import hashlib
+import sys
+import time
+
+import numpy as np
+from mpi4py import MPI
+
+STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 50
+PAUSE = float(sys.argv[2]) / 1000 if len(sys.argv) > 2 else 0.0
+BURST = 12
+
+
+def serve(comm: MPI.Comm, step: int) -> int:
+    """Rank 0: BURST messages from each other rank, tags 0..2 in turn; returns a checksum."""
+    seen = {source: 0 for source in range(1, comm.size)}
+    total = 0
+    open_requests: list[tuple[MPI.Request, np.ndarray]] = []
+    expected = BURST * (comm.size - 1)
+    while sum(seen.values()) < expected:
+        left = expected - sum(seen.values())
+        for _ in range(min(4, left) - len(open_requests)):
+            buffer = np.zeros(64, dtype="i")
+            open_requests.append((comm.Irecv(buffer, MPI.ANY_SOURCE, MPI.ANY_TAG), buffer))
+        # receives match in the order in which they were posted, so they are waited for in that order
+        request, buffer = open_requests.pop(0)
+        status = MPI.Status()
+        request.Wait(status)
+        source, n = status.source, status.Get_count(MPI.INT)
+        assert buffer[0] == step and buffer[1] == seen[source] and n == 3 + buffer[1], (step, source, buffer[:3], seen, n)
+        assert status.tag == seen[source] % 3 and (buffer[3:n] == source).all()
+        seen[source] += 1
+        total += int(buffer[:n].sum())
+        if PAUSE and sum(seen.values()) == expected // 2:
+            time.sleep(PAUSE)
+    return total
+
+
+def main() -> None:
+    comm = MPI.COMM_WORLD
+    digest = hashlib.sha256()
+    for step in range(STEPS):
+        if comm.rank == 0:
+            total = serve(comm, step)
+            digest.update(str(total).encode())
+            for dest in range(1, comm.size):
+                comm.send(("done", step, total), dest, tag=9)
+        else:
+            for i in range(BURST):
+                message = np.full(3 + i, comm.rank, dtype="i")
+                message[:2] = step, i
+                comm.Send(message, 0, tag=i % 3)
+            word, which, total = comm.recv(source=MPI.ANY_SOURCE, tag=9)
+            assert (word, which) == ("done", step)
+            digest.update(str(total).encode())
+    digests = comm.gather(digest.hexdigest())
+    if comm.rank == 0:
+        assert len(set(digests)) == 1
+        print("digest", digests[0], flush=True)
+
+
+main()

@@ -1,0 +1,94 @@
+"""The command line as a whole: exit codes, one-line errors, fast start."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from manapy import cli
+
+
+def test_no_arguments_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 2
+    assert "usage: manapy COMMAND" in capsys.readouterr().err
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in cli.COMMANDS)
+    assert "_coordinator" not in text
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("manapy 0.")
+
+
+def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["chekpoint"]) == 2
+    assert capsys.readouterr().err == "manapy: no command 'chekpoint' ('manapy --help' lists them)\n"
+
+
+@pytest.mark.parametrize("name", [*cli.COMMANDS, *cli.HIDDEN])
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([name, "--help"]) == 0
+    assert f"usage: manapy {name}" in capsys.readouterr().out
+    assert importlib.import_module(f"manapy.cli.{name}").__doc__
+
+
+@pytest.mark.parametrize("arguments", [["prune", "x"], ["prune", "x", "--keep", "0"], ["checkpoint", "--then", "dance"], ["status", "a", "b"], ["status", "--", "-x"]])
+def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(arguments) == 2
+    assert capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["checkpoint", "status", "stop"])
+def test_no_live_job_here(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([command]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("manapy: ") and len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["restart", "inspect", "verify", "prune", "list", "status", "checkpoint", "stop"])
+def test_nothing_there(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep = ["--keep", "1"] if command == "prune" else []
+    assert cli.main([command, str(tmp_path / "nothing"), *keep]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("manapy: ") and len(error.splitlines()) == 1 and "nothing" in error
+
+
+def test_list_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["list", str(tmp_path)]) == 0
+    assert cli.main(["list", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_closed_pipe_is_quiet() -> None:
+    done = subprocess.run(f"{sys.executable} -c 'from manapy.cli import main; import sys; sys.exit(main([\"doctor\"]))' | true", shell=True, capture_output=True, text=True)
+    assert "Traceback" not in done.stderr and "BrokenPipe" not in done.stderr
+
+
+def test_status_starts_fast(tmp_path: Path) -> None:
+    """0.15 s is the aim; the best of several, and compared with the bare interpreter, because machines are noisy."""
+
+    def best(code: str) -> float:
+        times = []
+        for _ in range(7):
+            begin = time.perf_counter()
+            subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True)
+            times.append(time.perf_counter() - begin)
+        return min(times)
+
+    assert best("from manapy.cli import main; main(['status'])") - best("pass") < 0.15
+
+
+def test_status_imports_nothing_heavy(tmp_path: Path) -> None:
+    code = "import sys; from manapy.cli import main; main(['status']); print(*(m for m in ('rich', 'asyncio', 'numpy', 'mpi4py') if m in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True).stdout.strip() == ""
