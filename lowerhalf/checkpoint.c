@@ -21,8 +21,8 @@ static int uses_mpi(void) { return MPY_UPPER->mpi_initialized && !MPY_UPPER->mpi
 
 static int check(int grace_ms, char *error, size_t n) {
     if (MPY_UPPER->mpi_finalized) { snprintf(error, n, "the job is finishing: MPI_Finalize has been called"); return -1; }
-    if (mpy_maps_check(error, n) || mpy_fds_check(error, n) || mpy_process_check(error, n)) return -1;
-    return mpy_children_wait(grace_ms, error, n);
+    if (mpy_children_wait(grace_ms, error, n)) return -1; /* first: the pipe to a child goes with it */
+    return mpy_maps_check(error, n) || mpy_fds_check(error, n) || mpy_process_check(error, n) ? -1 : 0;
 }
 
 static int stop(char *error, size_t n) { return mpy_stop_all(error, n); }

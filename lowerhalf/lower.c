@@ -118,7 +118,9 @@ void mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t g
     bool say_it = true;
     mpy_rendezvous_options_t options = {.dir = mpy_options.dir, .resume = resume, .expected_ranks = ranks, .argv = argv, .mpi = mpy_mpi_path(),
                                         .interval = mpy_options.interval_s, .keep = mpy_options.keep};
-    if (!mpy_rendezvous(&options, &job, &say_it, error, sizeof error)) {
+    if (mpy_options.rejoin) {
+        if (!mpy_rejoin(mpy_options.rejoin, &job, error, sizeof error)) mpy_fail(1, "%s", error);
+    } else if (!mpy_rendezvous(&options, &job, &say_it, error, sizeof error)) {
         if (say_it) mpy_fail(1, "%s", error);
         _exit(1);
     }
@@ -146,7 +148,9 @@ void mpy_lower_start(const char *program) {
     mpy_threads_init();
     mpy_stop_install();
     mpy_trap_on_exit = on_exit_group;
-    mpy_exec_note(launcher_path());
+    static char rejoin[2048];
+    mpy_rejoin_text(&job, rejoin, sizeof rejoin);
+    mpy_exec_note(launcher_path(), rejoin, job.pmi_fd);
     mpy_control_config_t config = {.job = &job, .engine = &mpy_engine, .generation = MPY_LOWER->generation, .checkpoint = resumed, .program = program};
     if (!mpy_control_start(&config, error, sizeof error)) mpy_fail(1, "%s", error);
 }

@@ -8,7 +8,8 @@ typedef struct mpy_options {
     const char *command;   /* "manapy-launch" or "manapy-restart" */
     const char *dir;       /* job directory, or NULL: manapy-<id>/ */
     const char *mpi;       /* library or prefix of the real MPI, or NULL: search */
-    const char *exec_path; /* internal: the rank's own process has exec'ed this file */
+    const char *exec_path; /* internal: the rank's own process has exec'ed this file ... */
+    const char *rejoin;    /* ... and this is how it finds its job again */
     double interval_s;     /* between automatic checkpoints; 0 = none */
     int keep;              /* checkpoints kept; 0 = all */
     int child_grace_ms;    /* how long a checkpoint waits for child processes */

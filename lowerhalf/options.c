@@ -51,10 +51,10 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
         if (!strcmp(option, "--")) { i++; break; }
         if (!strcmp(option, "--help") || !strcmp(option, "-h")) { fputs(restart ? restart_usage : launch_usage, stdout); exit(0); }
         if (!strcmp(option, "--version")) { puts("manapy " MPY_VERSION); exit(0); }
-        static const char *const known[] = {"--interval", "--dir", "--keep", "--mpi", "--child-grace", "--exec"};
+        static const char *const known[] = {"--interval", "--dir", "--keep", "--mpi", "--child-grace", "--exec", "--rejoin"};
         size_t k = 0, length = strcspn(option, "=");
-        while (k < 6 && (strlen(known[k]) != length || strncmp(option, known[k], length))) k++;
-        if (k == 6 || (restart && (k == 1 || k == 5))) usage("unknown option ", option);
+        while (k < 7 && (strlen(known[k]) != length || strncmp(option, known[k], length))) k++;
+        if (k == 7 || (restart && (k == 1 || k >= 5))) usage("unknown option ", option);
         const char *value = option[length] ? option + length + 1 : i + 1 < argc ? argv[++i] : NULL;
         if (!value) usage("a value is missing after ", option);
         switch (k) {
@@ -64,6 +64,7 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
         case 3: out->mpi = value; break;
         case 4: out->child_grace_ms = (int)(seconds(option, value) * 1000); break;
         case 5: out->exec_path = value; break;
+        case 6: out->rejoin = value; break;
         }
     }
     if (i >= argc) { fputs(restart ? restart_usage : launch_usage, stderr); exit(2); }

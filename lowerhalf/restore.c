@@ -48,6 +48,8 @@ static int fail(char *error, size_t n, const char *what) {
     return -1;
 }
 
+static int uses_mpi(void) { return MPY_UPPER->mpi_initialized && !MPY_UPPER->mpi_finalized; }
+
 /* ---- memory ---- */
 
 static int map_region(const mpy_image_t *image, const mpy_image_region_t *r, char *error, size_t n) {
@@ -192,15 +194,20 @@ static int rebuild_on_service_stack(void *argument) {
 }
 
 int mpy_restore_rebuild(const mpy_image_t *image, char *error, size_t n) {
-    if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized || !MPY_UPPER->hooks.rebuild) return 0;
+    if (!uses_mpi() || !MPY_UPPER->hooks.rebuild) return 0;
     if (image->threads[0].mpi_slot != 0) { snprintf(error, n, "MPI_Init was called by another thread than the first; such programs cannot be restarted yet"); return -1; }
     lower_main_fs = mpy_fs_get();
+    mpy_thread_bind(&MPY_UPPER->threads[0]); /* hooks cross to the lower half as this thread */
     rebuild_t r = {image->threads[0].fs_base, error, n};
     return mpy_on_stack(rebuild_on_service_stack, &r, MPY_SERVICE_STACK_ADDR + MPY_SERVICE_STACK_SIZE);
 }
 
 int mpy_restore_commit(char *error, size_t n) {
     if (mpy_fds_commit(error, n)) return -1;
+    if (uses_mpi()) { /* nobody writes to a shared file before everybody has cut it */
+        int (*barrier)(int) = (int (*)(int))MPY_LOWER->mpi[MPY_FN_Barrier];
+        if (barrier(MPICH_COMM_WORLD)) { snprintf(error, n, "the ranks cannot reach each other (MPI_Barrier failed)"); return -1; }
+    }
     return mpy_process_start_timers(mpy_id_real, error, n);
 }
 

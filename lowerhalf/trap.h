@@ -31,5 +31,6 @@ void mpy_signals_collect(void);   /* before a snapshot: refresh the table from t
 /* trap_exec.c */
 long mpy_trap_execve(mpy_trap_t *t);
 long mpy_trap_readlink(mpy_trap_t *t);
-void mpy_exec_note(const char *launcher); /* path of manapy-launch, for exec by the rank's own process */
+/* For exec by the rank's own process: path of manapy-launch, how it finds its job again, the process manager's descriptor. */
+void mpy_exec_note(const char *launcher_path, const char *rejoin_text, int pmi_fd);
 #endif

@@ -11,9 +11,14 @@
 #include "sys.h"
 #include "trap.h"
 
-static const char *launcher;
+static const char *launcher, *rejoin;
+static int kept_fd = -1;
 
-void mpy_exec_note(const char *path) { launcher = path; }
+void mpy_exec_note(const char *launcher_path, const char *rejoin_text, int pmi_fd) {
+    launcher = launcher_path;
+    rejoin = rejoin_text;
+    kept_fd = pmi_fd;
+}
 
 static int is_self_exe(const char *p) {
     static const char self[] = "/proc/self/exe";
@@ -56,13 +61,18 @@ long mpy_trap_execve(mpy_trap_t *t) {
     if (r) return r;
     long argc = 0;
     while (argv && argv[argc]) argc++;
-    char *next[argc + 6];
+    char *next[argc + 8];
     long n = 0;
     next[n++] = (char *)launcher;
     next[n++] = (char *)"--exec";
     next[n++] = (char *)path;
+    next[n++] = (char *)"--rejoin";
+    next[n++] = (char *)rejoin;
     next[n++] = (char *)"--";
     for (long i = 0; i < argc; i++) next[n++] = argv[i];
     next[n] = 0;
-    return exec_program(launcher, next, envp, mask);
+    if (kept_fd >= 0) mpy_sys(SYS_fcntl, kept_fd, 2 /* F_SETFD */, 0);
+    r = exec_program(launcher, next, envp, mask);
+    if (kept_fd >= 0) mpy_sys(SYS_fcntl, kept_fd, 2, 1 /* FD_CLOEXEC */);
+    return r;
 }

@@ -112,6 +112,11 @@ def kill(run: Run, job: Path) -> int:
     return len(pids) + 1
 
 
+def short(path: Path) -> str:
+    """As a person would type it."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
 def draw(field: np.ndarray, path: Path) -> None:
     """A picture of the field."""
     import matplotlib
@@ -137,9 +142,9 @@ def demonstrate(options: argparse.Namespace, console: Console) -> bool:
     job = out / "job"
     solver = [sys.executable, PROGRAM, "--n", options.n, "--steps", options.steps, "--pause", "0.05"]
     mpirun = [BIN / "mpirun", "-n", str(options.ranks)]
-    table = Table(title="manapy demonstration", title_justify="left")
-    table.add_column("what")
-    table.add_column("", justify="right")
+    table = Table(show_header=False)
+    table.add_column()
+    table.add_column(justify="right", overflow="fold")
 
     console.print(f"[bold]1[/] undisturbed run: mpirun -n {options.ranks} python heat2d.py ...")
     begin = time.monotonic()
@@ -155,7 +160,7 @@ def demonstrate(options: argparse.Namespace, console: Console) -> bool:
         console.print(f"  at step {last_step(run.text())}: manapy checkpoint")
         begin = time.monotonic()
         checkpoint = Path(manapy("checkpoint", job).strip())
-        table.add_row("checkpoint (command, to published path)", f"{time.monotonic() - begin:.2f} s")
+        table.add_row("checkpoint (command, until published)", f"{time.monotonic() - begin:.2f} s")
         saved = last_step(run.text())
         run.wait_for(lambda text: last_step(text) > saved, "a step after the checkpoint", 60)
         killed = kill(run, job)
@@ -165,18 +170,18 @@ def demonstrate(options: argparse.Namespace, console: Console) -> bool:
     table.add_row(f"checkpoint of {options.ranks} ranks", f"{size / 1e6:.1f} MB")
     table.add_row("killed at step", str(reached))
 
-    console.print(f"[bold]3[/] manapy restart {os.path.relpath(job)}")
+    console.print(f"[bold]3[/] manapy restart {short(job)}")
     begin = time.monotonic()
     with start([BIN / "manapy", "restart", job], out / "restarted.log") as run:
         run.wait_for(lambda text: last_step(text) > 0, "the first step after the restart", 120)
-        table.add_row("restart (command, to the next line of output)", f"{time.monotonic() - begin:.2f} s")
+        table.add_row("restart (command, to the next output)", f"{time.monotonic() - begin:.2f} s")
         run.finish(600)
 
     expected, found = np.load(out / "undisturbed.npy"), np.load(out / "restarted.npy")
     equal = expected.tobytes() == found.tobytes()
     table.add_row("final fields", "[green]equal bit for bit[/]" if equal else "[red]DIFFERENT[/]")
     draw(found, out / "field.png")
-    table.add_row("picture", os.path.relpath(out / "field.png"))
+    table.add_row("picture", short(out / "field.png"))
     console.print(table)
     return equal
 
@@ -184,10 +189,10 @@ def demonstrate(options: argparse.Namespace, console: Console) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tools/demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--n", default="512", help="grid points in each direction")
+    parser.add_argument("--n", default="256", help="grid points in each direction")
     parser.add_argument("--steps", default="3000")
     parser.add_argument("--out", type=lambda text: Path(text).resolve(), default=ROOT / "demo-out")
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     try:
         return 0 if demonstrate(parser.parse_args(), console) else 1
     except DemoError as error:

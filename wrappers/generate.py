@@ -150,6 +150,11 @@ def real_call(f: Function, comm: str) -> str:
     return f"MPY_REAL({f.name})({', '.join(call_argument(f, a, comm) for a in f.arguments)})"
 
 
+def in_place(f: Function, a: Argument) -> str:
+    """With MPI_IN_PLACE the types to send are ignored and may be no array at all."""
+    return f"sendbuf == MPI_IN_PLACE ? NULL : {a.name}" if a.name == "sendtypes" else a.name
+
+
 def collective_body(f: Function) -> list[str]:
     """Count the call on its communicator, or park; see clock.c."""
     arrays = [a for a in f.arguments if a.kind == "DATATYPE_ARRAY"]
@@ -177,7 +182,7 @@ def collective_body(f: Function) -> list[str]:
         "    }",
         "    mpy_clock_enter(t, &MPY_UPPER->clock.rows[c->row]);",
         "    mpy_cross_in_collective(t);",
-        *(f"    real_{a.name} = mpy_real_datatypes({a.name}, n, local_{a.name});" for a in arrays),
+        *(f"    real_{a.name} = mpy_real_datatypes({in_place(f, a)}, n, local_{a.name});" for a in arrays),
         f"    rc = {real_call(f, 'c->obj.real')};",
         *(f"    mpy_real_datatypes_free(real_{a.name}, n, local_{a.name});" for a in arrays),
         "    mpy_cross_out_collective(t);",

@@ -174,7 +174,8 @@ static mpy_state_t rank_state(const mpy_thread_t **which) {
     return MPY_UPPER->mpi_finalized ? MPY_STATE_FINISHED : MPY_STATE_RUNNING;
 }
 
-/* Peers of all blocked threads together. Asking more ranks than needed to go on is always safe, so ALL wins. */
+/* Peers of all blocked threads together. Asking more ranks than needed to go on is always safe, so ALL
+ * wins, and so does "all members". */
 static void add_blocked(mpy_text_t *t, const mpy_thread_t *first) {
     int32_t peers[MPY_PEERS_MAX * 4];
     uint32_t n = 0;
@@ -193,7 +194,7 @@ static void add_blocked(mpy_text_t *t, const mpy_thread_t *first) {
             if (!seen && n < sizeof peers / sizeof *peers) peers[n++] = b->block_peers[k];
         }
     }
-    mpy_text_add(t, "blocked %016" PRIx64 " %s ", first->state_cid, any ? "any" : "all");
+    mpy_text_add(t, "blocked %016" PRIx64 " %s ", n > 0 ? first->state_cid : (uint64_t)0, any ? "any" : "all"); /* 0 and no peers: nobody */
     add_ranks(t, peers, n);
 }
 
@@ -260,19 +261,8 @@ static void raise_target(uint64_t cid, uint64_t seq) {
     if (cid == side.world_cid && seq > side.world_target) side.world_target = seq;
 }
 
-/* Under the lock. A parked thread that may go counts as running from the moment that it may, not when it wakes. */
-static void release_parked(void) {
-    bool go = CLOCK->needed;
-    for (uint32_t i = 0; !go && i < CLOCK->nrows && CLOCK->rows != NULL; i++) go = CLOCK->rows[i].cid != 0 && CLOCK->rows[i].seq < CLOCK->rows[i].target;
-    for (unsigned i = 0; go && i < MPY_THREADS_MAX; i++) {
-        mpy_thread_t *t = &MPY_UPPER->threads[i];
-        if (t->used && t->state == MPY_STATE_PARKED) t->state = MPY_STATE_RUNNING, t->state_cid = 0;
-    }
-}
-
 static void finish_message(mpy_text_t *out) {
     applied();
-    if (MPY_LOWER->phase == MPY_PHASE_RUN) release_parked();
     report_all(out, true);
     mpy_lock_release(&CLOCK->lock);
     wake();
@@ -313,6 +303,7 @@ static bool is_clean(uint32_t version) {
 }
 
 static void not_frozen(mpy_text_t *out) { /* under the lock */
+    side.last_applied = side.applied; /* NOTFROZEN itself acknowledges the FREEZE */
     report_all(out, false);
     mpy_text_add(out, "NOTFROZEN %" PRIu64 " %" PRIu32 "\n", side.epoch, CLOCK->version);
 }

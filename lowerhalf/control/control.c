@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -43,6 +44,8 @@ static struct {
     mpy_text_t out;
     uint64_t epoch;          /* pending; 0: none */
     uint64_t check_epoch;
+    bool check_waits;        /* CHECK came while a step of the last epoch runs */
+    int check_grace_ms;
     bool stop_asked;         /* invariant 2 */
     volatile bool cancelled; /* the epoch is given up, but a step still runs */
     bool resuming;           /* RESUME step runs; then done with the epoch */
@@ -112,9 +115,17 @@ static void abandon(void) {
     }
 }
 
+/* The answer to CHECK says also that this rank has let go of the last epoch. */
+static void start_check(void) {
+    if (!plane.check_waits || plane.epoch != 0 || mpy_worker_busy()) return;
+    plane.check_waits = false;
+    mpy_worker_run(MPY_STEP_CHECK, plane.check_grace_ms, NULL);
+}
+
 static void on_step_done(const mpy_step_result_t *r) {
     if (r->step == MPY_STEP_CHECK) {
-        if (r->rc == 0) {
+        if (plane.check_waits) { /* of a checkpoint that was given up; the next one's CHECK is here */
+        } else if (r->rc == 0) {
             mpy_text_add(&plane.out, "CHECKED %" PRIu64 "\n", plane.check_epoch);
         } else {
             mpy_text_add(&plane.out, "REFUSED %" PRIu64 " ", plane.check_epoch);
@@ -159,7 +170,7 @@ static void on_event(void) {
     uint64_t count;
     if (read(WORDS->event, &count, sizeof count) < 0) {}
     mpy_step_result_t result;
-    if (mpy_worker_take(&result)) on_step_done(&result);
+    if (mpy_worker_take(&result)) on_step_done(&result), start_check();
     report_program();
     mpy_clockside_report(&plane.out);
     int64_t tickets = __atomic_load_n(&WORDS->tickets, __ATOMIC_SEQ_CST);
@@ -184,6 +195,7 @@ static void on_kill(char *line) {
     int code = (int)number(&line);
     char *reason = mpy_field(&line);
     if (reason == NULL || !mpy_wire_decode(reason)) reason = NULL;
+    if (reason != NULL && reason[0] == '\0') mpy_sys(SYS_exit_group, code); /* another rank says why */
     plane.config.engine->abort_job(code != 0 ? code : 1, reason != NULL ? reason : "the coordinator ends the job");
 }
 
@@ -242,7 +254,9 @@ static void on_line(char *line) {
         if (strcmp(kind, "CHECK") == 0) {
             report_program();
             plane.check_epoch = epoch;
-            if (!mpy_worker_busy()) mpy_worker_run(MPY_STEP_CHECK, (int)number(&line), NULL);
+            plane.check_grace_ms = (int)number(&line);
+            plane.check_waits = true;
+            start_check();
         } else if (strcmp(kind, "INTENT") == 0) {
             plane.epoch = epoch;
             mpy_clockside_intent(epoch, &plane.out);
@@ -250,6 +264,7 @@ static void on_line(char *line) {
             return; /* of an epoch that was given up */
         } else if (strcmp(kind, "ABORT") == 0) {
             abandon();
+            start_check();
         } else {
             on_epoch_message(kind, line);
         }
@@ -359,6 +374,9 @@ bool mpy_control_start(const mpy_control_config_t *config, char *error, size_t n
     WORDS->event = mpy_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (WORDS->event < 0) return snprintf(error, n, "eventfd: %s", strerror(errno)), false;
     WORDS->alone = config->job->size == 1;
+    WORDS->pmi_fd = config->job->pmi_fd;
+    struct stat pmi;
+    if (fstat(WORDS->pmi_fd, &pmi) == 0) WORDS->pmi_inode = pmi.st_ino, WORDS->pmi_device = pmi.st_dev;
 
     /* Threads inherit the creator's mask. */
     sigset_t all, before;

@@ -38,7 +38,8 @@ void mpy_control_notify(void);
 int64_t mpy_control_request(void);
 int64_t mpy_control_request_done(void);
 /* MPI_Finalize is entered, or the program ends: no further checkpoint. Returns when the coordinator has been told (at once if
- * there is none; never later than two seconds). Any number of calls. */
+ * there is none; never later than two seconds). Also ends the dialogue with the process manager if the program has never
+ * initialized MPI, so that it may end while other ranks go on. Any number of calls. */
 void mpy_control_finished(void);
 
 #endif

@@ -60,7 +60,7 @@ static char *read_file(const char *path) {
 
 /* Does a coordinator that knows the secret answer at the address in job.json? */
 static bool is_live(const char *dir) {
-    char path[PATH_MAX], host[256] = "", error[256];
+    char path[PATH_MAX + 16], host[256] = "", error[256];
     int port = 0;
     snprintf(path, sizeof path, "%s/job.json", dir);
     char *json = read_file(path);
@@ -80,7 +80,7 @@ static bool is_live(const char *dir) {
 }
 
 static bool lock_directory(const char *dir, int *lock_fd, char *error, size_t n) {
-    char path[PATH_MAX];
+    char path[PATH_MAX + 16];
     snprintf(path, sizeof path, "%s/lock", dir);
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0) {
@@ -160,7 +160,7 @@ bool mpy_jobdir_create(const mpy_rendezvous_options_t *options, mpy_job_t *job, 
 }
 
 bool mpy_jobdir_write_secret(mpy_job_t *job, char *error, size_t n) {
-    char path[PATH_MAX];
+    char path[PATH_MAX + 16];
     snprintf(path, sizeof path, "%s/secret", job->dir);
     unlink(path);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -175,7 +175,7 @@ bool mpy_jobdir_write_secret(mpy_job_t *job, char *error, size_t n) {
 
 /* The coordinator completes it (its pid, version, state) as soon as it runs. */
 bool mpy_jobdir_write_record(const mpy_rendezvous_options_t *options, const mpy_job_t *job, char *error, size_t n) {
-    char path[PATH_MAX], temporary[PATH_MAX + 8], host[256] = "", cwd[PATH_MAX] = "";
+    char path[PATH_MAX], temporary[PATH_MAX + 16], host[256] = "", cwd[PATH_MAX] = "";
     gethostname(host, sizeof host - 1);
     if (getcwd(cwd, sizeof cwd) == NULL) cwd[0] = '\0';
     const char *name = strrchr(job->dir, '/') + 1;

@@ -10,14 +10,17 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <time.h>
+
+#include <manapy/boundary.h>
 
 #include "control.h"
 #include "sys.h"
 
 #define FINISH_WAIT_NS 2000000000l
 
-mpy_control_words_t mpy_control_words = {.event = -1};
+mpy_control_words_t mpy_control_words = {.event = -1, .pmi_fd = -1};
 #define WORDS (&mpy_control_words)
 
 static int ours(void) { return WORDS->pid != 0 && mpy_sys(SYS_getpid) == WORDS->pid; }
@@ -37,8 +40,30 @@ int64_t mpy_control_request(void) {
 
 int64_t mpy_control_request_done(void) { return __atomic_load_n(&WORDS->tickets_done, __ATOMIC_SEQ_CST); }
 
+/* To hydra, a process that has spoken PMI and ends without finalize has crashed: it kills the others and forgets exit codes. MPICH 4
+ * finalizes in MPI_Finalize, MPICH 5 in an exit handler of its libc, which never runs because the program leaves by its own. So
+ * we do it, unless the program ends between MPI_Init and MPI_Finalize, or the library has closed the connection (and perhaps
+ * reused its number). */
+static void leave_process_manager(void) {
+    static const char request[] = "cmd=finalize\n";
+    static volatile uint32_t left;
+    struct stat now;
+    if (WORDS->pmi_fd < 0 || (MPY_UPPER->mpi_initialized && !MPY_UPPER->mpi_finalized) || __atomic_exchange_n(&left, 1, __ATOMIC_SEQ_CST)) return;
+    if (mpy_sys(SYS_fstat, WORDS->pmi_fd, &now) < 0 || now.st_ino != WORDS->pmi_inode || now.st_dev != WORDS->pmi_device) return;
+    if (mpy_sys(SYS_write, WORDS->pmi_fd, request, sizeof request - 1) < 0) return;
+    char c = 0;
+    while (c != '\n' && mpy_sys(SYS_read, WORDS->pmi_fd, &c, 1) == 1) {}
+}
+
+static void tell_coordinator(void);
+
 void mpy_control_finished(void) {
     if (!ours()) return;
+    tell_coordinator();
+    leave_process_manager();
+}
+
+static void tell_coordinator(void) {
     __atomic_store_n(&WORDS->finish_asked, 1, __ATOMIC_SEQ_CST);
     mpy_control_notify();
     if (WORDS->alone && !WORDS->connected) return; /* a short program doesn't wait for the coordinator's interpreter to start */

@@ -2,7 +2,8 @@
  *
  * Invariants
  *  1. The service keeps no state that a second client of the same process disturbs: MPI_Init later opens its own dialogue on the
- *     same descriptor (cmd=init again), which hydra answers as if it were the first. We never send cmd=finalize.
+ *     same descriptor (cmd=init again), which hydra answers as if it were the first. We send cmd=finalize only at the
+ *     end of a program that has not initialized MPI (notify.c).
  *  2. Not one byte beyond our own answers is read: the dialogue is strictly request and answer, so nothing can be buffered here
  *     that the library waits for.
  *  3. PMI_FD is moved out of the program's way (state/fdguard.h) and the environment says so.

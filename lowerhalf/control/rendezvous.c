@@ -242,7 +242,7 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
     if (job->rank == 0) {
         bool ok = found_job(options, job, error, n);
         if (pmi.fd < 0) return ok;
-        char text[2048], trouble[256];
+        char text[2048], trouble[2560];
         if (ok) snprintf(text, sizeof text, "%d %s %s", job->port, job->host, job->dir);
         else snprintf(text, sizeof text, "E%.1000s", error);
         if (!publish(&pmi, text, trouble, sizeof trouble) || !mpy_pmi_barrier(&pmi, trouble, sizeof trouble)) {
@@ -266,4 +266,27 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
     }
     strcpy(job->dir, text + at);
     return read_secret_patiently(job, error, n);
+}
+
+void mpy_rejoin_text(const mpy_job_t *job, char *text, size_t n) {
+    snprintf(text, n, "%d %d %d %d %d %s %s", job->rank, job->size, job->local_size, job->pmi_fd, job->port, job->host, job->dir);
+}
+
+bool mpy_rejoin(const char *text, mpy_job_t *job, char *error, size_t n) {
+    int at = 0;
+    memset(job, 0, sizeof *job);
+    if (sscanf(text, "%d %d %d %d %d %255s %n", &job->rank, &job->size, &job->local_size, &job->pmi_fd, &job->port, job->host, &at) != 6 || at == 0 ||
+        strlen(text + at) >= sizeof job->dir) {
+        snprintf(error, n, "--rejoin is for manapy's own use");
+        return false;
+    }
+    strcpy(job->dir, text + at);
+    if (job->pmi_fd >= 0) { /* it was let through the exec */
+        char number[16];
+        fcntl(job->pmi_fd, F_SETFD, FD_CLOEXEC);
+        mpy_fd_lower_add(job->pmi_fd);
+        snprintf(number, sizeof number, "%d", job->pmi_fd);
+        setenv("PMI_FD", number, 1);
+    }
+    return mpy_secret_read(job->dir, job->secret, error, n);
 }

@@ -33,4 +33,9 @@ typedef struct mpy_job {
  * one line and *say tells whether this rank is the one to print it: what concerns all ranks is printed by rank 0 only. */
 bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, bool *say, char *error, size_t n);
 
+/* A rank whose process has exec'ed a new program (trap_exec.c) joins the same job again: `text` is what mpy_rejoin_text wrote
+ * before the exec. */
+bool mpy_rejoin(const char *text, mpy_job_t *job, char *error, size_t n);
+void mpy_rejoin_text(const mpy_job_t *job, char *text, size_t n);
+
 #endif

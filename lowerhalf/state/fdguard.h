@@ -1,6 +1,7 @@
 /* fdguard.h - which descriptors and threads belong to the lower half.
  *
- * Lower half; libc allowed; callable from any lower thread.
+ * Lower half; libc allowed; callable from any lower thread. mpy_fd_is_lower() alone is also called by traps on the upper half's
+ * TLS: it calls nothing and touches no thread-local.
  *
  * The program must find the descriptor numbers it would find without us, and a restart must be able to put its descriptors
  * back under the same numbers while a new lower half is already connected. So everything the lower half opens gets a high

@@ -40,13 +40,13 @@ static int async_check(const mpy_desc_t *d, char *err, size_t n)
 static int check(mpy_fdtable_t *t, char *err, size_t n)
 {
     for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs; d++) {
-        if (ops[d->kind]->check(t, d, err, n) == 0 && mpy_fdlocks_check(d, err, n) == 0 && async_check(d, err, n) == 0)
-            continue;
-        d->which = mpy_fd_inherited_match(&d->st, d->flags); /* what mpirun or the shell left open can't be asked of the program */
-        if (d->which < 0)
+        int inherited = d->kind == MPY_FD_STDIO ? -1 : mpy_fd_inherited_match(&d->st, d->flags);
+        if (inherited >= 0) { /* pipes and sockets that mpirun or the shell left open: theirs, whatever they look like */
+            d->kind = MPY_FD_INHERITED;
+            d->which = inherited;
+        } else if (ops[d->kind]->check(t, d, err, n) || mpy_fdlocks_check(d, err, n) || async_check(d, err, n)) {
             return -1;
-        d->kind = MPY_FD_INHERITED;
-        mpy_reason(err, n, "%s", "");
+        }
     }
     return 0;
 }

@@ -7,19 +7,23 @@
  *  1. A descriptor returned from here is fdguard.h's invariant 1. Close-on-exec is forced: children of the program must not
  *     hold the job's connections open.
  *  2. The system calls are made directly: no recursion into a wrapper, and no dependence on the symbol version of libc.
- *  3. What libc opens inside itself (fopen, opendir, shm_open, mkstemp, the helper thread of timer_create) does not pass here.
+ *  3. What libc opens inside itself passes here only where it is listed below (fopen, opendir, shm_open, mkstemp); popen and the
+ *     helper thread of timer_create, for example, don't.
  */
 #undef _FORTIFY_SOURCE
 #define _GNU_SOURCE
 #include "state/fdguard.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
@@ -130,6 +134,87 @@ EXPORT int close(int fd)
 {
     mpy_fd_lower_remove(fd);
     return (int)syscall(SYS_close, fd);
+}
+
+/* ---- files that libc opens inside itself ---- */
+
+/* The definition that ours hides. */
+#define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+static int fopen_flags(const char *mode)
+{
+    int flags = mode[0] == 'r' ? 0 : mode[0] == 'w' ? O_CREAT | O_TRUNC : O_CREAT | O_APPEND;
+    size_t length = strcspn(mode, ","); /* ",ccs=..." may follow */
+    flags |= memchr(mode, '+', length) ? O_RDWR : mode[0] == 'r' ? O_RDONLY : O_WRONLY;
+    return flags | (memchr(mode, 'x', length) ? O_EXCL : 0);
+}
+
+EXPORT FILE *fopen(const char *path, const char *mode)
+{
+    if (!strchr("rwa", mode[0]) || !mode[0])
+        return errno = EINVAL, NULL;
+    int fd = open_at(AT_FDCWD, path, fopen_flags(mode), 0666);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, mode);
+    if (fd >= 0 && !file)
+        mpy_fd_close(fd);
+    return file;
+}
+
+EXPORT FILE *fopen64(const char *path, const char *mode)
+{
+    return fopen(path, mode);
+}
+
+EXPORT int fclose(FILE *file)
+{
+    static __typeof__(&fclose) _Atomic next;
+    if (!next)
+        next = NEXT(fclose);
+    mpy_fd_lower_remove(fileno(file));
+    return next(file);
+}
+
+EXPORT DIR *opendir(const char *path)
+{
+    int fd = open_at(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (fd >= 0 && !dir)
+        mpy_fd_close(fd);
+    return dir;
+}
+
+EXPORT int closedir(DIR *dir)
+{
+    static __typeof__(&closedir) _Atomic next;
+    if (!next)
+        next = NEXT(closedir);
+    mpy_fd_lower_remove(dirfd(dir));
+    return next(dir);
+}
+
+EXPORT int shm_open(const char *name, int flags, mode_t mode)
+{
+    return mpy_fd_high(NEXT(shm_open)(name, flags, mode));
+}
+
+EXPORT int mkstemp(char *path)
+{
+    return mpy_fd_high(NEXT(mkstemp)(path));
+}
+
+EXPORT int mkstemp64(char *path)
+{
+    return mkstemp(path);
+}
+
+EXPORT int mkostemp(char *path, int flags)
+{
+    return mpy_fd_high(NEXT(mkostemp)(path, flags));
+}
+
+EXPORT int mkostemp64(char *path, int flags)
+{
+    return mkostemp(path, flags);
 }
 
 /* ---- sockets and pipes ---- */

@@ -44,6 +44,8 @@ class Request:
     value: int | None = None
     matched: bool = False
     collective: Collective | None = None
+    number: int = 0  # of the receive, in the order of the owner's starts
+    wild: bool = False
 
     @property
     def done(self) -> bool:
@@ -71,8 +73,8 @@ class Network:
             self._arrive((src, dst))
         return envelope
 
-    def receive(self, dst: int, src: int, comm: int, tag: int) -> Request:
-        request = Request(dst, "recv", comm, src, tag)
+    def receive(self, dst: int, src: int, comm: int, tag: int, number: int = 0) -> Request:
+        request = Request(dst, "recv", comm, src, tag, number=number, wild=src == ANY)
         for i, envelope in enumerate(self.unexpected[dst]):
             if _match(request, envelope):
                 del self.unexpected[dst][i]
@@ -109,7 +111,7 @@ class Network:
         return moved
 
     def _complete(self, request: Request, envelope: Request) -> None:
-        request.value, request.peer, request.matched = envelope.value, envelope.owner, True
+        request.value, request.peer, request.tag, request.matched = envelope.value, envelope.owner, envelope.tag, True
         self._wake(request.owner)
         if not envelope.matched:
             envelope.matched = True

@@ -78,7 +78,7 @@ def child_identity(parent_id: int, parent_seq: int, smallest_world_rank: int) ->
 
 
 def group_identity(group: int, tag: int, count: int) -> int:
-    """Identity of a communicator made by Comm_create_group: (ggid, tag, how many with this ggid and tag before, from 0).
+    """Identity of a communicator made by Comm_create_group: (ggid, tag, number of this call with them, from 1).
 
     Known at the *entry* of the call, so the call is counted on the new row itself, as its SEQ 1.
     """

@@ -50,7 +50,6 @@ from .messages import (
 )
 
 Out: TypeAlias = list[tuple[int, ToRank]]
-_ACTIVE = (State.RUNNING, State.IN_COLLECTIVE)  # may act without anybody's help
 
 
 class Stage(Enum):
@@ -164,7 +163,9 @@ class Controller:
         if isinstance(msg, Rows):
             self._on_rows(rank, view, msg)
         elif isinstance(msg, Raise):
-            self._on_seq(self.comms[msg.cid], rank, msg.seq)
+            if (comm := self.comms.get(msg.cid)) is None or rank not in comm.seqs:
+                return self.abort(f"rank {rank} counts on communicator {msg.cid:016x}, which it has not reported")
+            self._on_seq(comm, rank, msg.seq)
             if rank in self._stalled:
                 self._stalled.discard(rank)
                 self._needs.changed.append(rank)
@@ -248,7 +249,8 @@ class Controller:
         self._needs = Needs(self._running, lambda cid: self.comms[cid].members, transitive=self._transitive)
 
     def _running(self, rank: int) -> bool:
-        return self.ranks[rank].state in _ACTIVE
+        """May act without anybody's help. A rank inside a collective may wait for the very rank that asks."""
+        return self.ranks[rank].state is State.RUNNING
 
     def _send(self, rank: int, msg: ToRank) -> None:
         view = self.ranks[rank]
@@ -356,7 +358,7 @@ class Controller:
             self._count_below(member, 1, hidden=member not in comm.seqs)
 
     def _on_state(self, rank: int, view: RankView, msg: StateReport) -> None:
-        ran = view.state in _ACTIVE
+        ran = view.state is State.RUNNING
         self._inside += (msg.state is State.IN_COLLECTIVE) - (view.state is State.IN_COLLECTIVE)
         view.state, view.cid = msg.state, msg.cid
         view.wait = None
@@ -365,7 +367,7 @@ class Controller:
                 view.wait = Wait(msg.mode, msg.peers, msg.cid)
         self._needs.set_wait(rank, view.wait)
         self._acknowledged(view, msg.applied)
-        if ran and msg.state not in _ACTIVE:
+        if ran and msg.state is not State.RUNNING:
             self._needs.stopped(rank)
         if msg.state is State.PARKED or view.advanced:
             self._needs.changed.append(rank)

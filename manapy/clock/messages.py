@@ -101,7 +101,7 @@ class Raise:
 
 @dataclass(frozen=True, slots=True)
 class StateReport:
-    """``peers`` empty and BLOCKED_P2P: every member of ``cid``. ``cid`` is 0 and peers empty where they mean nothing."""
+    """BLOCKED_P2P with ``peers`` empty: every member of ``cid``, or nobody if that is 0. Elsewhere peers are empty."""
 
     kind: ClassVar[str] = "STATE"
     epoch: int

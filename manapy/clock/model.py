@@ -41,7 +41,7 @@ from .programs import (
 )
 from .rank import RankClock
 
-__all__ = ["Checkpoint", "Deadlock", "Livelock", "Simulator", "Violation"]
+__all__ = ["Checkpoint", "Deadlock", "Livelock", "Received", "Simulator", "Violation"]
 
 
 class Deadlock(Exception):
@@ -84,6 +84,17 @@ class _Pool(Generic[T]):
         return item
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Received:
+    """What a receive brought; ``number`` counts the rank's receives in the order of their starts."""
+
+    number: int
+    wild: bool
+    source: int
+    tag: int
+    value: int
+
+
 @dataclass(slots=True)
 class _Comm:
     """A communicator on one rank. ``key``: its row in the clock (the identity, unless the test keys by group)."""
@@ -107,7 +118,8 @@ class _Thread:
     new_identity: int = 0
     requests: dict[str, Request] = field(default_factory=dict)
     groups: dict[tuple[int, int], int] = field(default_factory=dict)
-    log: list[tuple[str, int, int, int]] = field(default_factory=list)  # (kind, source, tag, value) of what was received
+    posted: int = 0  # receives started
+    log: list[Received] = field(default_factory=list)
     depth: int = 0  # control messages in the longest causal chain up to here
 
 
@@ -181,7 +193,7 @@ class Simulator:
         self.epochs = 0
         self.checkpoints: list[Checkpoint] = []
 
-    def run(self) -> list[list[tuple[str, int, int, int]]]:
+    def run(self) -> list[list[Received]]:
         """Run to the end; returns what each rank received. Raises Deadlock, Livelock or Violation."""
         pools: list[_Pool[int] | _Pool[tuple[int, int]]] = [
             self._ready, self._arriving, self._reporting, self._rising, self._falling
@@ -353,8 +365,7 @@ class Simulator:
         name = op.parent if isinstance(op, Split) else "world" if isinstance(op, Finalize) else op.comm
         if isinstance(op, CreateGroup) and name not in t.comms:
             group = self._ggid(op.members)
-            count = t.groups.get((group, op.tag), 0)
-            t.groups[group, op.tag] = count + 1
+            count = t.groups[group, op.tag] = t.groups.get((group, op.tag), 0) + 1
             self._add(t, op.comm, group_identity(group, op.tag, count), op.members, handle=0)
         comm = t.comms[name]
         if t.clock.enter_collective(comm.key, blocking=not isinstance(op, Icoll)) is Verdict.PARK:
@@ -404,7 +415,8 @@ class Simulator:
             if isinstance(op, Send):
                 request = self.network.send(r, op.dest, comm, op.tag, op.value, sync=op.sync)
             else:
-                request = self.network.receive(r, op.source, comm, op.tag)
+                request = self.network.receive(r, op.source, comm, op.tag, t.posted)
+                t.posted += 1
             if op.req:
                 t.requests[op.req] = request
                 return self._next(t)
@@ -418,13 +430,13 @@ class Simulator:
 
     def _receive(self, t: _Thread, request: Request) -> None:
         if request.kind == "recv" and request.value is not None:
-            t.log.append((f"comm {request.comm:x}", request.peer, request.tag, request.value))
+            t.log.append(Received(request.number, request.wild, request.peer, request.tag, request.value))
 
     def _blocked(self, t: _Thread, reqs: list[Request], mode: Mode, poll: bool) -> bool:
         """Not complete. While a checkpoint is pending say whom the rank waits for, after some patience.
 
         Waiting for all: the named peers first, wildcards (one at a time) when nothing else is missing. A nonblocking
-        collective needs no help but the targets: it is left out, and makes a wait for any of several no wait at all.
+        collective needs no help but the targets: it asks nobody, and in a wait for any of several nobody needs to be asked.
         """
         if t.clock.phase is Phase.NONE:
             return poll
@@ -434,7 +446,7 @@ class Simulator:
         wild = [q for q in reqs if q.kind == "recv" and q.peer == ANY]
         named = tuple(sorted({q.peer for q in reqs if q.kind != "coll" and q.peer != ANY}))
         if mode is Mode.ANY and any(q.kind == "coll" for q in reqs):
-            t.clock.unblock()
+            t.clock.block((), mode)
         elif wild and (mode is Mode.ANY or not named):
             cid = next(c.key for c in t.comms.values() if c.identity == wild[0].comm)
             same = mode is Mode.ALL or all(q.comm == wild[0].comm for q in reqs)
@@ -442,7 +454,7 @@ class Simulator:
         elif named:
             t.clock.block(named, mode)
         else:
-            t.clock.unblock()
+            t.clock.block((), mode)
         return poll
 
 
@@ -455,13 +467,12 @@ def _coalesce(outbox: Sequence[FromRank]) -> list[FromRank]:
     epoch = next((m.epoch for m in outbox if not isinstance(m, Done)), 0)
     state = [replace(states[-1], version=version)] if states else []
     risen = [Raise(epoch, version, cid, seq) for cid, seq in raises.items()]
-    first = any(isinstance(m, Rows) for m in outbox)
-    inside = bool(state) and state[0].state is State.IN_COLLECTIVE
-    return [
-        *([Rows(epoch, version, rows)] if first else []),
-        *([*state, *risen] if inside else [*risen, *state]),
-        *(m for m in outbox if not isinstance(m, (Rows, Raise, StateReport))),
-    ]
+    sent: list[FromRank] = [Rows(epoch, version, rows)] if any(isinstance(m, Rows) for m in outbox) else []
+    if state and state[0].state is State.IN_COLLECTIVE:
+        sent += [*state, *risen]
+    else:
+        sent += [*risen, *state]
+    return sent + [m for m in outbox if not isinstance(m, (Rows, Raise, StateReport))]
 
 
 def _through_wire(msg: messages.Message) -> messages.Message:

@@ -13,8 +13,9 @@ Invariants
     a message that is sent before the next collective.
  4. Every coordinator message is answered: INTENT by ROWS, FREEZE by FROZEN or NOTFROZEN, the others by a STATE whose
     ``applied`` counts them. RESUME and ABORT end the epoch and are not answered.
- 5. The state is set by the program's thread only. The fast path (phase NONE) sets none: a rank inside a collective that it
-    entered before the request looks RUNNING, and answers a FREEZE only when it has left (``inside`` is C's in_lower).
+ 5. The state is set by the program's thread only, and IN_COLLECTIVE on the fast path too (C: plain stores before the phase is
+    read). So a rank that was inside a collective at the request says so behind its ROWS; were it taken for running, a peer
+    that waits for ANY would rely on it for ever.
  6. Nothing is put into the outbox in phase NONE (except Done) and nothing but the answer to a FREEZE in phase FROZEN: what a
     frozen rank does (it may compute up to its next MPI call) is reported after the THAW.
  7. ``version`` rises as messages.py (invariant 2) says; FREEZE is accepted only on the current version.
@@ -48,8 +49,7 @@ class RankClock:
     """Clock of one rank. ``world``: members of MPI_COMM_WORLD; its row exists from the start with SEQ 0 (Init counts 1)."""
 
     __slots__ = (
-        "rank", "rows", "phase", "epoch", "version", "applied", "needed", "state", "cid", "mode", "peers", "below", "inside",
-        "freezing", "outbox",
+        "rank", "rows", "phase", "epoch", "version", "applied", "needed", "state", "cid", "mode", "peers", "below", "outbox",
     )  # fmt: skip
 
     def __init__(self, rank: int, world: tuple[int, ...], *, world_ggid: int | None = None) -> None:
@@ -66,8 +66,6 @@ class RankClock:
         self.mode = Mode.ALL
         self.peers: tuple[int, ...] = ()
         self.below = 0  # rows with SEQ < TARGET
-        self.inside = False  # inside a blocking collective, reported or not
-        self.freezing: int | None = None  # version of a FREEZE that is answered when the collective is left
         self.outbox: list[FromRank] = []
 
     # ---- what the wrapper calls
@@ -84,12 +82,8 @@ class RankClock:
             return Verdict.PARK
         row = self.rows[cid]
         row.seq += 1
-        self.inside = blocking
         # The state goes first: between the two messages the rank must not look as if it were at target and outside.
-        if blocking and self.phase is not Phase.NONE:
-            self._become(State.IN_COLLECTIVE, cid)
-        else:
-            self._become(State.RUNNING)
+        self._become(State.IN_COLLECTIVE if blocking else State.RUNNING, cid if blocking else 0)
         if self.phase is Phase.RUN and row.seq >= row.target:
             if row.seq == row.target:
                 self.below -= 1
@@ -100,16 +94,14 @@ class RankClock:
 
     def exit_collective(self) -> None:
         """The blocking collective is complete. A communicator it made is added (add_row) before this call."""
-        self.inside = False
         self._become(State.RUNNING)
-        if self.freezing is not None:
-            version, self.freezing = self.freezing, None
-            self._answer(version)
 
     def block(self, peers: tuple[int, ...], mode: Mode = Mode.ALL, cid: int = 0) -> None:
         """A blocking point-to-point call, or a poll that keeps failing, waits for ``peers`` (empty: all members of ``cid``).
 
-        Only meaningful while a checkpoint is pending. To spare the coordinator, call it only when the wait has lasted (C: 1 ms).
+        ``peers`` empty and ``cid`` 0: the rank waits, but only for nonblocking collectives, which need no help but the targets;
+        it must not be taken for running. Only meaningful while a checkpoint is pending. To spare the coordinator, call it only
+        when the wait has lasted (C: 1 ms).
         """
         if self.phase is not Phase.NONE:
             self._become(State.BLOCKED_P2P, cid, mode, peers)
@@ -165,9 +157,8 @@ class RankClock:
             self.on_resume()
 
     def on_intent(self, epoch: int) -> None:
-        """Report all rows; then the state, if one is left over from an epoch that was aborted."""
+        """Report all rows; then the state, unless it's RUNNING, which is assumed of a rank that says nothing."""
         self.phase, self.epoch, self.applied, self.needed, self.below = Phase.INTENT, epoch, 1, False, 0
-        self.freezing = None
         for row in self.rows.values():
             row.target = row.seq
         self.version += 1
@@ -197,24 +188,24 @@ class RankClock:
     def on_freeze(self, version: int) -> None:
         """Stop. The answer waits until no thread is in the lower half (C: short calls end, blocked loops leave)."""
         self.applied += 1
-        if self._clean(version):
+        idle = not self.below and not self.needed and self.state is not State.IN_COLLECTIVE
+        if self.phase is Phase.RUN and idle and version == self.version:
             self.phase = Phase.FROZEN
-        if self.phase is Phase.FROZEN and self.inside:
-            self.freezing = version
+            self.outbox.append(Frozen(self.epoch, version))
         else:
-            self._answer(version)
+            self.outbox.append(NotFrozen(self.epoch, self.version))
 
     def on_thaw(self) -> None:
-        if self.freezing is not None:
-            self.freezing = None
-            self.outbox.append(NotFrozen(self.epoch, self.version))
         if self.phase is Phase.FROZEN:
             self.phase = Phase.RUN
         self._acknowledge()
 
     def on_resume(self) -> None:
-        """Published, or aborted: back to the fast path. Parked and stopped threads wake, go on and set their state."""
-        self.phase, self.needed, self.below, self.freezing = Phase.NONE, False, 0, None
+        """Published, or aborted: back to the fast path. Parked and stopped threads wake, go on and set their state.
+
+        A state BLOCKED_P2P that is left over is replaced or cleared by the loop itself; PARKED by the entry.
+        """
+        self.phase, self.needed, self.below = Phase.NONE, False, 0
 
     # ---- inside
 
@@ -226,17 +217,6 @@ class RankClock:
         if row is not None and seq > row.target:
             self.below += row.seq >= row.target
             row.target = seq
-
-    def _clean(self, version: int) -> bool:
-        idle = not self.below and not self.needed and self.state is not State.IN_COLLECTIVE
-        return self.phase in (Phase.RUN, Phase.FROZEN) and idle and version == self.version
-
-    def _answer(self, version: int) -> None:
-        if self._clean(version):
-            self.outbox.append(Frozen(self.epoch, version))
-        else:  # a communicator was made on the way out, say
-            self.phase = Phase.RUN
-            self.outbox.append(NotFrozen(self.epoch, self.version))
 
     def _acknowledge(self) -> None:
         """Count the message and say so. A parked thread that may go now is woken, and reports by itself."""

@@ -20,17 +20,29 @@ from typing import Any
 
 BIN = Path(sys.executable).parent
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
-PATIENCE = 60.0  # seconds for anything to happen: machines for tests are slow
+PATIENCE = 120.0  # seconds for anything to happen: machines for tests are slow
 
 
 class JobError(AssertionError):
     """Something a test waited for didn't happen; holds the job's output."""
 
 
-def manapy(*arguments: str | Path, timeout: float = PATIENCE, env: dict[str, str] | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """One command of the command line."""
+def manapy(
+    *arguments: str | Path, timeout: float = PATIENCE, env: dict[str, str] | None = None, cwd: Path | None = None, inside: Sequence[str | Path] = ()
+) -> subprocess.CompletedProcess[str]:
+    """One command of the command line; JobError if it doesn't return."""
+    try:
+        return _run(arguments, timeout, env, cwd, inside)
+    except subprocess.TimeoutExpired as error:
+        said = (error.stderr or b"").decode(errors="replace")
+        raise JobError(f"manapy {' '.join(map(str, arguments))} did not return within {timeout:.0f} s: {said}") from None
+
+
+def _run(
+    arguments: Sequence[str | Path], timeout: float, env: dict[str, str] | None, cwd: Path | None, inside: Sequence[str | Path]
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(BIN / "manapy"), *map(str, arguments)],
+        [*map(str, inside), str(BIN / "manapy"), *map(str, arguments)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -46,7 +58,8 @@ class Job:
 
     where: Path
     ranks: int = 2
-    mpirun: Path = field(default_factory=lambda: BIN / "mpirun")
+    mpirun: Sequence[str | Path] = field(default_factory=lambda: [BIN / "mpirun"])
+    inside: Sequence[str | Path] = ()  # put before commands, to run them on an emulated node
     env: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     runs: list[Path] = field(default_factory=list)
@@ -58,7 +71,7 @@ class Job:
 
     def start(self, *program: str | Path, options: Sequence[str | Path] = ()) -> Job:
         """mpirun -n RANKS manapy-launch --dir DIR OPTIONS PROGRAM"""
-        return self.spawn([self.mpirun, "-n", str(self.ranks), BIN / "manapy-launch", "--dir", self.dir, *options, *program])
+        return self.spawn([*self.mpirun, "-n", str(self.ranks), BIN / "manapy-launch", "--dir", self.dir, *options, *program])
 
     def start_python(self, program: str, *arguments: str | Path, options: Sequence[str | Path] = ()) -> Job:
         """Start tests/programs/PROGRAM."""
@@ -66,7 +79,7 @@ class Job:
 
     def restart(self, checkpoint: Path | None = None, ranks: int | None = None) -> Job:
         """mpirun -n RANKS manapy-restart CHECKPOINT (default: the latest)"""
-        return self.spawn([self.mpirun, "-n", str(ranks or self.ranks), BIN / "manapy-restart", checkpoint or self.dir])
+        return self.spawn([*self.mpirun, "-n", str(ranks or self.ranks), BIN / "manapy-restart", checkpoint or self.dir])
 
     def restart_by_command(self, *arguments: str | Path) -> Job:
         """manapy restart DIR"""
@@ -123,7 +136,7 @@ class Job:
 
     def status(self) -> dict[str, Any]:
         """manapy status --json"""
-        done = manapy("status", self.dir, "--json")
+        done = manapy("status", self.dir, "--json", inside=self.inside)
         if done.returncode:
             raise JobError(f"status failed: {done.stderr}\n{self.report()}")
         return dict(json.loads(done.stdout))
@@ -144,7 +157,10 @@ class Job:
 
     def checkpoint(self, *arguments: str, timeout: float = PATIENCE) -> Path:
         """manapy checkpoint; the published path."""
-        done = manapy("checkpoint", self.dir, *arguments, timeout=timeout)
+        try:
+            done = manapy("checkpoint", self.dir, *arguments, timeout=timeout, inside=self.inside)
+        except JobError as error:
+            raise JobError(f"{error}\n{self.report()}") from None
         if done.returncode:
             raise JobError(f"checkpoint failed: {done.stderr}\n{self.report()}")
         return Path(done.stdout.strip())

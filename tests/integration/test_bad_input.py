@@ -17,9 +17,10 @@ from pathlib import Path
 import images
 import pytest
 from jobs import BIN, Job, manapy
+
 from manapy.ckpt import image
 
-SOLVER = ("--n", "64", "--steps", "6000", "--every", "40", "--pause", "0.05", "--out", "field.npy")
+SOLVER = ("--n", "64", "--steps", "3000", "--every", "20", "--pause", "0.03", "--out", "field.npy")
 
 
 def launch(*arguments: str | Path, ranks: int = 2, cwd: Path | None = None, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

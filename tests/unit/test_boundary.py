@@ -6,8 +6,9 @@ import tomllib
 from pathlib import Path
 
 import layout
-import manapy
 import pytest
+
+import manapy
 from manapy import _boundary
 
 

@@ -5,8 +5,8 @@
  * seq, thread states and version are changed, and svc->notify() called.
  *
  * Invariants
- *  1. While a checkpoint is pending, seq, target, states and version change only under clock.lock. The fast path (phase NONE)
- *     increments seq without it: calls on one communicator are ordered by the program.
+ *  1. While a checkpoint is pending, target and version change only under clock.lock, and so do seq and states but for the
+ *     plain stores of the inlines, before they read the phase: calls on one communicator are ordered by the program.
  *  2. A rank parks only at the entry of a collective, before it counts the call; never at an exit.
  *  3. clock.lock is only held with in_lower = 1 (invariant 1 of lock.h), and a parked thread has in_lower = 0.
  *  4. A thread that goes on has in_lower = 1 from the decision, taken under the lock, to the end of the collective: phase
@@ -143,7 +143,7 @@ static bool try_enter(mpy_thread_t *t, mpy_clock_row_t *row, bool *changed) {
     switch ((mpy_phase_t)MPY_LOWER->phase) {
     case MPY_PHASE_NONE: /* over, or given up */
         row->seq++;
-        if (t->state != MPY_STATE_RUNNING) set_state(t, MPY_STATE_RUNNING, 0);
+        set_state(t, MPY_STATE_IN_COLLECTIVE, row->cid);
         return true;
     case MPY_PHASE_RUN:
         if (!CLOCK->needed && !below_target()) break;
@@ -166,11 +166,17 @@ static bool try_enter(mpy_thread_t *t, mpy_clock_row_t *row, bool *changed) {
     return false;
 }
 
-/* in_lower is 1 on entry (the inline set it) and on return. */
+/* in_lower is 1 on entry (the inline set it) and on return. The inline has counted the call, which isn't decided yet: taken
+ * back first. If the control thread has read the higher SEQ meanwhile, it is the row's TARGET too: the row is below target and
+ * can't be frozen before the call that was promised is made. */
 void mpy_clock_enter_slow(mpy_thread_t *t, mpy_clock_row_t *row) {
-    for (;;) {
+    for (bool first = true;; first = false) {
         bool changed = false;
         mpy_lock(&CLOCK->lock);
+        if (first) {
+            row->seq--;
+            t->state = MPY_STATE_RUNNING;
+        }
         bool go = try_enter(t, row, &changed);
         uint32_t wake = CLOCK->wake; /* read under the lock: what changes after it also wakes */
         mpy_unlock(&CLOCK->lock);
@@ -184,9 +190,10 @@ void mpy_clock_enter_slow(mpy_thread_t *t, mpy_clock_row_t *row) {
     }
 }
 
+/* The inline has stored RUNNING already, before it read the phase. */
 void mpy_clock_leave_slow(mpy_thread_t *t) {
     uint32_t before = clock_lock(t);
-    set_state(t, MPY_STATE_RUNNING, 0);
+    CLOCK->version++;
     clock_unlock(t, before);
     MPY_LOWER->svc->notify();
 }

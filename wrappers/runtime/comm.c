@@ -6,8 +6,8 @@
  *  1. Constructors and destructors of a communicator count on it (the parent): its identity, and the parent's SEQ of that call,
  *     name the child. MPI_Comm_create_group counts nowhere; the group, the tag and how often name the child.
  *  2. A new real communicator gets MPI_ERRORS_RETURN and its record (handle, members, row) before in_lower is cleared.
- *  3. A communicator freed by the program lives on, without handle and row, while requests refer to it (refs); the real one
- *     is freed at the end, and until then takes part in rebuilding. Freeing is local in MPICH.
+ *  3. A communicator freed by the program lives on, without handle (0) and row, while requests refer to it (refs); the real one
+ *     is freed at the end. It isn't rebuilt: other members may have let go of it, and nothing can be sent on it any more.
  *  4. Rebuilding goes by ascending identity, the same order on all members: so the collective calls of different
  *     communicators can't wait for each other.
  */
@@ -19,7 +19,6 @@ typedef struct record {
     mpy_comm_t comm; /* first: records and communicators are the same address */
     mpy_link_t all;
     uint64_t cid;
-    int real_rank;
 } record_t;
 
 #define RECORD(LINK) ((record_t *)((char *)(LINK) - offsetof(record_t, all)))
@@ -82,7 +81,7 @@ void mpy_comm_finalize(void) {
 /* Last reference: see mpy_object_unref. */
 void mpy_comm_destroy(mpy_comm_t *c) {
     record_t *r = (record_t *)c;
-    MPY_REAL(Comm_free)(&c->obj.real);
+    if (c->obj.real != MPI_COMM_NULL) MPY_REAL(Comm_free)(&c->obj.real);
     mpy_lock(&mpy_objects_lock);
     mpy_link_remove(&r->all);
     mpy_unlock(&mpy_objects_lock);
@@ -259,10 +258,14 @@ static int comm_free(MPI_Comm *comm, const char *name) {
     if (rc != 0) return mpy_error(c, rc, name);
     mpy_clock_enter(t, &MPY_UPPER->clock.rows[c->row]);
     mpy_cross_in_collective(t);
+    /* All members leave it together: none may drop its row while another's request for a checkpoint still counts on it, and
+     * after a restart either all of them or none make it again. */
+    MPY_REAL(Barrier)(c->obj.real);
     mpy_p2p_comm_free(c);
     mpy_info_drop(c->info);
     c->info = MPI_INFO_NULL;
     mpy_object_remove(MPY_COMM, c->obj.handle);
+    c->obj.handle = 0;
     mpy_errhandler_unref(c->errhandler);
     c->errhandler = MPI_ERRORS_RETURN;
     mpy_hook_out(t);
@@ -349,13 +352,14 @@ int PMPI_Comm_set_info(MPI_Comm comm, MPI_Info info) {
 /* ---- rebuild ---- */
 
 static bool predefined(const record_t *r) { return mpy_is_builtin(r->comm.obj.real); }
+static bool freed(const record_t *r) { return r->comm.obj.handle == 0; }
 
 /* The record with the smallest identity above `last`. Communicators are few: quadratic is fine. */
 static record_t *next_record(uint64_t last) {
     record_t *best = NULL;
     for (mpy_link_t *l = all.next; l != &all; l = l->next) {
         record_t *r = RECORD(l);
-        if (!predefined(r) && r->cid > last && (best == NULL || r->cid < best->cid)) best = r;
+        if (!predefined(r) && !freed(r) && r->cid > last && (best == NULL || r->cid < best->cid)) best = r;
     }
     return best;
 }
@@ -390,7 +394,10 @@ int mpy_comm_rebuild(char *error, uint64_t n) {
     }
     for (mpy_link_t *l = all.next; rc == 0 && l != &all; l = l->next) {
         name = RECORD(l)->comm.name;
-        rc = rebuild_details(&RECORD(l)->comm);
+        if (freed(RECORD(l)))
+            RECORD(l)->comm.obj.real = MPI_COMM_NULL; /* invariant 3 */
+        else
+            rc = rebuild_details(&RECORD(l)->comm);
     }
     mpy_hook_out(t);
     if (rc == 0) return 0;

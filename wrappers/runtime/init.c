@@ -18,6 +18,7 @@ static int init(int *argc, char ***argv, bool with_level, int required, int *pro
     const char *name = with_level ? "MPI_Init_thread" : "MPI_Init";
     mpy_thread_t *t;
     int rc;
+    mpy_require_boundary();
     if (MPY_UPPER->mpi_initialized) { /* twice: let the real library say it */
         t = mpy_self();
         mpy_cross_in(t);
@@ -63,6 +64,7 @@ int PMPI_Finalize(void) {
     rc = mpy_attrs_delete(MPI_COMM_SELF, &self->attrs); /* MPI-4 11.2.4: first of all */
     if (rc != 0) return mpy_error(self, rc, "MPI_Finalize");
     mpy_attrs_delete(MPI_COMM_WORLD, &mpy_world->attrs);
+    mpy_p2p_flush();
     mpy_p2p_flush();
     mpy_clock_enter(t, &MPY_UPPER->clock.rows[mpy_world->row]);
     mpy_cross_in_collective(t);

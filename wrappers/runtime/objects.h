@@ -76,12 +76,14 @@ typedef struct mpy_datatype {
     char *name;
 } mpy_datatype_t;
 MPY_HIDDEN mpy_datatype_t *mpy_datatype(int handle);
+MPY_HIDDEN bool mpy_datatype_predefined(int handle);
 MPY_HIDDEN int mpy_datatype_virtual(int real); /* for user operations: the program's handle of a real type */
 MPY_HIDDEN void mpy_datatype_destroy(mpy_datatype_t *d);
 MPY_HIDDEN mpy_attr_t **mpy_datatype_attrs(int handle); /* also of predefined types; NULL for no type */
 MPY_HIDDEN int mpy_datatype_construct(mpy_datatype_t *d); /* make the real type of a recipe; in the lower half */
 MPY_HIDDEN mpy_datatype_t *mpy_datatype_blank(int combiner, bool big, int nints, int naints, int ncounts, int ntypes);
 MPY_HIDDEN void mpy_datatype_base(mpy_datatype_t *d, int i, int handle);
+MPY_HIDDEN mpy_datatype_t *mpy_datatype_find_permanent(const mpy_datatype_t *like);
 MPY_HIDDEN int mpy_datatype_add(mpy_datatype_t *d); /* a handle for the program */
 
 enum { MPY_LOCAL_TYPES = 64 };

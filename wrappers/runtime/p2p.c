@@ -31,6 +31,7 @@ INLINE int send_blocking(int fn, int fn_c, const char *name, const void *buf, MP
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int real, done = 0;
+    uint32_t spins = 0;
 
     mpy_cross_in(t);
     int rc = real_isend_of(fn, fn_c, buf, count, mpy_real_datatype(datatype), dest, tag, c->obj.real, &real);
@@ -38,7 +39,7 @@ INLINE int send_blocking(int fn, int fn_c, const char *name, const void *buf, MP
         mpy_count_sent(th, c, dest);
         mpy_ssend_later(c, dest, tag);
         do rc = MPY_REAL(Test)(&real, &done, MPI_STATUS_IGNORE);
-        while (!done && !rc && MPY_LOWER->phase == MPY_PHASE_NONE);
+        while (!done && !rc && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
         if (MPY_UNLIKELY(!done && !rc)) {
             mpy_request_t *r = mpy_request_take(th);
             mpy_request_fill(r, MPY_REQ_SEND, real, buf, count, datatype, dest, tag, c);
@@ -142,13 +143,14 @@ INLINE int recv_blocking(const char *name, void *buf, MPI_Count count, int datat
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     MPI_Status own, *s = status == MPI_STATUS_IGNORE ? &own : status;
     int real, rc, done = 0;
+    uint32_t spins = 0;
 
     mpy_cross_in(t);
     if (MPY_UNLIKELY(mpy_store_count != 0) && mpy_store_receive(t, buf, count, datatype, source, tag, c, s, &rc)) goto out;
     rc = mpy_real_irecv(buf, count, mpy_real_datatype(datatype), source, tag, c->obj.real, &real);
     if (MPY_LIKELY(rc == MPI_SUCCESS)) {
         do rc = MPY_REAL(Test)(&real, &done, s);
-        while (!done && !rc && MPY_LOWER->phase == MPY_PHASE_NONE);
+        while (!done && !rc && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
         if (MPY_LIKELY(done || rc)) {
             mpy_count_received(th, c, s);
         } else {

@@ -177,13 +177,20 @@ static inline void mpy_status_empty(MPI_Status *s) {
 }
 
 /* ---- waiting (wait.c) ---- */
+/* Between two failing rounds of a loop in the lower half: after a microsecond or two give way, as MPICH's own loops do: the peer
+ * may need this processor. Always true, for use in a condition. */
+enum { MPY_SPINS = 40 };
+static inline bool mpy_spin(uint32_t *spins) {
+    if (MPY_UNLIKELY(++*spins > MPY_SPINS)) mpy_syscall4(MPY_SYS_SCHED_YIELD, 0, 0, 0, 0);
+    return true;
+}
 typedef struct mpy_wait {
     const int *handles;     /* requests that are waited for, NULL: probe */
     int n;
     int mode;               /* MPY_WAIT_ALL or ANY over the requests */
     const mpy_comm_t *comm; /* probe */
     int source;
-    uint32_t rounds;
+    uint32_t rounds, spins; /* while pending, and while not */
 } mpy_wait_t;
 
 /* All but mpy_poll_failed and mpy_p2p_done: in the lower half, with its TLS. */

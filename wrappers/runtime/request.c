@@ -98,12 +98,13 @@ static inline __attribute__((always_inline)) int complete_one(int *request, int 
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     const mpy_comm_t *comm = error_comm(r);
     int rc = MPI_SUCCESS, done = 0;
+    uint32_t spins = 0;
 
     mpy_cross_in(t);
     if (simple(r)) {
         MPI_Status own, *s = status == MPI_STATUS_IGNORE ? &own : status;
         do rc = MPY_REAL(Test)(&r->real, &done, s);
-        while (!done && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE);
+        while (!done && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
         if (rc) done = 1;
         if (MPY_LIKELY(done)) {
             mpy_count_request(th, r, s);
@@ -240,12 +241,13 @@ static inline __attribute__((always_inline)) int complete_all(int n, int *handle
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     const mpy_comm_t *comm = NULL;
     int rc = MPI_SUCCESS, done = 0;
+    uint32_t spins = 0;
     gathered_t g;
 
     mpy_cross_in(t);
     if (MPY_LIKELY(gather(&g, n, handles, statuses, true))) {
         do rc = MPY_REAL(Testall)(n, g.real, &done, g.statuses);
-        while (!done && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE);
+        while (!done && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
         if (MPY_LIKELY(done && !rc)) {
             for (int i = 0; i < n; i++)
                 if (handles[i] != MPI_REQUEST_NULL) retire(th, &handles[i], g.statuses + i);
@@ -290,6 +292,7 @@ static int complete_any(int n, int *handles, int *index, int *flag, MPI_Status *
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     const mpy_comm_t *comm = NULL;
     int rc = MPI_SUCCESS, done = 0;
+    uint32_t spins = 0;
     gathered_t g;
     mpy_wait_t w = {.handles = handles, .n = n, .mode = MPY_WAIT_ANY};
 
@@ -298,7 +301,7 @@ static int complete_any(int n, int *handles, int *index, int *flag, MPI_Status *
     if (MPY_LIKELY(gather(&g, n, handles, NULL, false))) {
         MPI_Status own, *s = status == MPI_STATUS_IGNORE ? &own : status;
         do rc = MPY_REAL(Testany)(n, g.real, index, &done, s);
-        while (!done && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE);
+        while (!done && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
         for (int i = 0; i < n && (done || rc); i++) {
             if (handles[i] == MPI_REQUEST_NULL || g.real[i] != MPI_REQUEST_NULL) continue;
             comm = error_comm(mpy_request(handles[i]));
@@ -382,6 +385,7 @@ static int complete_some(int n, int *handles, int *outcount, int *indices, MPI_S
     const mpy_comm_t *comm = NULL;
     int rc = MPI_SUCCESS;
     bool done = false;
+    uint32_t spins = 0;
     gathered_t g;
     mpy_wait_t w = {.handles = handles, .n = n, .mode = MPY_WAIT_ANY};
 
@@ -389,7 +393,7 @@ static int complete_some(int n, int *handles, int *outcount, int *indices, MPI_S
     mpy_cross_in(t);
     if (MPY_LIKELY(gather(&g, n, handles, statuses, true))) {
         do rc = MPY_REAL(Testsome)(n, g.real, outcount, indices, g.statuses);
-        while (*outcount == 0 && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE);
+        while (*outcount == 0 && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
         for (int k = 0; k < *outcount; k++) { /* MPI_UNDEFINED is negative */
             if (rc && comm == NULL) comm = error_comm(mpy_request(handles[indices[k]]));
             retire(th, &handles[indices[k]], g.statuses + k);

@@ -142,18 +142,27 @@ MPY_HIDDEN void mpy_clock_leave_slow(mpy_thread_t *t);
  * thread has in_lower = 1 (so that no freeze can slip in between) and seq is incremented. */
 static inline void mpy_clock_enter(mpy_thread_t *t, mpy_clock_row_t *row) {
     t->in_lower = 1;
-    __asm__ volatile("" ::: "memory");
-    if (MPY_UNLIKELY(MPY_LOWER->phase != MPY_PHASE_NONE)) { mpy_clock_enter_slow(t, row); return; }
+    /* Before phase is read: what the control thread misses of these belongs to a call that sees the phase. */
+    t->state_cid = row->cid;
+    t->state = MPY_STATE_IN_COLLECTIVE;
     row->seq++;
+    __asm__ volatile("" ::: "memory");
+    if (MPY_UNLIKELY(MPY_LOWER->phase != MPY_PHASE_NONE)) mpy_clock_enter_slow(t, row);
 }
 static inline void mpy_cross_in_collective(mpy_thread_t *t) {
     if (MPY_UNLIKELY(t->lower_fs == 0)) MPY_LOWER->svc->thread_bind(t);
     mpy_hook_in(t);
 }
+static inline void mpy_clock_leave(mpy_thread_t *t) {
+    t->state = MPY_STATE_RUNNING;
+    __asm__ volatile("" ::: "memory");
+    t->in_lower = 0;
+    __asm__ volatile("" ::: "memory");
+    if (MPY_UNLIKELY(MPY_LOWER->phase != MPY_PHASE_NONE)) mpy_clock_leave_slow(t);
+}
 static inline void mpy_cross_out_collective(mpy_thread_t *t) {
-    mpy_cross_out(t);
-    /* The state may be left over from a request that was given up meanwhile. */
-    if (MPY_UNLIKELY(MPY_LOWER->phase != MPY_PHASE_NONE || t->state != MPY_STATE_RUNNING)) mpy_clock_leave_slow(t);
+    mpy_hook_out(t);
+    mpy_clock_leave(t);
 }
 /* Identity of a new communicator (the design's "State"). */
 MPY_HIDDEN uint64_t mpy_ggid(const int32_t *world, int n);

@@ -35,6 +35,7 @@ void mpy_pack_free(mpy_packed_t *p) {
 /* In the lower half: both operations to their end. */
 static int exchange(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const half_t *send, const half_t *recv, MPI_Status *s) {
     int rc, recv_rc = MPI_SUCCESS, send_rc = MPI_SUCCESS, received = 0, sent = 0, real_recv = MPI_REQUEST_NULL, real_send;
+    uint32_t spins = 0;
 
     if (MPY_UNLIKELY(mpy_store_count != 0) &&
         mpy_store_receive(t, (void *)recv->buf, recv->count, recv->datatype, recv->peer, recv->tag, c, s, &recv_rc)) {
@@ -61,7 +62,7 @@ static int exchange(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const 
             if ((recv_rc = MPY_REAL(Test)(&real_recv, &received, s))) received = 1;
             if (received) mpy_count_received(th, c, s);
         }
-    } while (!(sent && received) && MPY_LOWER->phase == MPY_PHASE_NONE);
+    } while (!(sent && received) && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
 
     if (MPY_UNLIKELY(!(sent && received))) {
         int handles[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};

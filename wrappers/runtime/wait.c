@@ -41,16 +41,17 @@ static void peer_add(peers_t *p, const mpy_comm_t *c, int rank) {
     p->n = n + 1;
 }
 
-static void peer_add_source(peers_t *p, const mpy_comm_t *c, int source) {
+static void peer_add_source(peers_t *p, const mpy_comm_t *c, const mpy_comm_t *row_of, int source) {
     if (source != MPI_ANY_SOURCE)
         peer_add(p, c, source);
     else
-        p->wildcard = p->wildcard == NULL || p->wildcard == c ? c : mpy_world;
+        p->wildcard = p->wildcard == NULL || p->wildcard == row_of ? row_of : mpy_world;
 }
 
 static void peer_add_request(peers_t *p, const mpy_request_t *r) {
-    if (p->comm == NULL) p->comm = r->comm;
-    p->one_comm &= p->comm == r->comm;
+    const mpy_comm_t *row_of = r->flags & MPY_RF_REF_COMM ? mpy_world : r->comm; /* a freed one has no row */
+    if (p->comm == NULL) p->comm = row_of;
+    p->one_comm &= p->comm == row_of;
     switch ((mpy_request_kind_t)r->kind) {
     case MPY_REQ_SEND:
     case MPY_REQ_SSEND:
@@ -58,11 +59,11 @@ static void peer_add_request(peers_t *p, const mpy_request_t *r) {
         peer_add(p, r->comm, r->peer);
         break;
     case MPY_REQ_RECV:
-        if (!(r->flags & MPY_RF_NEVER)) peer_add_source(p, r->comm, r->peer);
+        if (!(r->flags & MPY_RF_NEVER)) peer_add_source(p, r->comm, row_of, r->peer);
         break;
     case MPY_REQ_SENDRECV: /* one real request for both halves: which of them is open isn't known */
         if (r->peer != MPI_ANY_SOURCE) peer_add(p, r->comm, r->send_peer);
-        peer_add_source(p, r->comm, r->peer);
+        peer_add_source(p, r->comm, row_of, r->peer);
         break;
     case MPY_REQ_OTHER:
     case MPY_REQ_FREE:
@@ -73,7 +74,7 @@ static void peer_add_request(peers_t *p, const mpy_request_t *r) {
 
 static void report(mpy_thread_t *t, const mpy_wait_t *w) {
     peers_t p = {.comm = w->comm, .one_comm = true};
-    if (w->handles == NULL) peer_add_source(&p, w->comm, w->source);
+    if (w->handles == NULL) peer_add_source(&p, w->comm, w->comm, w->source);
     for (int i = 0; w->handles != NULL && i < w->n; i++) {
         const mpy_request_t *r = mpy_request(w->handles[i]);
         if (r != NULL && !(r->flags & MPY_RF_COMPLETE)) peer_add_request(&p, r);
@@ -99,7 +100,10 @@ static void nap(void) {
 }
 
 void mpy_wait_round(mpy_thread_t *t, mpy_wait_t *w) {
-    if (MPY_LIKELY(MPY_LOWER->phase == MPY_PHASE_NONE && t->state == MPY_STATE_RUNNING)) return;
+    if (MPY_LIKELY(MPY_LOWER->phase == MPY_PHASE_NONE && t->state == MPY_STATE_RUNNING)) {
+        mpy_spin(&w->spins);
+        return;
+    }
     mpy_cross_out(t);
     if (MPY_LOWER->phase == MPY_PHASE_NONE) {
         mpy_clock_unblocked(t);

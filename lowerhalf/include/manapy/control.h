@@ -21,7 +21,7 @@
  *                                                             first: all rows; later: rows made since. handle 0: under construction
  *   RAISE epoch version cid seq                               SEQ has reached or passed TARGET (sent for each such SEQ)
  *   STATE epoch version state cid mode peers applied          state = running|blocked|collective|parked|finished; mode = all|any;
- *                                                             blocked with peers "-": every member of cid; applied = messages of the
+ *                                                             blocked with peers "-": every member of cid (nobody if 0); applied = messages of the
  *                                                             clock received in this epoch, INTENT included. Version rules: messages.py
  *   FROZEN epoch version       NOTFROZEN epoch version
  *   STOPPED epoch                                             all upper threads stopped by signal, none in the lower half

@@ -1,0 +1,1 @@
+"""Checkpoints: the coordinator, its protocol with the ranks, job directories, publishing, images."""

@@ -1,0 +1,125 @@
+"""Commands to a job's coordinator: checkpoint, status, stop. Plain sockets; nothing heavy is imported."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import auth, protocol
+from .errors import CheckpointError, CoordinatorError, JobError
+
+if TYPE_CHECKING:
+    from .job import Job
+
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 10.0  # for the handshake and for STATUS; its interpreter may still be starting
+
+Progress = Callable[[str], None]
+
+
+class Connection:
+    """An authenticated connection for one command. Raises CoordinatorError, with one line that says what is wrong."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        secret = job.secret()
+        try:
+            self._socket = socket.create_connection((job.host, job.port), timeout=CONNECT_SECONDS)
+        except OSError as error:
+            raise CoordinatorError(f"{job.dir}: the job is not running any more (no coordinator at {job.host} port {job.port}: {error.strerror or error})") from error
+        self._stream = self._socket.makefile("rb")
+        self._socket.settimeout(ANSWER_SECONDS)
+        try:
+            line, expected = auth.answer(secret, self.receive(), "command")
+            self.send(line)
+            if not hmac.compare_digest(self.receive().encode(), expected.encode()):
+                raise CoordinatorError(f"{job.dir}: the coordinator refuses: {job.dir / 'secret'} is not its secret")
+        except BaseException:
+            self.close()
+            raise
+
+    def send(self, line: str) -> None:
+        """One line."""
+        try:
+            self._socket.sendall(line.encode() + b"\n")
+        except OSError as error:
+            raise self._lost(error) from error
+
+    def receive(self) -> str:
+        """One line."""
+        try:
+            line = self._stream.readline(protocol.LINE_MAX)
+        except OSError as error:
+            raise self._lost(error) from error
+        if not line.endswith(b"\n"):
+            raise self._lost(None)
+        return line[:-1].decode("utf-8", "replace")
+
+    def patient(self) -> None:
+        """From now on an answer may take as long as it takes."""
+        self._socket.settimeout(None)
+
+    def _lost(self, error: OSError | None) -> CoordinatorError:
+        if isinstance(error, TimeoutError):
+            return CoordinatorError(f"{self._job.dir}: the coordinator does not answer")
+        return CoordinatorError(f"{self._job.dir}: the connection to the coordinator is lost: the job has ended, or see {self._job.dir / 'coordinator.log'}")
+
+    def close(self) -> None:
+        """Any number of times."""
+        self._stream.close()
+        self._socket.close()
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def checkpoint(job: Job, *, then: str = "continue", child_grace: float | None = None, progress: Progress | None = None) -> Path:
+    """Take a checkpoint; returns when it is published. child_grace in seconds. Raises CheckpointError."""
+    grace = protocol.GRACE_DEFAULT if child_grace is None else round(child_grace * 1000)
+    with Connection(job) as connection:
+        connection.send(f"CHECKPOINT {then} {grace}")
+        return Path(_result(connection, progress))
+
+
+def stop(job: Job, *, checkpoint: bool = True, progress: Progress | None = None) -> Path | None:
+    """End the job, by default with a final checkpoint, whose path is returned. Returns when it has ended."""
+    with Connection(job) as connection:
+        connection.send(f"STOP {int(checkpoint)}")
+        path = _result(connection, progress)
+    return Path(path) if path else None
+
+
+def status(job: Job) -> dict[str, Any]:
+    """State of the job and of its ranks; the keys are in README.md of this folder."""
+    with Connection(job) as connection:
+        connection.send("STATUS")
+        for kind, rest in _answers(connection):
+            if kind == "JSON":
+                return dict(json.loads(protocol.decode_text(rest)))
+        raise JobError(f"{job.dir}: no answer")
+
+
+def _answers(connection: Connection) -> Iterator[tuple[str, str]]:
+    while True:
+        kind, _, rest = connection.receive().partition(" ")
+        yield kind, rest
+
+
+def _result(connection: Connection, progress: Progress | None) -> str:
+    connection.patient()
+    for kind, rest in _answers(connection):
+        if kind == "PROGRESS" and progress is not None:
+            progress(protocol.decode_text(rest))
+        elif kind == "RESULT":
+            outcome, _, text = rest.partition(" ")
+            if outcome == "ok":
+                return protocol.decode_text(text)
+            raise CheckpointError(protocol.decode_text(text))
+    raise AssertionError("unreachable")

@@ -1,0 +1,125 @@
+"""Job directories: manapy-<id>/ with job.json, secret, coordinator.log and the checkpoints.
+
+Invariants
+ 1. job.json is replaced by rename: a reader sees the old one or the new one.
+ 2. A job is live if its coordinator answers an authenticated connection; what job.json says about its state is history.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import publish
+from .errors import CoordinatorError, JobError
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job directory. ``started`` in seconds since the epoch; ``record`` is job.json as it is."""
+
+    dir: Path
+    id: str
+    host: str
+    port: int
+    ranks: int
+    argv: list[str]
+    started: float
+    state: str
+    record: dict[str, Any] = field(repr=False, default_factory=dict)
+
+    def secret(self) -> bytes:
+        """The job's secret. Raises CoordinatorError."""
+        try:
+            return (self.dir / "secret").read_bytes()
+        except OSError as error:
+            raise CoordinatorError(f"{self.dir / 'secret'}: {error.strerror}") from error
+
+    def is_live(self) -> bool:
+        """Does its coordinator answer?"""
+        from .command import Connection
+
+        try:
+            Connection(self).close()
+        except CoordinatorError:
+            return False
+        return True
+
+    def checkpoints(self) -> list[publish.Checkpoint]:
+        """Oldest first."""
+        return publish.checkpoints(self.dir)
+
+
+def is_job(directory: Path) -> bool:
+    """Is it a job directory?"""
+    return (directory / "job.json").is_file()
+
+
+def read(directory: Path) -> Job:
+    """Read job.json. Raises JobError."""
+    path = directory / "job.json"
+    try:
+        record = json.loads(path.read_bytes())
+        if record["format"] != FORMAT:
+            raise JobError(f"{path}: format {record['format']}, this manapy reads format {FORMAT}")
+        return Job(
+            directory.resolve(),
+            str(record["id"]),
+            str(record["host"]),
+            int(record["port"]),
+            int(record["ranks"]),
+            [str(a) for a in record["argv"]],
+            float(record["started"]),
+            str(record["state"]),
+            record,
+        )
+    except OSError as error:
+        raise JobError(f"{path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise JobError(f"{path}: not a job's file, or damaged ({error})") from error
+
+
+def write(directory: Path, record: dict[str, Any]) -> None:
+    """Replace job.json (invariant 1)."""
+    publish.replace_file(directory / "job.json", json.dumps(record, indent=1).encode() + b"\n")
+
+
+def jobs_in(directory: Path) -> list[Job]:
+    """All readable jobs directly inside a directory, oldest first."""
+    return sorted(_readable(directory), key=lambda j: (j.started, j.id))
+
+
+def _readable(directory: Path) -> Iterator[Job]:
+    for path in directory.iterdir():
+        if is_job(path):
+            try:
+                yield read(path)
+            except JobError:
+                continue
+
+
+def find_live(which: str | None) -> Job:
+    """The job meant by a path, an id, or nothing: then the only live one here. Raises JobError; the job's liveness is checked
+    only where it decides (the command that follows finds out)."""
+    here = Path()
+    if which is not None:
+        for directory in (Path(which), here / f"manapy-{which}"):
+            if is_job(directory):
+                return read(directory)
+        if publish.is_checkpoint(Path(which)) and is_job(Path(which).resolve().parent):
+            return read(Path(which).resolve().parent)
+        raise JobError(f"{which}: no such job (neither a job directory nor the id of one in {here.resolve()})")
+    if is_job(here):
+        return read(here)
+    live = [job for job in jobs_in(here) if job.is_live()]
+    if not live:
+        raise JobError(f"no job is running in {here.resolve()}: name a job directory")
+    if len(live) > 1:
+        raise JobError(f"{len(live)} jobs are running here, name one: {', '.join(os.path.relpath(job.dir) for job in live)}")
+    return live[0]

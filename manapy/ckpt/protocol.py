@@ -1,0 +1,29 @@
+"""The control protocol: the mirror of lowerhalf/include/manapy/control.h (tests/unit/ckpt/test_protocol.py compares them).
+
+The messages of the collective clock are in manapy.clock.messages; here are the names of all and the fields of the others.
+"""
+
+from __future__ import annotations
+
+from ..clock.messages import decode_text, encode_text
+
+__all__ = ["EXIT_CHECKPOINTED", "FROM_COMMAND", "FROM_RANK", "LINE_MAX", "SECRET_BYTES", "TO_COMMAND", "TO_RANK", "VERSION", "decode_text", "encode_text", "join"]
+
+VERSION = 1
+LINE_MAX = 1 << 20
+SECRET_BYTES = 32
+EXIT_CHECKPOINTED = 0
+
+FROM_RANK = frozenset(
+    "HELLO PROGRAM CHECKED REFUSED ROWS RAISE STATE FROZEN NOTFROZEN STOPPED DRAINED WRITTEN FAILED RESUMED READY REQUEST DONE".split()
+)
+TO_RANK = frozenset("CHECK INTENT TARGETS TARGET ADVANCE WITHDRAW FREEZE THAW STOP DRAIN WRITE RESUME ABORT TICKET GO KILL".split())
+FROM_COMMAND = frozenset("CHECKPOINT STATUS STOP".split())
+TO_COMMAND = frozenset("PROGRESS RESULT JSON".split())
+
+GRACE_DEFAULT = -1  # child_grace_ms: as given at launch
+
+
+def join(kind: str, *fields: int | str) -> str:
+    """One line without its newline; strings are encoded."""
+    return " ".join([kind, *(str(f) if isinstance(f, int) else encode_text(f) for f in fields)])

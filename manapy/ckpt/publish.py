@@ -1,0 +1,239 @@
+"""Checkpoint directories: written under a temporary name, published by one rename.
+
+    tmp-000007-x3k9/   rank-00000.img ... (written and fsynced by the ranks), then manifest.json
+    ckpt-000007/       the same directory after the rename
+    latest             symbolic link to the newest
+
+Invariants
+ 1. A directory called ckpt-NNNNNN is complete: every image is fsynced and has the size the manifest says, and the manifest was
+    written last. What goes wrong before the rename leaves older checkpoints and `latest` as they were.
+ 2. `latest` is replaced by rename, after the checkpoint is durable. A crash between the two leaves it at the one before.
+ 3. A checkpoint is deleted under a temporary name, so that half of one is never taken for a whole one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .errors import CheckpointError, ManifestError
+
+MAGIC = "manapy checkpoint"
+FORMAT = 1
+_NAME = re.compile(r"ckpt-(\d{6,})\Z")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One rank's image. ``crc`` is the image's header checksum; ``bytes`` of memory, ``file_bytes`` of the file."""
+
+    rank: int
+    image: str
+    bytes: int
+    file_bytes: int
+    crc: int
+    seconds: float
+    host: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What manifest.json says. ``time`` in seconds since the epoch; ``mpirun`` of the job, if known."""
+
+    ranks: list[Entry]
+    argv: list[str]
+    time: float
+    version: str
+    mpirun: str | None
+    record: dict[str, Any] = field(repr=False)
+
+    @property
+    def file_bytes(self) -> int:
+        """Of all images."""
+        return sum(entry.file_bytes for entry in self.ranks)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A published checkpoint."""
+
+    path: Path
+    manifest: Manifest
+
+
+# ---- reading
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Is it a published checkpoint's directory (or a link to one)?"""
+    return (path / "manifest.json").is_file()
+
+
+def resolve(path: Path) -> Path:
+    """The checkpoint directory meant by a path: itself, or the latest one of a job directory. Raises ManifestError."""
+    if is_checkpoint(path):
+        return path.resolve()
+    newest = latest(path)
+    if newest is not None:
+        return newest
+    if not path.exists():
+        raise ManifestError(f"{path}: no such checkpoint or job directory")
+    if (path / "job.json").is_file():
+        raise ManifestError(f"{path}: the job has no checkpoint yet")
+    raise ManifestError(f"{path}: neither a checkpoint nor a job directory")
+
+
+def latest(directory: Path) -> Path | None:
+    """The newest checkpoint of a job directory: where the link points, or, if it is missing or dangling, the highest number."""
+    link = directory / "latest"
+    if is_checkpoint(link):
+        return link.resolve()
+    numbered = _numbered(directory)
+    return numbered[-1][1].resolve() if numbered else None
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Raises ManifestError."""
+    file = path / "manifest.json"
+    try:
+        record = json.loads(file.read_bytes())
+        if record["magic"] != MAGIC:
+            raise ManifestError(f"{file}: not a checkpoint's manifest")
+        if record["format"] != FORMAT:
+            raise ManifestError(f"{file}: format {record['format']}, this manapy reads format {FORMAT}")
+        ranks = [Entry(**entry) for entry in record["ranks"]]
+        if [entry.rank for entry in ranks] != list(range(record["size"])):
+            raise ManifestError(f"{file}: damaged: the ranks are incomplete")
+        return Manifest(ranks, [str(a) for a in record["argv"]], float(record["time"]), str(record["manapy"]), record.get("mpirun"), record)
+    except OSError as error:
+        raise ManifestError(f"{file}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ManifestError(f"{file}: damaged ({error})") from error
+
+
+def checkpoints(directory: Path) -> list[Checkpoint]:
+    """The readable checkpoints of a job directory, oldest first."""
+    found = []
+    for _, path in _numbered(directory):
+        try:
+            found.append(Checkpoint(path.resolve(), read_manifest(path)))
+        except ManifestError:
+            continue
+    return found
+
+
+def _numbered(directory: Path) -> list[tuple[int, Path]]:
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return []
+    return sorted((int(match[1]), directory / name) for name in names if (match := _NAME.match(name)) and is_checkpoint(directory / name))
+
+
+# ---- writing
+
+
+def begin(directory: Path) -> Path:
+    """Make the temporary directory of a new checkpoint. Raises CheckpointError."""
+    taken = [int(match[1]) for name in os.listdir(directory) if (match := _NAME.match(name))]
+    path = directory / f"tmp-{max(taken, default=0) + 1:06d}-{secrets.token_hex(3)}"
+    try:
+        path.mkdir()
+    except OSError as error:
+        raise CheckpointError(f"cannot make {path}: {error.strerror}") from error
+    return path
+
+
+def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry]) -> Path:
+    """Publish; the final path. ``record`` is completed with what this module knows. Raises CheckpointError."""
+    directory = temporary.parent
+    number = int(temporary.name.split("-")[1])
+    final = directory / f"ckpt-{number:06d}"
+    manifest = {
+        "magic": MAGIC,
+        "format": FORMAT,
+        "number": number,
+        "time": time.time(),
+        "size": len(ranks),
+        **record,
+        "ranks": [vars(entry) for entry in ranks],
+    }
+    try:
+        for entry in ranks:
+            actual = (temporary / entry.image).stat().st_size
+            if actual != entry.file_bytes:
+                raise CheckpointError(f"{temporary / entry.image} has {actual} bytes instead of the {entry.file_bytes} that rank {entry.rank} wrote")
+        replace_file(temporary / "manifest.json", json.dumps(manifest, indent=1).encode() + b"\n", durable=True)
+        _sync(temporary)
+        if final.exists():
+            raise CheckpointError(f"{final} exists already")
+        os.rename(temporary, final)
+        _sync(directory)
+        _link_latest(directory, final.name)
+    except OSError as error:
+        raise CheckpointError(f"{error.filename or temporary}: {error.strerror}") from error
+    return final
+
+
+def _link_latest(directory: Path, name: str) -> None:
+    link = directory / f"tmp-latest-{secrets.token_hex(3)}"
+    link.symlink_to(name)
+    os.replace(link, directory / "latest")
+    _sync(directory)
+
+
+def discard(temporary: Path) -> None:
+    """Delete what an unpublished checkpoint has left."""
+    shutil.rmtree(temporary, ignore_errors=True)
+
+
+def clean(directory: Path) -> list[Path]:
+    """Delete what interrupted checkpoints and deletions have left; only for the owner of the directory."""
+    left = [directory / name for name in os.listdir(directory) if name.startswith("tmp-")]
+    for path in left:
+        if path.is_symlink():
+            path.unlink(missing_ok=True)
+        else:
+            discard(path)
+    return left
+
+
+def prune(directory: Path, keep: int) -> list[Path]:
+    """Delete all but the ``keep`` newest checkpoints (and the one that `latest` names); returns the deleted ones' paths."""
+    spared = latest(directory)
+    removed = []
+    for _, path in _numbered(directory)[:-keep]:
+        if path.resolve() == spared:
+            continue
+        grave = directory / f"tmp-deleted-{path.name}-{secrets.token_hex(3)}"
+        os.rename(path, grave)
+        discard(grave)
+        removed.append(path)
+    return removed
+
+
+def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
+    """Write a file so that others see the old content or the new, never part of it."""
+    temporary = path.with_name(f"{path.name}.new")
+    with temporary.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        if durable:
+            os.fsync(stream.fileno())
+    os.replace(temporary, path)
+
+
+def _sync(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,101 @@
+"""The command line: `manapy COMMAND`.
+
+One module per command, each with `add_arguments(parser)` and `run(options, out) -> exit code`. Only the module of
+the command that was asked for is imported, so that `manapy status` starts fast. Nothing outside this package prints or
+exits: errors come here as exceptions (the tree is drawn in manapy/ckpt/errors.py) and become one line and an exit code.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+
+COMMANDS = {
+    "checkpoint": "take a checkpoint of a running job",
+    "restart": "continue a job from a checkpoint",
+    "status": "what a job's ranks are doing, and who waits for whom",
+    "list": "jobs and checkpoints",
+    "inspect": "what a checkpoint holds",
+    "verify": "check every byte of a checkpoint",
+    "prune": "delete all but the newest checkpoints",
+    "stop": "end a job, with a final checkpoint",
+    "doctor": "can this machine, and this program, be checkpointed?",
+}
+HIDDEN = {"_coordinator": "the process that drives a job's checkpoints (started by manapy-launch)"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] not in {**COMMANDS, **HIDDEN}:
+        return _usage(arguments)
+    module = importlib.import_module(f".{arguments[0]}", __package__)
+    before, after = _split(arguments[1:])
+    parser = argparse.ArgumentParser(prog=f"manapy {arguments[0]}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    module.add_arguments(parser)
+    try:
+        options = parser.parse_args(before)
+    except SystemExit as stop:  # argparse has printed; --help is 0, an error 2
+        return int(stop.code or 0)
+    if after and not getattr(module, "TAKES_MPIRUN_OPTIONS", False):
+        print(f"manapy {arguments[0]}: nothing may follow '--'", file=sys.stderr)
+        return EXIT_USAGE
+    options.after = after
+    return _run(module, options)
+
+
+def _run(module: object, options: argparse.Namespace) -> int:
+    from ..ckpt.errors import ManapyError, UsageError
+    from ._output import Output
+
+    out = Output(json=getattr(options, "json", False))
+    try:
+        return int(module.run(options, out))  # type: ignore[attr-defined]
+    except UsageError as error:
+        out.error(str(error))
+        return EXIT_USAGE
+    except ManapyError as error:
+        out.error(str(error))
+        return EXIT_FAILED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter's last flush is quiet
+        return EXIT_FAILED
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        out.error(f"{where}{error.strerror or error}")
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        out.error("interrupted")
+        return EXIT_FAILED
+
+
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """What stands before and after the first '--'."""
+    if "--" not in arguments:
+        return arguments, []
+    at = arguments.index("--")
+    return arguments[:at], arguments[at + 1 :]
+
+
+def _usage(arguments: list[str]) -> int:
+    if arguments and arguments[0] in ("--version", "-V"):
+        from .. import __version__
+
+        print(f"manapy {__version__}")
+        return EXIT_DONE
+    lines = ["usage: manapy COMMAND ...", "", "Keeps MPI jobs alive: checkpoint and restart of unmodified MPI programs.", ""]
+    lines += ["  mpirun -n 4 manapy-launch PROG ARGS   start a job", ""]
+    lines += [f"  {name:<11} {summary}" for name, summary in COMMANDS.items()]
+    lines += ["", "'manapy COMMAND --help' tells more. Exit codes: 0 done, 1 failed, 2 wrong usage."]
+    asked = bool(arguments) and arguments[0] in ("--help", "-h", "help")
+    if arguments and not asked:
+        lines = [f"manapy: no command '{arguments[0]}' ('manapy --help' lists them)"]
+    print("\n".join(lines), file=sys.stdout if asked else sys.stderr)
+    return EXIT_DONE if asked else EXIT_USAGE

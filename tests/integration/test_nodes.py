@@ -1,0 +1,61 @@
+"""A 4-rank job over two emulated nodes, checkpointed and restarted with the ranks placed differently."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from jobs import BIN, Job
+from test_heat2d import SOLVER, after, step, undisturbed  # noqa: F401 (a fixture)
+
+TOOLS = Path(__file__).resolve().parent.parent.parent / "tools"
+NODES = ("mpy-node0", "mpy-node1")
+
+
+def inside(node: str) -> list[str | Path]:
+    return [TOOLS / "nodes", "run", node]
+
+
+def mpirun(hosts: str) -> list[str | Path]:
+    return [*inside(NODES[0]), BIN / "mpirun", "-launcher", "ssh", "-launcher-exec", TOOLS / "nodes-launch", "-hosts", hosts]
+
+
+def received(node: str) -> int:
+    """Bytes that have come in over a node's network."""
+    done = subprocess.run([str(c) for c in [*inside(node), "cat", "/proc/self/net/dev"]], capture_output=True, text=True, check=True)
+    return next(int(line.split()[1]) for line in done.stdout.splitlines() if line.strip().startswith("eth0:"))
+
+
+@pytest.fixture
+def nodes() -> Iterator[None]:
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("emulated nodes need root and iproute2")
+    subprocess.run([str(TOOLS / "nodes"), "down", *NODES], check=True)
+    if subprocess.run([str(TOOLS / "nodes"), "up", *NODES], capture_output=True).returncode:
+        subprocess.run([str(TOOLS / "nodes"), "down", *NODES], check=True)
+        pytest.skip("network namespaces are not available here")
+    yield
+    subprocess.run([str(TOOLS / "nodes"), "down", *NODES], check=True)
+
+
+def test_ranks_placed_differently(make_job: Callable[..., Job], nodes: None, undisturbed: bytes) -> None:  # noqa: F811
+    job = make_job(4, mpirun=mpirun(f"{NODES[0]}:2,{NODES[1]}:2"), inside=inside(NODES[0]), env={"UCX_TLS": "tcp,self"})
+    before = received(NODES[1])
+    job.start_python("heat2d.py", *SOLVER, "--out", "field.npy")
+    job.wait_for(after(500))
+    assert {r["host"] for r in job.status()["ranks"]} == set(NODES)
+    assert received(NODES[1]) - before > 500 * 96 * 8 / 2, "the ranks don't talk over the network"
+    job.checkpoint()
+    last = step(job.output())
+    job.kill()
+    job.mpirun = mpirun(f"{NODES[1]}:3,{NODES[0]}:1")
+    job.restart()
+    job.wait_for(after(last))
+    assert [r["host"] for r in job.status()["ranks"]] == [NODES[1]] * 3 + [NODES[0]]
+    job.finish()
+    # The field, not the residuals: MPICH adds in another order when the ranks are placed differently.
+    assert (job.where / "field.npy").read_bytes() == undisturbed

@@ -1,0 +1,184 @@
+/* rank.c - one rank for tests: joins the job like manapy-launch does (rendezvous, control thread) over a stub engine, and plays a
+ * program by orders from stdin. Every order and every engine step prints one line.
+ *
+ *   rank [--dir D] [--resume C] [--expect N] [--generation G] [--here HOST PORT DIR RANK SIZE]
+ *
+ * --here skips the rendezvous: the job is there already.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <manapy/boundary.h>
+#include <manapy/lock.h>
+
+#include "control/control.h"
+#include "control/wire.h"
+
+static char fail_step[32];        /* the engine step that fails, with this reason */
+static char fail_reason[256];
+static volatile int hold;         /* engine steps wait while it is set */
+
+static void event(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void event(const char *format, ...) {
+    char line[4096];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(line, sizeof line - 1, format, args);
+    va_end(args);
+    if (n > (int)sizeof line - 2) n = sizeof line - 2;
+    line[n++] = '\n';
+    if (write(1, line, (size_t)n) < 0) _exit(3);
+}
+
+static int step(const char *name, char *error, size_t n) {
+    event("engine %s phase %u", name, MPY_LOWER->phase);
+    while (hold && !mpy_control_cancelled()) usleep(1000);
+    if (mpy_control_cancelled()) event("cancelled %s", name);
+    if (strcmp(name, fail_step) != 0) return 0;
+    snprintf(error, n, "%s", fail_reason);
+    return -1;
+}
+static int check(int grace_ms, char *error, size_t n) {
+    event("grace %d", grace_ms);
+    return step("check", error, n);
+}
+static int stop(char *error, size_t n) { return step("stop", error, n); }
+static int drain(char *error, size_t n) { return step("drain", error, n); }
+static int write_image(const char *directory, mpy_image_result_t *result, char *error, size_t n) {
+    int rc = step("write", error, n);
+    if (rc != 0) return rc;
+    char path[4096];
+    snprintf(path, sizeof path, "%s/rank-%05d.img", directory, MPY_LOWER->rank);
+    FILE *f = fopen(path, "we");
+    if (f == NULL) return snprintf(error, n, "%s: %s", path, strerror(errno)), -1;
+    fprintf(f, "image of rank %d", MPY_LOWER->rank);
+    long size = ftell(f);
+    fclose(f);
+    *result = (mpy_image_result_t){.bytes = 4096, .file_bytes = (uint64_t)size, .crc = 7, .seconds = 0.25};
+    return 0;
+}
+static int resume(int exit_after, char *error, size_t n) {
+    int rc = step(exit_after ? "exit" : "resume", error, n);
+    if (exit_after) _exit(0);
+    return rc;
+}
+static void abort_job(int code, const char *reason) {
+    event("abort %d %s", code, reason);
+    _exit(code);
+}
+static const mpy_engine_ops_t ops = {check, stop, drain, write_image, resume, abort_job};
+
+static void *map(uint64_t address, uint64_t bytes) {
+    void *p = mmap((void *)address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (p != (void *)address) exit(4);
+    return p;
+}
+
+static void fail(const char *why) {
+    fprintf(stderr, "rank: %s\n", why);
+    exit(1);
+}
+
+static int32_t members[64];
+
+static void order(char *line) {
+    mpy_clock_t *clock = &MPY_UPPER->clock;
+    mpy_thread_t *t = &MPY_UPPER->threads[0];
+    char word[32] = "", text[256] = "";
+    uint64_t a = 0, b = 0;
+    sscanf(line, "%31s", word);
+    const char *rest = line + strlen(word);
+    if (strcmp(word, "row") == 0) { /* row CID SEQ NAME: make or change; the SEQ counts as changed by the program */
+        sscanf(rest, "%" SCNx64 " %" SCNu64 " %255s", &a, &b, text);
+        mpy_lock_acquire(&clock->lock);
+        uint32_t i = 0;
+        while (i < clock->nrows && clock->rows[i].cid != a) i++;
+        if (i == clock->nrows) {
+            clock->rows[i] = (mpy_clock_row_t){.cid = a, .ggid = 0xabc, .nmembers = (uint32_t)MPY_LOWER->size, .members = members, .handle = 1, .name = text[0] ? strdup(text) : NULL};
+            clock->nrows++;
+        }
+        clock->rows[i].seq = b;
+        if (MPY_LOWER->phase != MPY_PHASE_NONE) clock->version++;
+        mpy_lock_release(&clock->lock);
+        mpy_control_notify();
+    } else if (strcmp(word, "state") == 0) { /* state N CID PEER: of thread 0 */
+        int peer = -1;
+        sscanf(rest, "%" SCNu64 " %" SCNx64 " %d", &a, &b, &peer);
+        mpy_lock_acquire(&clock->lock);
+        if ((t->state == MPY_STATE_IN_COLLECTIVE || a == MPY_STATE_IN_COLLECTIVE) && MPY_LOWER->phase != MPY_PHASE_NONE) clock->version++;
+        t->used = 1, t->state = (uint32_t)a, t->state_cid = b, t->nblock = peer >= 0, t->block_peers[0] = peer, t->block_mode = MPY_WAIT_ALL;
+        mpy_lock_release(&clock->lock);
+        mpy_control_notify();
+    } else if (strcmp(word, "lower") == 0) {
+        t->used = 1, t->in_lower = (uint32_t)atoi(rest);
+    } else if (strcmp(word, "init") == 0) {
+        MPY_UPPER->mpi_initialized = 1;
+        mpy_control_notify();
+    } else if (strcmp(word, "fail") == 0) {
+        sscanf(rest, "%31s %255[^\n]", fail_step, fail_reason);
+    } else if (strcmp(word, "hold") == 0) {
+        hold = atoi(rest);
+    } else if (strcmp(word, "request") == 0) {
+        event("ticket %" PRId64, mpy_control_request());
+    } else if (strcmp(word, "tickets") == 0) {
+        event("done %" PRId64, mpy_control_request_done());
+    } else if (strcmp(word, "finished") == 0) {
+        mpy_control_finished();
+    } else if (strcmp(word, "ready") == 0) {
+        char error[512];
+        event("%s", mpy_control_ready_and_wait_go(error, sizeof error) ? "go" : error);
+    } else if (strcmp(word, "look") == 0) {
+        event("phase %u needed %u version %u state %u", MPY_LOWER->phase, clock->needed, clock->version, t->state);
+        for (uint32_t i = 0; i < clock->nrows; i++) event("row %016" PRIx64 " seq %" PRIu64 " target %" PRIu64, clock->rows[i].cid, clock->rows[i].seq, clock->rows[i].target);
+    } else if (strcmp(word, "exit") == 0) {
+        _exit(atoi(rest));
+    }
+    event("ok %s", word);
+}
+
+int main(int argc, char **argv) {
+    static mpy_job_t job;
+    char error[1024];
+    mpy_rendezvous_options_t options = {.argv = argv};
+    mpy_control_config_t config = {.job = &job, .engine = &ops, .program = "a program"};
+    int here = 0, join_only = 0;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--dir") == 0) options.dir = argv[++i];
+        else if (strcmp(argv[i], "--resume") == 0) options.resume = config.checkpoint = argv[++i];
+        else if (strcmp(argv[i], "--expect") == 0) options.expected_ranks = atoi(argv[++i]);
+        else if (strcmp(argv[i], "--generation") == 0) config.generation = (uint32_t)atoi(argv[++i]);
+        else if (strcmp(argv[i], "--join-only") == 0) join_only = 1;
+        else if (strcmp(argv[i], "--here") == 0) {
+            here = 1;
+            snprintf(job.host, sizeof job.host, "%s", argv[++i]);
+            job.port = atoi(argv[++i]);
+            snprintf(job.dir, sizeof job.dir, "%s", argv[++i]);
+            job.rank = atoi(argv[++i]), job.size = atoi(argv[++i]);
+            if (!mpy_secret_read(job.dir, job.secret, error, sizeof error)) fail(error);
+        }
+    }
+    bool say;
+    if (!here && !mpy_rendezvous(&options, &job, &say, error, sizeof error)) {
+        if (!say) exit(1);
+        fail(error);
+    }
+    map(MPY_LOWER_ADDR, MPY_UPPER_ADDR - MPY_LOWER_ADDR);
+    map(MPY_UPPER_ADDR, MPY_TRAP_ADDR - MPY_UPPER_ADDR);
+    MPY_LOWER->rank = job.rank, MPY_LOWER->size = job.size;
+    MPY_UPPER->clock.rows = calloc(64, sizeof(mpy_clock_row_t));
+    for (int i = 0; i < 64; i++) members[i] = i;
+    event("joined %d %d %d %s %d %s pmi %s", job.rank, job.size, job.local_size, job.host, job.port, job.dir, getenv("PMI_FD") != NULL ? getenv("PMI_FD") : "-");
+    if (join_only) return 0;
+    if (!mpy_control_start(&config, error, sizeof error)) fail(error);
+    char line[512];
+    while (fgets(line, sizeof line, stdin) != NULL) order(line);
+    mpy_control_finished();
+    return 0;
+}

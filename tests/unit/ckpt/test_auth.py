@@ -1,0 +1,82 @@
+"""The handshake, and that C and Python compute the same hashes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import random
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import fake_job
+from manapy.ckpt import auth, command, job
+from manapy.ckpt.errors import CoordinatorError
+
+
+def test_c_digests_match_hashlib(driver: Callable[[str], Path]) -> None:
+    generator = random.Random(1)
+    cases = [(b"", b""), (b"k", b""), (b"", b"m")]
+    cases += [(generator.randbytes(k), generator.randbytes(m)) for k in (1, 32, 63, 64, 65, 200) for m in (0, 1, 55, 56, 57, 63, 64, 65, 119, 120, 1000)]
+    text = "".join(f"{k.hex() or '-'} {m.hex() or '-'}\n" for k, m in cases)
+    output = subprocess.run([str(driver("digest"))], input=text, capture_output=True, text=True, check=True).stdout.splitlines()
+    expected = [f"{hashlib.sha256(m).hexdigest()} {hmac.digest(k, m, 'sha256').hex()}" for k, m in cases]
+    assert output == expected
+
+
+def test_both_sides_agree() -> None:
+    secret, server_nonce = b"s" * 32, auth.nonce()
+    line, expected = auth.answer(secret, auth.greeting(server_nonce), "rank")
+    assert auth.admit(secret, server_nonce, line) == ("rank", expected)
+
+
+@pytest.mark.parametrize("change", ["secret", "nonce", "role", "hash", "fields"])
+def test_denied(change: str) -> None:
+    secret, server_nonce = b"s" * 32, auth.nonce()
+    line, _ = auth.answer(b"x" * 32 if change == "secret" else secret, auth.greeting(server_nonce), "rank")
+    fields = line.split(" ")
+    if change == "nonce":
+        server_nonce = auth.nonce()
+    elif change == "role":
+        fields[1] = "command"
+    elif change == "hash":
+        fields[3] = fields[3][:-1] + ("0" if fields[3][-1] != "0" else "1")
+    elif change == "fields":
+        fields.append("more")
+    assert auth.admit(secret, server_nonce, " ".join(fields)) is None
+
+
+@pytest.mark.parametrize("greeting", ["", "HTTP/1.1 200 OK", "MANAPY 1 short", "MANAPY 99 " + "0" * 32])
+def test_not_a_coordinator(greeting: str) -> None:
+    with pytest.raises(CoordinatorError):
+        auth.answer(b"s" * 32, greeting, "command")
+
+
+def test_wrong_secret_is_named(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with fake_job(tmp_path / "job", 1) as fake:
+            good = (fake.dir / "secret").read_bytes()
+            (fake.dir / "secret").write_bytes(bytes(32))
+            with pytest.raises(CoordinatorError, match="secret"):
+                await asyncio.to_thread(command.status, job.read(fake.dir))
+            assert not await asyncio.to_thread(job.read(fake.dir).is_live)
+            (fake.dir / "secret").write_bytes(good)
+            assert (await asyncio.to_thread(command.status, job.read(fake.dir)))["id"] == "test"
+
+    asyncio.run(run())
+
+
+def test_nothing_is_done_without_authentication(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with fake_job(tmp_path / "job", 1) as fake:
+            record = job.read(fake.dir)
+            reader, writer = await asyncio.open_connection(record.host, record.port)
+            await reader.readline()
+            writer.write(b"STOP 0\n")
+            assert await reader.read() == b"DENIED\n"
+            writer.close()
+            assert fake.ranks[0].seen == []
+
+    asyncio.run(run())

@@ -1,0 +1,325 @@
+"""The coordinator against ranks played in this process: every way a checkpoint can go."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import FakeJob, fake_job
+from manapy.ckpt import coordinator, job, publish
+from manapy.clock import WORLD
+
+Test = Callable[[FakeJob], Awaitable[None]]
+
+
+def play(directory: Path, test: Test, **settings: Any) -> None:
+    async def run() -> None:
+        async with fake_job(directory / "job", **settings) as fake, asyncio.timeout(30):
+            await test(fake)
+
+    asyncio.run(run())
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(coordinator, "EXEC_SECONDS", 0.2)
+    monkeypatch.setattr(coordinator, "PROGRESS_AFTER", 0.2)
+    monkeypatch.setattr(coordinator, "PROGRESS_EVERY", 0.2)
+
+
+def test_checkpoint(tmp_path: Path) -> None:
+    async def test(fake: FakeJob) -> None:
+        assert await fake.command("CHECKPOINT continue -1") == [f"RESULT ok {fake.dir}/ckpt-000001"]
+        assert await fake.checkpoint() == f"RESULT ok {fake.dir}/ckpt-000002"
+        assert os.readlink(fake.dir / "latest") == "ckpt-000002" and not fake.temporary()
+        for rank in fake.ranks:
+            assert rank.kinds()[:8] == ["CHECK", "INTENT", "TARGETS", "FREEZE", "STOP", "DRAIN", "WRITE", "RESUME"]
+            assert rank.seen[0] == "CHECK 1 5000"
+        manifest = publish.read_manifest(fake.dir / "latest")
+        assert len(manifest.ranks) == 3 and manifest.argv == ["prog", "arg"] and manifest.record["job"] == "test"
+        status = json.loads((await fake.command("STATUS"))[0].removeprefix("JSON "))
+        assert status["state"] == "running" and status["last_checkpoint"]["path"].endswith("ckpt-000002")
+        assert [(r["rank"], r["state"], r["host"]) for r in status["ranks"]] == [(n, "running", "elsewhere") for n in range(3)]
+        await fake.end()
+        assert job.read(fake.dir).state == "done"
+
+    play(tmp_path, test)
+
+
+def test_grace_time_of_the_command(tmp_path: Path) -> None:
+    async def test(fake: FakeJob) -> None:
+        await fake.command("CHECKPOINT continue 700")
+        assert fake.ranks[0].seen[0] == "CHECK 1 700"
+
+    play(tmp_path, test, ranks=1)
+
+
+def test_refused_before_anything_stops(tmp_path: Path) -> None:
+    async def test(fake: FakeJob) -> None:
+        fake.ranks[1].act["CHECK"] = "REFUSED {epoch} descriptor%207%20is%20a%20socket"
+        assert await fake.checkpoint() == "RESULT failed rank 1: descriptor 7 is a socket"
+        assert all(rank.kinds() == ["CHECK"] for rank in fake.ranks)
+        assert not fake.temporary() and not fake.published()
+        fake.ranks[1].act.clear()
+        assert "ok" in await fake.checkpoint()
+
+    play(tmp_path, test)
+
+
+@pytest.mark.parametrize("kind", ["STOP", "DRAIN", "WRITE"])
+def test_failure_leaves_the_last_one(tmp_path: Path, kind: str) -> None:
+    async def test(fake: FakeJob) -> None:
+        await fake.checkpoint()
+        fake.ranks[2].act[kind] = "FAILED {epoch} No%20space%20left%20on%20device"
+        assert await fake.checkpoint() == "RESULT failed rank 2: No space left on device"
+        for rank in fake.ranks:
+            assert "No%20space" in await rank.until("ABORT")
+        assert os.readlink(fake.dir / "latest") == "ckpt-000001" and not fake.temporary()
+        fake.ranks[2].act.clear()
+        assert await fake.checkpoint() == f"RESULT ok {fake.dir}/ckpt-000002"
+
+    play(tmp_path, test)
+
+
+@pytest.mark.parametrize("kind", ["CHECK", "INTENT", "TARGETS", "FREEZE", "STOP", "DRAIN", "WRITE"])
+def test_rank_lost(tmp_path: Path, kind: str) -> None:
+    """The checkpoint fails, the others are told, and killed if mpirun doesn't."""
+
+    async def test(fake: FakeJob) -> None:
+        await fake.checkpoint()
+        fake.ranks[1].act[kind] = "die"
+        assert (await fake.checkpoint()).startswith("RESULT failed rank 1 ")
+        assert not fake.temporary() and os.readlink(fake.dir / "latest") == "ckpt-000001"
+        if kind != "CHECK":
+            await fake.ranks[0].until("ABORT")
+        assert "rank%201%20died" in await fake.ranks[0].until("KILL")
+        assert (await fake.ranks[2].until("KILL")).endswith(" %")
+        await fake.task
+        assert job.read(fake.dir).state == "failed"
+
+    play(tmp_path, test)
+
+
+def test_rank_lost_after_publication(tmp_path: Path) -> None:
+    async def test(fake: FakeJob) -> None:
+        fake.ranks[1].act["RESUME"] = "die"
+        assert await fake.checkpoint() == f"RESULT ok {fake.dir}/ckpt-000001"
+        await fake.task
+        assert fake.published() == ["ckpt-000001"]
+
+    play(tmp_path, test)
+
+
+def test_rank_comes_back_after_exec(tmp_path: Path) -> None:
+    async def test(fake: FakeJob) -> None:
+        fake.ranks[1].die()
+        await fake.ranks[1].closed.wait()
+        await asyncio.sleep(0.05)
+        await fake.ranks[1].connect(fake.dir)
+        await asyncio.sleep(0.4)
+        assert "ok" in await fake.checkpoint()
+
+    play(tmp_path, test)
+
+
+def test_contradicting_report(tmp_path: Path) -> None:
+    async def test(fake: FakeJob) -> None:
+        fake.ranks[0].act["INTENT"] = "ROWS {epoch} 1 1 nonsense"
+        assert (await fake.checkpoint()).startswith("RESULT failed rank 0 sent a report that does not fit")
+        fake.ranks[0].act.clear()
+        assert "ok" in await fake.checkpoint()
+
+    play(tmp_path, test)
+
+
+def test_two_at_once(tmp_path: Path) -> None:
+    """The second comes while the first is under way: it gets the next one. A third shares that."""
+
+    async def test(fake: FakeJob) -> None:
+        fake.ranks[0].act["WRITE"] = "hold"
+        first = asyncio.create_task(fake.checkpoint())
+        await fake.ranks[0].until("WRITE")
+        others = [asyncio.create_task(fake.checkpoint()) for _ in range(2)]
+        await asyncio.sleep(0.2)
+        fake.ranks[0].act.clear()
+        fake.ranks[0]._answer(fake.ranks[0].seen[-1])
+        assert await first == f"RESULT ok {fake.dir}/ckpt-000001"
+        assert [line.split("/")[-1] for line in await asyncio.gather(*others)] == ["ckpt-000002"] * 2
+
+    play(tmp_path, test)
+
+
+def test_second_joins_while_ranks_are_checked(tmp_path: Path) -> None:
+    async def test(fake: FakeJob) -> None:
+        fake.ranks[0].act["CHECK"] = "hold"
+        first = asyncio.create_task(fake.checkpoint())
+        await fake.ranks[0].until("CHECK")
+        second = asyncio.create_task(fake.checkpoint())
+        await asyncio.sleep(0.1)
+        fake.ranks[0].send("CHECKED 1")
+        assert await first == await second == f"RESULT ok {fake.dir}/ckpt-000001"
+
+    play(tmp_path, test)
+
+
+def test_waits_for_all_ranks_and_says_so(tmp_path: Path) -> None:
+    async def test(fake: FakeJob) -> None:
+        await fake.ranks[0].connect(fake.dir)
+        waiting = asyncio.create_task(fake.command("CHECKPOINT continue -1"))
+        await asyncio.sleep(0.5)
+        status = json.loads((await fake.command("STATUS"))[0].removeprefix("JSON "))
+        assert status["state"] == "starting" and status["waiting"] == ["rank 1 and 1 more not started yet"]
+        for rank in fake.ranks[1:]:
+            await rank.connect(fake.dir)
+        answers = await waiting
+        assert answers[0] == "PROGRESS rank 1 and 1 more not started yet" and answers[-1].startswith("RESULT ok")
+
+    play(tmp_path, test, connect=False)
+
+
+def test_who_is_waited_for(tmp_path: Path) -> None:
+    """Rank 0 has entered a collective that rank 1 computes before."""
+
+    async def test(fake: FakeJob) -> None:
+        zero, one = fake.ranks
+        zero.clock.enter_collective(WORLD)
+        waiting = asyncio.create_task(fake.command("CHECKPOINT continue -1"))
+        await asyncio.sleep(0.8)
+        status = json.loads((await fake.command("STATUS"))[0].removeprefix("JSON "))
+        assert status["phase"] == "waiting for a safe moment"
+        assert status["ranks"][0]["state"] == "collective" and status["ranks"][0]["waits_for"] == "communicator 'MPI_COMM_WORLD'"
+        one.clock.enter_collective(WORLD)
+        one.clock.exit_collective()
+        one.flush()
+        zero.clock.exit_collective()
+        zero.flush()
+        answers = await waiting
+        assert answers[0].startswith("PROGRESS rank 1 has computed for ") and "'MPI_COMM_WORLD'" in answers[0]
+        assert answers[-1].startswith("RESULT ok")
+
+    play(tmp_path, test, ranks=2)
+
+
+def test_finishing(tmp_path: Path) -> None:
+    async def test(fake: FakeJob) -> None:
+        fake.ranks[0].send("DONE")
+        await asyncio.sleep(0.1)
+        assert await fake.checkpoint() == "RESULT failed the job is finishing"
+        await fake.end()
+        assert job.read(fake.dir).state == "done"
+
+    play(tmp_path, test)
+
+
+def test_done_in_mid_checkpoint(tmp_path: Path) -> None:
+    async def test(fake: FakeJob) -> None:
+        fake.ranks[2].act["FREEZE"] = "DONE"
+        assert (await fake.checkpoint()).startswith("RESULT failed the job is finishing")
+        await fake.ranks[0].until("ABORT")
+        assert not fake.temporary()
+
+    play(tmp_path, test)
+
+
+def test_then_exit(tmp_path: Path) -> None:
+    async def test(fake: FakeJob) -> None:
+        assert "ok" in await fake.checkpoint("exit")
+        await fake.task
+        assert fake.ranks[0].seen[-1].startswith("RESUME 1 exit ")
+        assert job.read(fake.dir).state == "checkpointed"
+
+    play(tmp_path, test)
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_stop(tmp_path: Path, checkpoint: bool) -> None:
+    async def test(fake: FakeJob) -> None:
+        answer = (await fake.command(f"STOP {int(checkpoint)}"))[-1]
+        await fake.task
+        assert answer.strip() == (f"RESULT ok {fake.dir}/ckpt-000001" if checkpoint else "RESULT ok")
+        assert job.read(fake.dir).state == ("checkpointed" if checkpoint else "stopped")
+
+    play(tmp_path, test)
+
+
+def test_interval_and_keep(tmp_path: Path) -> None:
+    async def test(fake: FakeJob) -> None:
+        await fake.ranks[0].until("RESUME", 4)
+        await asyncio.sleep(0.05)
+        assert len(fake.published()) <= 3 and fake.published()[-1] >= "ckpt-000004"
+
+    play(tmp_path, test, interval=0.1, keep=2)
+
+
+def test_program_asks(tmp_path: Path) -> None:
+    """One checkpoint for all ranks' calls."""
+
+    async def test(fake: FakeJob) -> None:
+        for rank in fake.ranks[:2]:
+            rank.send("REQUEST 1")
+        await asyncio.sleep(0.2)
+        assert fake.ranks[0].seen == []
+        fake.ranks[2].send("REQUEST 1")
+        for rank in fake.ranks:
+            assert await rank.until("TICKET") == f"TICKET 1 ok {fake.dir}/ckpt-000001"
+        fake.ranks[0].act["CHECK"] = "REFUSED {epoch} no"
+        for rank in fake.ranks:
+            rank.send("REQUEST 2")
+        assert await fake.ranks[1].until("TICKET", 2) == "TICKET 2 failed rank%200%3A%20no"
+
+    play(tmp_path, test)
+
+
+def test_restart_waits_for_all_ready(tmp_path: Path) -> None:
+    async def test(fake: FakeJob) -> None:
+        waiting = asyncio.create_task(fake.command("CHECKPOINT continue -1"))
+        for rank in fake.ranks[:2]:
+            rank.send("READY 1")
+        await asyncio.sleep(0.5)
+        assert "GO" not in fake.ranks[0].kinds()
+        fake.ranks[2].send("READY 1")
+        for rank in fake.ranks:
+            await rank.until("GO")
+        answers = await waiting
+        assert answers[0] == "PROGRESS rank 2 is still being restored" and answers[-1].startswith("RESULT ok")
+
+    play(tmp_path, test, resume="/somewhere/ckpt-000001")
+
+
+def test_leftovers_are_removed(tmp_path: Path) -> None:
+    left = tmp_path / "job" / "tmp-000001-abc"
+    left.mkdir(parents=True)
+    (left / "rank-00000.img").write_bytes(b"half")
+
+    async def test(fake: FakeJob) -> None:
+        assert not left.exists()
+        assert "ckpt-000001" in await fake.checkpoint()
+
+    play(tmp_path, test)
+
+
+def test_unwritable_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(fake: FakeJob) -> None:
+        real = Path.mkdir
+        monkeypatch.setattr(Path, "mkdir", lambda self, *a, **k: (_ for _ in ()).throw(PermissionError(13, "Permission denied", str(self))) if "tmp-" in self.name else real(self, *a, **k))
+        assert "Permission denied" in await fake.checkpoint()
+        assert fake.ranks[0].seen == []
+
+    play(tmp_path, test)
+
+
+def test_stranger_of_another_size(tmp_path: Path) -> None:
+    async def test(fake: FakeJob) -> None:
+        from conftest import FakeRank
+
+        stranger = await FakeRank(0, 7).connect(fake.dir)
+        await asyncio.wait_for(stranger.closed.wait(), 5)
+        assert "ok" in await fake.checkpoint()
+
+    play(tmp_path, test)

@@ -1,0 +1,87 @@
+"""Job directories."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from conftest import fake_job
+from manapy.ckpt import command, job
+from manapy.ckpt.errors import CoordinatorError, JobError
+
+
+def make(directory: Path, started: float = 1.0, **change: object) -> Path:
+    directory.mkdir()
+    record = {"format": 1, "id": directory.name, "state": "running", "host": "127.0.0.1", "port": 1, "ranks": 2, "argv": ["a"], "started": started}
+    job.write(directory, {**record, **change})
+    (directory / "secret").write_bytes(bytes(32))
+    return directory
+
+
+def test_read(tmp_path: Path) -> None:
+    read = job.read(make(tmp_path / "manapy-x"))
+    assert (read.id, read.ranks, read.argv, read.dir) == ("manapy-x", 2, ["a"], tmp_path / "manapy-x")
+    assert not read.is_live() and read.checkpoints() == []
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"format": 9}'])
+def test_damaged(tmp_path: Path, content: str) -> None:
+    make(tmp_path / "j")
+    (tmp_path / "j" / "job.json").write_text(content)
+    with pytest.raises(JobError, match=r"job\.json: "):
+        job.read(tmp_path / "j")
+    assert job.jobs_in(tmp_path) == []
+
+
+def test_jobs_in_order(tmp_path: Path) -> None:
+    for name, started in (("b", 3.0), ("a", 2.0), ("c", 1.0)):
+        make(tmp_path / name, started)
+    assert [j.id for j in job.jobs_in(tmp_path)] == ["c", "a", "b"]
+
+
+def test_find_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path / "manapy-one")
+    monkeypatch.chdir(tmp_path)
+    assert job.find_live("one").id == job.find_live("manapy-one").id == "manapy-one"
+    with pytest.raises(JobError, match="no job is running in"):
+        job.find_live(None)
+    with pytest.raises(JobError, match="nothing: no such job"):
+        job.find_live("nothing")
+    monkeypatch.chdir(tmp_path / "manapy-one")
+    assert job.find_live(None).id == "manapy-one"
+
+
+def test_the_live_one_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with fake_job(tmp_path / "manapy-live", 1) as fake:
+            make(tmp_path / "manapy-stale")
+            monkeypatch.chdir(tmp_path)
+            assert (await asyncio.to_thread(job.find_live, None)).dir == fake.dir
+
+    asyncio.run(run())
+
+
+def test_stale_job(tmp_path: Path) -> None:
+    with pytest.raises(CoordinatorError, match="not running any more"):
+        command.status(job.read(make(tmp_path / "j")))
+
+
+def test_something_else_at_its_port(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        read = job.read(make(tmp_path / "j", port=listener.getsockname()[1]))
+        command.ANSWER_SECONDS, before = 0.2, command.ANSWER_SECONDS
+        try:
+            with pytest.raises(CoordinatorError, match="does not answer"):
+                command.status(read)
+        finally:
+            command.ANSWER_SECONDS = before
+
+
+def test_write_is_atomic(tmp_path: Path) -> None:
+    directory = make(tmp_path / "j")
+    job.write(directory, {"format": 1})
+    assert json.loads((directory / "job.json").read_text()) == {"format": 1}
+    assert sorted(p.name for p in directory.iterdir()) == ["job.json", "secret"]

@@ -1,0 +1,109 @@
+"""Publishing: complete or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from manapy.ckpt import publish
+from manapy.ckpt.errors import CheckpointError, ManifestError
+
+RECORD: dict[str, Any] = {"argv": ["prog"], "manapy": "0.1.0", "mpirun": "/bin/mpirun"}
+
+
+def write(directory: Path, ranks: int = 2) -> tuple[Path, list[publish.Entry]]:
+    """A temporary directory with images."""
+    temporary = publish.begin(directory)
+    entries = []
+    for rank in range(ranks):
+        (temporary / f"rank-{rank:05d}.img").write_bytes(b"x" * (rank + 1))
+        entries.append(publish.Entry(rank, f"rank-{rank:05d}.img", 4096, rank + 1, 7, 0.1, "host"))
+    return temporary, entries
+
+
+def take(directory: Path) -> Path:
+    temporary, entries = write(directory)
+    return publish.commit(temporary, RECORD, entries)
+
+
+def test_published(tmp_path: Path) -> None:
+    first, second = take(tmp_path), take(tmp_path)
+    assert (first.name, second.name) == ("ckpt-000001", "ckpt-000002")
+    assert os.readlink(tmp_path / "latest") == "ckpt-000002"
+    manifest = publish.read_manifest(second)
+    assert [(e.rank, e.file_bytes) for e in manifest.ranks] == [(0, 1), (1, 2)]
+    assert (manifest.argv, manifest.mpirun, manifest.file_bytes) == (["prog"], "/bin/mpirun", 3)
+    assert [c.path for c in publish.checkpoints(tmp_path)] == [first, second]
+    assert sorted(os.listdir(tmp_path)) == ["ckpt-000001", "ckpt-000002", "latest"]
+    assert sorted(os.listdir(second)) == ["manifest.json", "rank-00000.img", "rank-00001.img"]
+
+
+def test_image_of_another_size_is_not_published(tmp_path: Path) -> None:
+    first = take(tmp_path)
+    temporary, entries = write(tmp_path)
+    (temporary / "rank-00001.img").write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"rank-00001.img has 0 bytes instead of the 2"):
+        publish.commit(temporary, RECORD, entries)
+    publish.discard(temporary)
+    assert publish.latest(tmp_path) == first and len(publish.checkpoints(tmp_path)) == 1
+
+
+def test_missing_image_is_not_published(tmp_path: Path) -> None:
+    temporary, entries = write(tmp_path)
+    (temporary / "rank-00000.img").unlink()
+    with pytest.raises(CheckpointError, match=r"rank-00000.img: No such file"):
+        publish.commit(temporary, RECORD, entries)
+    assert publish.checkpoints(tmp_path) == []
+
+
+def test_resolve(tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match="no such"):
+        publish.resolve(tmp_path / "nothing")
+    with pytest.raises(ManifestError, match="neither"):
+        publish.resolve(tmp_path)
+    first = take(tmp_path)
+    assert publish.resolve(tmp_path) == publish.resolve(tmp_path / "latest") == publish.resolve(first) == first
+    (tmp_path / "latest").unlink()
+    assert publish.resolve(tmp_path) == first
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"magic": "something else"}', b"\xff"])
+def test_damaged_manifest(tmp_path: Path, content: bytes) -> None:
+    path = take(tmp_path)
+    (path / "manifest.json").write_bytes(content)
+    with pytest.raises(ManifestError, match=r"manifest\.json: "):
+        publish.read_manifest(path)
+    assert publish.checkpoints(tmp_path) == []
+
+
+def test_rank_missing_in_manifest(tmp_path: Path) -> None:
+    path = take(tmp_path)
+    file = path / "manifest.json"
+    file.write_text(file.read_text().replace('"size": 2', '"size": 3'))
+    with pytest.raises(ManifestError, match="incomplete"):
+        publish.read_manifest(path)
+
+
+def test_prune(tmp_path: Path) -> None:
+    paths = [take(tmp_path) for _ in range(4)]
+    assert publish.prune(tmp_path, 2) == paths[:2]
+    assert [c.path for c in publish.checkpoints(tmp_path)] == paths[2:]
+    assert publish.prune(tmp_path, 2) == []
+    assert take(tmp_path).name == "ckpt-000005"
+
+
+def test_prune_spares_latest(tmp_path: Path) -> None:
+    paths = [take(tmp_path) for _ in range(3)]
+    (tmp_path / "latest").unlink()
+    (tmp_path / "latest").symlink_to(paths[0].name)
+    assert publish.prune(tmp_path, 1) == [paths[1]]
+
+
+def test_clean_removes_only_what_is_temporary(tmp_path: Path) -> None:
+    first = take(tmp_path)
+    write(tmp_path)
+    (tmp_path / "tmp-latest-1").symlink_to("nowhere")
+    publish.clean(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == ["ckpt-000001", "latest"] and publish.latest(tmp_path) == first

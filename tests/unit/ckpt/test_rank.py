@@ -1,0 +1,483 @@
+"""The C control thread, in a process of its own (drivers/rank.c), against a scripted coordinator and against the real one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from manapy.ckpt import auth, protocol
+from manapy.clock import WORLD
+
+PATIENCE = 15.0
+COMM = 0xABC0
+
+
+class Process:
+    """A driver process; its lines come through a queue."""
+
+    def __init__(self, command: list[str], **options: object) -> None:
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1, **options)  # type: ignore[call-overload]
+        self.lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in self.process.stdout:
+            self.lines.put(line.rstrip("\n"))
+        self.lines.put("(end)")
+
+    def expect(self, start: str) -> str:
+        """The next line that starts so; lines before it are dropped."""
+        deadline = time.monotonic() + PATIENCE
+        skipped = []
+        while True:
+            try:
+                line = self.lines.get(timeout=max(0.01, deadline - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"no {start!r} but {skipped}") from None
+            if line.startswith(start):
+                return line
+            skipped.append(line)
+            if line == "(end)":
+                raise AssertionError(f"ended without {start!r}: {skipped} {self.process.stderr.read()}")
+
+    def order(self, text: str) -> None:
+        """One order, carried out."""
+        self.process.stdin.write(f"{text}\n")
+        self.expect(f"ok {text.split(' ')[0]}")
+
+    def start(self, text: str) -> None:
+        """One order, not waited for."""
+        self.process.stdin.write(f"{text}\n")
+
+    def end(self) -> int:
+        """End of the program."""
+        self.process.stdin.close()
+        return self.process.wait(PATIENCE)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+class Server:
+    """A coordinator by hand, for one rank."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(exist_ok=True)
+        self.dir = directory
+        self.secret = os.urandom(32)
+        (directory / "secret").write_bytes(self.secret)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.connection: socket.socket | None = None
+
+    def accept(self, secret: bytes | None = None) -> None:
+        self.listener.settimeout(PATIENCE)
+        self.connection, _ = self.listener.accept()
+        self.connection.settimeout(PATIENCE)
+        self.stream = self.connection.makefile("r", newline="\n")
+        nonce = auth.nonce()
+        self.send(auth.greeting(nonce))
+        admitted = auth.admit(secret or self.secret, nonce, self.receive())
+        assert admitted is not None and admitted[0] == "rank"
+        self.send(admitted[1])
+
+    def send(self, line: str) -> None:
+        assert self.connection is not None
+        self.connection.sendall(f"{line}\n".encode())
+
+    def receive(self) -> str:
+        return self.stream.readline().rstrip("\n")
+
+    def expect(self, line: str) -> str:
+        """The next line must start so."""
+        got = self.receive()
+        assert got.startswith(line), f"{got!r} instead of {line!r}"
+        return got
+
+    def quiet(self, seconds: float = 0.2) -> None:
+        """Nothing comes."""
+        assert self.connection is not None
+        self.connection.settimeout(seconds)
+        with pytest.raises(TimeoutError):
+            self.connection.recv(1, socket.MSG_PEEK)
+        self.connection.settimeout(PATIENCE)
+
+    def close(self) -> None:
+        self.listener.close()
+        if self.connection is not None:
+            self.stream.close()
+            self.connection.close()
+
+
+class Pair:
+    """A rank process and its server."""
+
+    def __init__(self, server: Server, rank: Process) -> None:
+        self.server, self.rank = server, rank
+
+    def freeze(self, epoch: int = 1) -> None:
+        """Through the clock, for a rank with one row at its target."""
+        self.server.send(f"INTENT {epoch}")
+        version = self.server.expect(f"ROWS {epoch} ").split(" ")[2]
+        self.server.send(f"TARGETS {epoch} 0")
+        version = self.server.expect(f"STATE {epoch} ").split(" ")[2]
+        self.server.send(f"FREEZE {epoch} {version}")
+        self.server.expect(f"FROZEN {epoch} {version}")
+
+    def step(self, kind: str, answer: str) -> None:
+        self.server.send(kind)
+        self.server.expect(answer)
+
+
+@pytest.fixture
+def start(tmp_path: Path, driver: Callable[[str], Path]) -> Iterator[Callable[..., Pair]]:
+    """Starts a rank of a job with `size` ranks."""
+    pairs: list[Pair] = []
+
+    def make(*options: str, size: int = 4, rank: int = 0, accept: bool = True) -> Pair:
+        server = Server(tmp_path / "job")
+        process = Process([str(driver("rank")), "--here", "127.0.0.1", str(server.port), str(server.dir), str(rank), str(size), *options])
+        pairs.append(Pair(server, process))
+        if accept:
+            server.accept()
+            server.expect(f"HELLO {rank} {size} {socket.gethostname()} {process.process.pid} ")
+            server.expect("PROGRAM none a%20program")
+        return pairs[-1]
+
+    yield make
+    for pair in pairs:
+        pair.server.close()
+        pair.rank.kill()
+
+
+def test_whole_checkpoint(start: Callable[..., Pair]) -> None:
+    pair = start()
+    server, rank = pair.server, pair.rank
+    rank.order(f"row {COMM:x} 5 rows:a,b")
+    pair.step("CHECK 1 700", "CHECKED 1")
+    rank.expect("grace 700")
+    server.send("INTENT 1")
+    rows = server.expect("ROWS 1 1 2 ")
+    assert f"{COMM:016x}:0000000000000abc:5:0-3:1:rows%3aa%2cb" in rows
+    assert f" {WORLD:016x}:" in rows and ":0:0-3:1:MPI_COMM_WORLD" in rows
+    server.send("TARGETS 1 0")
+    server.expect(f"STATE 1 2 running {0:016x} all - 2")
+    server.send("FREEZE 1 2")
+    server.expect("FROZEN 1 2")
+    pair.step("STOP 1", "STOPPED 1")
+    rank.expect("engine stop phase 3")
+    pair.step("DRAIN 1", "DRAINED 1")
+    target = server.dir / "tmp-1"
+    target.mkdir()
+    pair.step(protocol.join("WRITE", 1, str(target)), "WRITTEN 1 4096 15 7 0.250000 ")
+    assert (target / "rank-00000.img").read_bytes() == b"image of rank 0"
+    pair.step("RESUME 1 continue %2fckpt", "RESUMED 1")
+    rank.expect("engine resume phase 0")
+    rank.order("finished")
+    server.expect("DONE")
+    assert rank.end() == 0
+
+
+def test_refused(start: Callable[..., Pair]) -> None:
+    pair = start()
+    pair.rank.order("fail check descriptor 7 is a socket: 100%")
+    pair.step("CHECK 1 0", "REFUSED 1 descriptor%207%20is%20a%20socket%3a%20100%25")
+    pair.rank.order("look")
+
+
+def test_targets_raises_and_states(start: Callable[..., Pair]) -> None:
+    pair = start()
+    server, rank = pair.server, pair.rank
+    rank.order(f"row {COMM:x} 5 x")
+    server.send("INTENT 1")
+    server.expect("ROWS 1 1 2")
+    server.send(f"TARGETS 1 1 {COMM:016x}:7")
+    server.expect("STATE 1 2 running")
+    rank.start("look")
+    rank.expect("phase 2")
+    rank.expect(f"row {COMM:016x} seq 5 target 7")
+    server.send("FREEZE 1 2")  # below target
+    server.expect("NOTFROZEN 1 2")
+    server.send("THAW 1")
+    server.expect("STATE 1 3 running 0000000000000000 all - 4")
+    rank.order(f"row {COMM:x} 6")  # not at target yet: no RAISE
+    server.expect("STATE 1 4 running")
+    rank.order(f"row {COMM:x} 7")
+    server.expect(f"RAISE 1 5 {COMM:016x} 7")
+    server.expect("STATE 1 5 running")
+    rank.order(f"row {COMM:x} 9")
+    server.expect(f"RAISE 1 6 {COMM:016x} 9")
+    server.expect("STATE 1 6 running")
+    server.send(f"TARGET 1 {COMM:016x} 11")
+    server.expect("STATE 1 7 running 0000000000000000 all - 5")
+    server.send("ADVANCE 1")
+    server.expect("STATE 1 8")
+    rank.start("look")
+    assert rank.expect("phase 2") == "phase 2 needed 1 version 8 state 0"
+    rank.order(f"state 1 {COMM:x} 3")
+    server.expect(f"STATE 1 8 blocked {COMM:016x} all 3 6")
+    rank.order(f"state 3 {COMM:x}")
+    server.expect(f"STATE 1 8 parked {COMM:016x} all - 6")
+    rank.order(f"state 2 {COMM:x}")
+    server.expect(f"STATE 1 9 collective {COMM:016x} all - 6")
+    server.send("WITHDRAW 1")
+    server.expect("STATE 1 10 collective")
+    server.send("ABORT 1 why")
+    server.quiet()
+    rank.start("look")
+    rank.expect("phase 0 needed 0")
+
+
+def test_new_communicator_while_pending(start: Callable[..., Pair]) -> None:
+    pair = start()
+    pair.server.send("INTENT 1")
+    pair.server.expect(f"ROWS 1 1 1 {WORLD:016x}:")
+    pair.server.send("TARGETS 1 0")
+    pair.server.expect("STATE 1 2")
+    pair.rank.order(f"row {COMM:x} 1 new")
+    pair.server.expect(f"ROWS 1 3 1 {COMM:016x}:0000000000000abc:1:0-3:1:new")
+    pair.server.expect("STATE 1 3")
+
+
+def test_world_that_is_not_made_yet(start: Callable[..., Pair]) -> None:
+    """Others are in MPI_Init: this rank is below target before it has a row."""
+    pair = start()
+    server, rank = pair.server, pair.rank
+    server.send("INTENT 1")
+    server.expect(f"ROWS 1 1 1 {WORLD:016x}:")
+    server.send(f"TARGETS 1 1 {WORLD:016x}:1")
+    server.expect("STATE 1 2")
+    server.send("FREEZE 1 2")
+    server.expect("NOTFROZEN 1 2")
+    server.send("THAW 1")
+    server.expect("STATE 1 3")
+    rank.order(f"row {WORLD:x} 0 MPI_COMM_WORLD")
+    server.expect("STATE 1 4")
+    rank.start("look")
+    rank.expect(f"row {WORLD:016x} seq 0 target 1")
+    rank.order(f"row {WORLD:x} 1")
+    server.expect(f"RAISE 1 5 {WORLD:016x} 1")
+    server.expect("STATE 1 5")
+    server.send("FREEZE 1 5")
+    server.expect("FROZEN 1 5")
+
+
+def test_frozen_waits_for_the_lower_half(start: Callable[..., Pair]) -> None:
+    pair = start()
+    server, rank = pair.server, pair.rank
+    rank.order("lower 1")
+    server.send("INTENT 1")
+    server.expect("ROWS 1 1")
+    server.send("TARGETS 1 0")
+    server.expect("STATE 1 2")
+    server.send("FREEZE 1 2")
+    server.quiet()
+    rank.start("look")
+    rank.expect("phase 3")
+    rank.order("lower 0")
+    server.expect("FROZEN 1 2")
+
+
+def test_not_frozen_if_something_finished_meanwhile(start: Callable[..., Pair]) -> None:
+    pair = start()
+    server, rank = pair.server, pair.rank
+    rank.order("lower 1")
+    server.send("INTENT 1")
+    server.expect("ROWS 1 1")
+    server.send("TARGETS 1 0")
+    server.expect("STATE 1 2")
+    server.send("FREEZE 1 2")
+    server.quiet(0.1)
+    rank.order(f"row {COMM:x} 1 new")
+    rank.order("lower 0")
+    server.expect(f"ROWS 1 3 1 {COMM:016x}")
+    server.expect("STATE 1 3")
+    server.expect("NOTFROZEN 1 3")
+    rank.start("look")
+    rank.expect("phase 2")
+
+
+def test_thaw_answers_an_open_freeze(start: Callable[..., Pair]) -> None:
+    pair = start()
+    pair.rank.order("lower 1")
+    pair.server.send("INTENT 1")
+    pair.server.expect("ROWS 1 1")
+    pair.server.send("TARGETS 1 0")
+    pair.server.expect("STATE 1 2")
+    pair.server.send("FREEZE 1 2")
+    pair.server.send("THAW 1")
+    pair.server.expect("NOTFROZEN 1 2")
+    pair.server.expect("STATE 1 3 running 0000000000000000 all - 4")
+
+
+@pytest.mark.parametrize("failing", ["stop", "drain", "write"])
+def test_failed_step_then_abort(start: Callable[..., Pair], failing: str) -> None:
+    pair = start()
+    pair.rank.order(f"fail {failing} disk full")
+    pair.freeze()
+    for step, answer in (("stop", "STOPPED"), ("drain", "DRAINED"), ("write", "WRITTEN")):
+        line = protocol.join("WRITE", 1, str(pair.server.dir)) if step == "write" else f"{step.upper()} 1"
+        if step == failing:
+            pair.step(line, "FAILED 1 disk%20full")
+            break
+        pair.step(line, f"{answer} 1")
+    pair.server.send("ABORT 1 disk%20full")
+    pair.rank.expect("engine resume phase 0")
+    pair.rank.order("fail none -")
+    pair.step("CHECK 2 0", "CHECKED 2")
+    pair.freeze(2)
+
+
+def test_abort_while_writing(start: Callable[..., Pair]) -> None:
+    """The next CHECK is answered only when the writer has let go."""
+    pair = start()
+    pair.freeze()
+    pair.step("STOP 1", "STOPPED 1")
+    pair.rank.order("hold 1")
+    pair.server.send(protocol.join("WRITE", 1, str(pair.server.dir)))
+    pair.rank.expect("engine write")
+    pair.server.send("ABORT 1 x")
+    pair.server.send("CHECK 2 0")
+    pair.rank.expect("cancelled write")
+    pair.rank.expect("engine resume phase 0")
+    pair.server.quiet()  # resume is held too
+    pair.rank.order("hold 0")
+    pair.server.expect("CHECKED 2")
+    pair.freeze(2)
+
+
+def test_abort_before_stop_touches_nothing(start: Callable[..., Pair]) -> None:
+    pair = start()
+    pair.freeze()
+    pair.server.send("ABORT 1 x")
+    pair.step("CHECK 2 0", "CHECKED 2")
+    pair.rank.start("look")
+    assert pair.rank.expect("phase").startswith("phase 0")
+
+
+def test_exit_after_checkpoint(start: Callable[..., Pair]) -> None:
+    pair = start()
+    pair.freeze()
+    pair.step("STOP 1", "STOPPED 1")
+    pair.server.send("RESUME 1 exit %2fckpt")
+    pair.server.expect("RESUMED 1")
+    pair.server.expect("DONE")
+    pair.rank.expect("engine exit")
+    assert pair.rank.process.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("reason", ["rank%203%20died", "%"])
+def test_kill(start: Callable[..., Pair], reason: str) -> None:
+    pair = start()
+    pair.server.send(f"KILL 5 {reason}")
+    if reason != "%":
+        pair.rank.expect("abort 5 rank 3 died")
+    assert pair.rank.process.wait(PATIENCE) == 5
+
+
+def test_kill_while_a_step_runs(start: Callable[..., Pair]) -> None:
+    pair = start()
+    pair.freeze()
+    pair.rank.order("hold 1")
+    pair.server.send("STOP 1")
+    pair.rank.expect("engine stop")
+    pair.server.send("KILL 5 x")
+    assert pair.rank.process.wait(PATIENCE) == 5
+
+
+def test_coordinator_lost(start: Callable[..., Pair]) -> None:
+    """In mid-checkpoint: the program goes on, one line says so, requests fail."""
+    pair = start()
+    pair.rank.order("request")
+    pair.server.expect("REQUEST 1")
+    pair.freeze()
+    pair.step("STOP 1", "STOPPED 1")
+    pair.server.close()
+    pair.rank.expect("engine resume phase 0")
+    pair.rank.start("tickets")
+    pair.rank.expect("done -1")
+    pair.rank.start("request")
+    pair.rank.expect("ticket -1")
+    begin = time.monotonic()
+    assert pair.rank.end() == 0 and time.monotonic() - begin < 1
+    assert pair.rank.process.stderr.read() == "manapy: rank 0: the coordinator is lost; the job goes on, but can't be checkpointed any more\n"
+
+
+def test_no_coordinator_at_all(start: Callable[..., Pair]) -> None:
+    pair = start(accept=False)
+    pair.server.close()
+    time.sleep(2)
+    begin = time.monotonic()
+    assert pair.rank.end() == 0 and time.monotonic() - begin < 1
+    errors = pair.rank.process.stderr.read()
+    assert errors.count("\n") == 1 and "the job runs without checkpoints" in errors
+
+
+def test_wrong_secret(start: Callable[..., Pair]) -> None:
+    """The coordinator that can't prove itself gets nothing."""
+    pair = start(accept=False)
+    with contextlib.suppress(AssertionError):
+        pair.server.accept(secret=b"x" * 32)
+    pair.server.send("OK " + "0" * 64)
+    assert pair.server.receive() == ""
+
+
+def test_tickets(start: Callable[..., Pair]) -> None:
+    pair = start()
+    for number, outcome, done in ((1, "ok %2fckpt", "done 1"), (2, "failed no%20space", "done -2"), (3, "ok %2fckpt", "done 3")):
+        pair.rank.start("request")
+        pair.rank.expect(f"ticket {number}")
+        pair.server.expect(f"REQUEST {number}")
+        pair.server.send(f"TICKET {number} {outcome}")
+        pair.step(f"CHECK {number} 0", "CHECKED")
+        pair.rank.start("tickets")
+        pair.rank.expect(done)
+
+
+def test_ready_and_go(start: Callable[..., Pair]) -> None:
+    pair = start("--generation", "3", "--resume", "/somewhere")
+    pair.rank.start("ready")
+    pair.server.expect("READY 3")
+    pair.server.send("GO")
+    pair.rank.expect("go")
+
+
+def test_ready_without_coordinator(start: Callable[..., Pair]) -> None:
+    pair = start()
+    pair.rank.start("ready")
+    pair.server.expect("READY 0")
+    pair.server.close()
+    pair.rank.expect("the coordinator is lost; the restart cannot go on")
+
+
+def test_program_state(start: Callable[..., Pair]) -> None:
+    pair = start()
+    pair.rank.order("init")
+    pair.server.expect("PROGRAM up a%20program")
+
+
+def test_short_program_does_not_wait_for_the_coordinator(start: Callable[..., Pair]) -> None:
+    """One rank alone: its coordinator's interpreter may still be starting."""
+    pair = start(size=1, accept=False)
+    begin = time.monotonic()
+    assert pair.rank.end() == 0 and time.monotonic() - begin < 1
+
+
+def test_signals_do_not_reach_our_threads(start: Callable[..., Pair]) -> None:
+    pair = start()
+    for task in Path(f"/proc/{pair.rank.process.pid}/task").iterdir():
+        status = (task / "status").read_text()
+        name, blocked = (next(line.split("\t")[1] for line in status.splitlines() if line.startswith(key)) for key in ("Name:", "SigBlk:"))
+        if name.startswith("manapy-"):
+            assert int(blocked, 16) >> (signal.SIGTERM - 1) & 1 and int(blocked, 16) >> (signal.SIGUSR1 - 1) & 1
+    assert all(int(fd.name) >= 512 for fd in Path(f"/proc/{pair.rank.process.pid}/fd").iterdir() if int(fd.name) > 2)

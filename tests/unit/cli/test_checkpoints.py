@@ -1,0 +1,163 @@
+"""Commands on checkpoints, with synthetic images: list, inspect, verify, prune, restart (with a witness for mpirun)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import images
+import pytest
+from manapy import cli
+from manapy.ckpt import image, publish
+
+RANKS = 3
+
+
+def take(job: Path, seed: int, mpirun: str | None = None) -> Path:
+    """One more checkpoint."""
+    temporary = publish.begin(job)
+    entries = []
+    for rank in range(RANKS):
+        name = f"rank-{rank:05d}.img"
+        header = image.read_header(images.build(temporary / name, rank, RANKS, seed=seed))
+        entries.append(publish.Entry(rank, name, header.memory_bytes, header.file_bytes, header.crc, 0.1, "testhost"))
+    return publish.commit(temporary, {"argv": ["python3", "solver.py"], "manapy": "0.1.0", "mpirun": mpirun}, entries)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """A job that has ended, with two checkpoints."""
+    path = tmp_path / "manapy-test"
+    path.mkdir()
+    record = dict(format=1, id="test", state="ended", host="127.0.0.1", port=1, ranks=RANKS, argv=["python3", "solver.py"], started=1.7e9)
+    (path / "job.json").write_text(json.dumps(record))
+    (path / "secret").write_bytes(bytes(32))
+    take(path, 1)
+    take(path, 2)
+    return path
+
+
+@pytest.fixture
+def mpirun(tmp_path: Path) -> Path:
+    """Writes its arguments into a file, and fails with 7."""
+    path = tmp_path / "bin" / "mpirun"
+    path.parent.mkdir()
+    path.write_text('#!/bin/sh\nprintf "%s\\n" "$@" > "$0.arguments"\nexit 7\n')
+    path.chmod(0o755)
+    return path
+
+
+def restart(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    code = "import sys; from manapy.cli import main; sys.exit(main())"
+    return subprocess.run([sys.executable, "-c", code, "restart", *map(str, arguments)], capture_output=True, text=True)
+
+
+def test_list_jobs(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["list", str(job.parent), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["id"], found["live"], found["checkpoints"], found["ranks"]) == ("test", False, 2, RANKS)
+    assert cli.main(["list", str(job.parent)]) == 0
+    assert "python3 solver.py" in capsys.readouterr().out
+
+
+def test_list_checkpoints(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["list", str(job), "--json"]) == 0
+    assert [(Path(c["path"]).name, c["latest"]) for c in json.loads(capsys.readouterr().out)] == [("ckpt-000001", False), ("ckpt-000002", True)]
+    assert cli.main(["list", str(job)]) == 0
+    assert "ckpt-000002 (latest)" in capsys.readouterr().out
+
+
+def test_inspect(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["inspect", str(job)]) == 0
+    text = capsys.readouterr().out
+    assert "ckpt-000002" in text and "python3 solver.py" in text and "testhost" in text
+    assert cli.main(["inspect", str(job / "ckpt-000001"), "--rank", "1", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert [i["rank"] for i in record["images"]] == [1]
+    assert record["images"][0]["regions"][0]["saved"] == 8 * image.PAGE
+    assert cli.main(["inspect", str(job), "--rank", "1"]) == 0
+    assert "rw-p" in capsys.readouterr().out
+    assert cli.main(["inspect", str(job), "--rank", "9"]) == 1
+    assert "no rank 9" in capsys.readouterr().err
+
+
+def test_verify(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", str(job)]) == 0
+    assert "3 images" in capsys.readouterr().out
+    images.flip(job / "ckpt-000002" / "rank-00001.img", 5000)
+    (job / "ckpt-000002" / "rank-00002.img").write_bytes(b"short")
+    assert cli.main(["verify", str(job)]) == 1
+    assert "rank-00002.img: truncated" in capsys.readouterr().err
+    (job / "ckpt-000002" / "rank-00002.img").write_bytes((job / "ckpt-000001" / "rank-00002.img").read_bytes())
+    assert cli.main(["verify", str(job)]) == 1
+    assert "not the image that the manifest names" in capsys.readouterr().err
+    assert cli.main(["verify", str(job / "ckpt-000001"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ok"] is True
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"magic": "other"}', '{"magic": "manapy checkpoint", "format": 9}', '{"magic": "manapy checkpoint", "format": 1, "ranks": 5}'])
+def test_damaged_manifest(job: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (job / "ckpt-000002" / "manifest.json").write_text(text)
+    for command in ("verify", "inspect", "restart"):
+        assert cli.main([command, str(job)]) == 1
+        error = capsys.readouterr().err
+        assert "manifest.json" in error and len(error.splitlines()) == 1
+
+
+def test_prune(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["prune", str(job), "--keep", "1"]) == 0
+    assert "ckpt-000001" in capsys.readouterr().out
+    assert sorted(p.name for p in job.iterdir()) == ["ckpt-000002", "job.json", "latest", "secret"]
+    assert cli.main(["prune", str(job / "ckpt-000002"), "--keep", "1"]) == 1
+
+
+def test_restart_becomes_mpirun(job: Path, mpirun: Path) -> None:
+    done = restart(job, "--mpirun", mpirun, "-n", "3", "--", "-hosts", "a,b")
+    assert done.returncode == 7, done.stderr
+    words = Path(f"{mpirun}.arguments").read_text().splitlines()
+    assert words[:4] == ["-n", "3", "-hosts", "a,b"]
+    assert words[4].endswith("manapy-restart") and words[5:] == [str((job / "ckpt-000002").resolve())]
+
+
+def test_restart_takes_the_recorded_mpirun(job: Path, mpirun: Path) -> None:
+    path = take(job, 3, str(mpirun))
+    assert restart(path, "--interval", "10m").returncode == 7
+    assert Path(f"{mpirun}.arguments").read_text().splitlines()[-3:] == ["--interval", "10m", str(path)]
+
+
+def test_restart_with_another_number_of_ranks(job: Path, mpirun: Path) -> None:
+    done = restart(job, "--mpirun", mpirun, "-n", "4")
+    assert done.returncode == 1 and "holds 3 ranks: it can't be restarted with 4" in done.stderr
+    assert not Path(f"{mpirun}.arguments").exists()
+
+
+def test_restart_finds_damage_before_anything_starts(job: Path, mpirun: Path) -> None:
+    images.flip(job / "ckpt-000002" / "rank-00002.img", 6000)
+    images.flip(job / "ckpt-000002" / "rank-00001.img", 6000)
+    done = restart(job, "--mpirun", mpirun)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    assert "rank-00001.img: damaged" in done.stderr and "and 1 more" in done.stderr
+    assert not Path(f"{mpirun}.arguments").exists()
+
+
+def test_restart_without_such_an_mpirun(job: Path, tmp_path: Path) -> None:
+    done = restart(job, "--mpirun", tmp_path / "nothing")
+    assert done.returncode == 1 and "no such program" in done.stderr
+
+
+def test_a_job_that_has_ended(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("checkpoint", "status", "stop"):
+        assert cli.main([command, str(job)]) == 1
+        error = capsys.readouterr().err
+        assert "not running any more" in error and len(error.splitlines()) == 1
+
+
+def test_a_directory_that_cannot_be_read(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root reads everything")
+    (job / "ckpt-000002" / "rank-00000.img").chmod(0)
+    assert cli.main(["verify", str(job)]) == 1
+    assert "Permission denied" in capsys.readouterr().err

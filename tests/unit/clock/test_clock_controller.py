@@ -1,0 +1,152 @@
+"""The controller by hand: what it says to people, and what ends an epoch."""
+
+from __future__ import annotations
+
+import pytest
+
+from manapy.clock import WORLD, Controller, Mode, RankClock, Row, Stage, State, Verdict, ggid
+from manapy.clock.messages import Abort, Advance, Done, Intent, Raise, Rows, StateReport, Withdraw
+from manapy.clock.vectors import SCENARIOS, Scenario
+
+
+def test_begin() -> None:
+    c = Controller(2)
+    assert c.begin(5) == [(0, Intent(5)), (1, Intent(5))]
+    with pytest.raises(ValueError, match="pending"):
+        c.begin(6)
+    with pytest.raises(ValueError, match="not converged"):
+        c.resume()
+    assert [type(m) for _, m in c.abort("disk full")] == [Abort, Abort]
+    assert c.failure == "disk full" and c.abort("again") == []
+    with pytest.raises(ValueError, match="not greater"):
+        c.begin(5)
+
+
+def test_names_the_computing_rank() -> None:
+    s = Scenario(3)
+    rows = s.comm(1, 2)
+    for r in (1, 2):
+        s.clocks[r].rows[rows].name = "rows"
+    s.enter(1, rows)
+    s.request()
+    assert s.controller.status() == [f"rank {r} has not answered the request" for r in range(3)]
+    s.settle()
+    assert s.controller.status() == [
+        "rank 2 has computed below target; rank 1 waits for it on communicator 'rows'",
+        "rank 1 is inside a collective on communicator 'rows'",
+    ]
+    assert s.controller.laggards() == [(2, rows, [1])]
+
+
+def test_names_who_is_asked() -> None:
+    s = Scenario(4)
+    a, b = s.comm(0, 1), s.comm(2, 3)
+    s.enter(0, a)
+    s.request()
+    s.settle()
+    s.enter(2, b, Verdict.PARK)
+    s.block(1, 2)
+    s.settle()
+    assert "rank 2 (parked) is asked to go on; rank 1 waits for a message of it" in s.controller.status()
+    assert any("rank 1 is below target and waits for rank 2; rank 0 waits" in line for line in s.controller.status())
+
+
+def test_lost_and_done() -> None:
+    c = Controller(3)
+    c.begin(1)
+    assert [r for r, _ in c.lost(1)] == [0, 2]
+    assert c.failure == "rank 1 is lost" and not c.pending
+    c.begin(2)
+    assert len(c.on_message(0, Done())) == 3
+    assert c.failure == "the job is finishing"
+    with pytest.raises(ValueError, match="finishing"):
+        c.begin(3)
+
+
+def test_old_messages_are_dropped() -> None:
+    c = Controller(1)
+    assert c.on_message(0, Raise(1, 1, WORLD, 3)) == []
+    c.begin(2)
+    assert c.on_message(0, Raise(1, 1, WORLD, 3)) == [] and c.counters.received == 0
+
+
+@pytest.mark.parametrize("other", [Row(WORLD, 1, 0, (1, 0)), Row(7, 1, 0, (0,))])
+def test_collision(other: Row) -> None:
+    c = Controller(2)
+    c.begin(1)
+    c.on_message(0, Rows(1, 1, (Row(WORLD, 1, 0, (0, 1)),)))
+    out = c.on_message(1, Rows(1, 1, (other,)))
+    assert {type(m) for _, m in out} == {Abort} and c.failure is not None and c.stage is Stage.IDLE
+
+
+def test_unknown_row() -> None:
+    c = Controller(1)
+    c.begin(1)
+    assert {type(m) for _, m in c.on_message(0, Raise(1, 1, WORLD, 3))} == {Abort}
+    assert c.failure is not None and "not reported" in c.failure
+
+
+def test_rank_without_mpi() -> None:
+    """A program that never loads MPI has no row at all."""
+    c = Controller(2)
+    c.begin(1)
+    for r in range(2):
+        out = c.on_message(r, Rows(1, 1, ()))
+    for r in range(2):
+        out = c.on_message(r, StateReport(1, 2, State.RUNNING, 0, Mode.ALL, (), 2))
+    assert {m.kind for _, m in out} == {"FREEZE"}
+
+
+def test_world_counts_for_ranks_without_row() -> None:
+    """Rank 0 is inside MPI_Init, rank 1 has not loaded MPI yet: rank 1 is waited for."""
+    c = Controller(2)
+    c.begin(1)
+    c.on_message(0, Rows(1, 1, (Row(WORLD, ggid((0, 1)), 1, (0, 1)),)))
+    c.on_message(1, Rows(1, 1, ()))
+    assert c.laggards() == [(1, WORLD, [0])]
+
+
+def test_stall_lets_a_parked_rank_take_one_step() -> None:
+    s = Scenario(3)
+    a = s.comm(0, 1)
+    s.enter(0, a)
+    s.request()
+    s.settle()
+    s.enter(2, WORLD, Verdict.PARK)
+    s.settle()
+    out = s.controller.stall()
+    assert out == [(2, Advance(1))]
+    s._down += out
+    s.settle()
+    s.enter(2, WORLD)
+    s.deliver()
+    assert (2, Withdraw(1)) in s._down
+    assert s.controller.counters.stalls == 1
+
+
+def test_pingpong_at_target_does_not_hinder_the_freeze() -> None:
+    """Ranks at target that block and unblock all the time: FREEZE on the version sent is still accepted."""
+    s = Scenario(2)
+    s.request()
+    s.deliver()
+    for _ in range(5):
+        s.block(0, 1)
+        s.deliver()
+        s.unblock(0)
+    s.settle()
+    assert s.controller.converged and s.controller.counters.freezes == 1
+
+
+def test_restart_clock_of_a_fresh_rank() -> None:
+    clock = RankClock(0, (0, 1))
+    assert clock.enter_collective(WORLD) is Verdict.GO and clock.outbox == []
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scenario_control_messages(name: str) -> None:
+    """Each scenario plays to its end; all that a rank was sent has been answered."""
+    play, size = SCENARIOS[name]
+    s = Scenario(size)
+    play(s)
+    s.settle()
+    assert s.controller.counters.sent >= size

@@ -1,0 +1,116 @@
+/* guard_driver.c - linked with interpose.c as manapy-launch is; opens the library given as argument, which opens descriptors and
+ * starts a thread as a transport of the real MPI would, and looks where they landed. Prints "ok". */
+#define _GNU_SOURCE
+#include "state/fdguard.h"
+#include "state/fds.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define CHECK(x)                                                                                   \
+    do {                                                                                           \
+        if (!(x)) {                                                                                \
+            fprintf(stderr, "%d: %s (errno %d %s)\n", __LINE__, #x, errno, strerror(errno));       \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+/* What the library offers. */
+typedef int open_all_t(int fds[64]);
+typedef void close_all_t(const int *fds, int count);
+typedef int thread_t(int *blocked, int (*in_thread)(int tid), void (*leave)(void));
+
+static int in_thread(int tid)
+{
+    return mpy_thread_is_lower(tid);
+}
+
+static void leave(void)
+{
+    pthread_exit(NULL);
+}
+
+static int raw_null(void)
+{
+    return (int)syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDONLY, 0);
+}
+
+static void descriptors(void *library)
+{
+    open_all_t *open_all = (open_all_t *)dlsym(library, "open_all");
+    close_all_t *close_all = (close_all_t *)dlsym(library, "close_all");
+    CHECK(open_all && close_all);
+    int fds[64], first = raw_null();
+    int count = open_all(fds);
+    CHECK(count >= 20);
+    for (int i = 0; i < count; i++) {
+        if (fds[i] < mpy_fd_base() || !mpy_fd_is_lower(fds[i]) || fcntl(fds[i], F_GETFD) != FD_CLOEXEC)
+            fprintf(stderr, "the library's descriptor number %d: %d\n", i, fds[i]);
+        CHECK(fds[i] >= mpy_fd_base() && mpy_fd_is_lower(fds[i]) && fcntl(fds[i], F_GETFD) == FD_CLOEXEC);
+    }
+    CHECK(raw_null() == first + 1); /* no low number was used up */
+    CHECK(!mpy_fd_is_lower(first) && !mpy_fd_is_lower(first + 1));
+    close_all(fds, count);
+    for (int i = 0; i < count; i++)
+        CHECK(!mpy_fd_is_lower(fds[i]));
+    CHECK(open("/nonexistent", O_RDONLY) == -1 && errno == ENOENT);
+}
+
+static void streams(void *library)
+{
+    int (*through_stream)(int (*)(int)) = (int (*)(int (*)(int)))dlsym(library, "through_stream");
+    CHECK(through_stream && through_stream(mpy_fd_is_lower) >= mpy_fd_base());
+}
+
+static void occupying(void)
+{
+    int free_number = raw_null();
+    syscall(SYS_close, free_number);
+    mpy_fds_occupy_low();
+    mpy_fds_scan_begin();
+    int hidden = raw_null();
+    mpy_fds_scan_end();
+    mpy_fds_release_low();
+    CHECK(hidden >= mpy_fd_base() && mpy_fd_is_lower(hidden));
+    CHECK(raw_null() == free_number && !mpy_fd_is_lower(free_number));
+}
+
+static void threads(void *library)
+{
+    thread_t *run = (thread_t *)dlsym(library, "run_thread");
+    int blocked = 0;
+    CHECK(run);
+    int tid = run(&blocked, in_thread, NULL);
+    CHECK(tid > 0 && blocked && !mpy_thread_is_lower(tid));
+    tid = run(&blocked, in_thread, leave); /* ends by pthread_exit */
+    CHECK(tid > 0 && !mpy_thread_is_lower(tid) && !mpy_thread_is_lower((int)syscall(SYS_gettid)));
+}
+
+int main(int argc, char **argv)
+{
+    CHECK(argc == 2);
+    mpy_fds_note_stdio();
+    void *library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        fprintf(stderr, "%s\n", dlerror());
+    CHECK(library);
+    descriptors(library);
+    streams(library);
+    occupying();
+    threads(library);
+    CHECK(setrlimit(RLIMIT_NOFILE, &(struct rlimit){256, 256}) == 0);
+    CHECK(mpy_fd_base() == 192);
+    descriptors(library);
+    char err[256] = "";
+    CHECK(mpy_fds_check(err, sizeof err) == 0);
+    printf("ok\n");
+    return 0;
+}

@@ -1,0 +1,23 @@
+int PMPI_Alltoallw(const void *sendbuf, const int sendcounts[], const int sdispls[], const MPI_Datatype sendtypes[], void *recvbuf, const int recvcounts[], const int rdispls[], const MPI_Datatype recvtypes[], MPI_Comm comm) {
+    mpy_thread_t *t = mpy_self();
+    mpy_comm_t *c = mpy_comm(comm);
+    int n = c == NULL ? 0 : c->remote_size != 0 ? c->remote_size : c->size;
+    int local_sendtypes[MPY_LOCAL_TYPES], *real_sendtypes;
+    int local_recvtypes[MPY_LOCAL_TYPES], *real_recvtypes;
+    int rc;
+    if (MPY_UNLIKELY(c == NULL)) {
+        mpy_cross_in(t);
+        rc = MPY_REAL(Alltoallw)(sendbuf, sendcounts, sdispls, NULL, recvbuf, recvcounts, rdispls, NULL, mpy_real_comm(comm));
+        mpy_cross_out(t);
+        return mpy_error(NULL, rc, "MPI_Alltoallw");
+    }
+    mpy_clock_enter(t, &MPY_UPPER->clock.rows[c->row]);
+    mpy_cross_in_collective(t);
+    real_sendtypes = mpy_real_datatypes(sendbuf == MPI_IN_PLACE ? NULL : sendtypes, n, local_sendtypes);
+    real_recvtypes = mpy_real_datatypes(recvtypes, n, local_recvtypes);
+    rc = MPY_REAL(Alltoallw)(sendbuf, sendcounts, sdispls, real_sendtypes, recvbuf, recvcounts, rdispls, real_recvtypes, c->obj.real);
+    mpy_real_datatypes_free(real_sendtypes, n, local_sendtypes);
+    mpy_real_datatypes_free(real_recvtypes, n, local_recvtypes);
+    mpy_cross_out_collective(t);
+    return MPY_LIKELY(rc == 0) ? 0 : mpy_error(c, rc, "MPI_Alltoallw");
+}

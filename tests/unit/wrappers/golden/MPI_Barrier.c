@@ -1,0 +1,16 @@
+int PMPI_Barrier(MPI_Comm comm) {
+    mpy_thread_t *t = mpy_self();
+    mpy_comm_t *c = mpy_comm(comm);
+    int rc;
+    if (MPY_UNLIKELY(c == NULL)) {
+        mpy_cross_in(t);
+        rc = MPY_REAL(Barrier)(mpy_real_comm(comm));
+        mpy_cross_out(t);
+        return mpy_error(NULL, rc, "MPI_Barrier");
+    }
+    mpy_clock_enter(t, &MPY_UPPER->clock.rows[c->row]);
+    mpy_cross_in_collective(t);
+    rc = MPY_REAL(Barrier)(c->obj.real);
+    mpy_cross_out_collective(t);
+    return MPY_LIKELY(rc == 0) ? 0 : mpy_error(c, rc, "MPI_Barrier");
+}

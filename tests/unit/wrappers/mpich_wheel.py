@@ -1,0 +1,50 @@
+"""Where the tests find a real MPICH: the wheel installed beside Python, or the prefix named by MANAPY_TEST_MPICH."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+TABLE = ROOT / "wrappers/table/functions.txt"
+ABI = ROOT / "wrappers/table/abi.txt"
+
+
+def prefix() -> Path:
+    """Prefix with include/mpi.h and lib/libmpi.so.12 of MPICH 5; skips the test if there is none."""
+    place = Path(os.environ.get("MANAPY_TEST_MPICH", sys.prefix))
+    if not (place / "include/mpi_abi.h").exists():
+        pytest.skip("no MPICH 5 with headers (pip install mpich)")
+    return place
+
+
+def generator() -> ModuleType:
+    """wrappers/generate.py as a module: a build script, not part of the package."""
+    spec = importlib.util.spec_from_file_location("manapy_generate", ROOT / "wrappers/generate.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def evaluate(names: list[str], prologue: str, flags: list[str], directory: Path) -> dict[str, int]:
+    """Values of C constants after `prologue`."""
+    lines = "\n".join(f'    printf("%lld\\n", (long long)({name}));' for name in names)
+    source = directory / "values.c"
+    source.write_text(f"#include <stdio.h>\n{prologue}\nint main(void) {{\n{lines}\n    return 0;\n}}\n")
+    subprocess.run(["gcc", "-w", *flags, "-o", str(directory / "values"), str(source)], check=True)
+    output = subprocess.run([directory / "values"], check=True, capture_output=True, text=True).stdout
+    return dict(zip(names, map(int, output.split()), strict=True))
+
+
+def dynamic_symbols(library: Path) -> dict[str, str]:
+    """Defined dynamic symbols and their nm letters."""
+    output = subprocess.run(["nm", "-D", "--defined-only", str(library)], check=True, capture_output=True, text=True).stdout
+    return {words[-1].split("@")[0]: words[-2] for line in output.splitlines() if len(words := line.split()) >= 2}

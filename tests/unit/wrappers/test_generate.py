@@ -1,0 +1,46 @@
+"""Golden texts of a few generated wrappers, one of each form. To renew: python tests/unit/wrappers/test_generate.py"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from mpich_wheel import ABI, ROOT, TABLE, generator
+
+GOLDEN = Path(__file__).with_name("golden")
+NAMES = ("MPI_Barrier", "MPI_Allreduce_c", "MPI_Alltoallw", "MPI_Group_incl", "MPI_Comm_compare", "MPI_Pack")
+
+
+def generate(symbol: str) -> str:
+    g = generator()
+    table = g.read_table(TABLE)
+    return str(g.wrapper(table, next(f for f in table.functions if f.symbol == symbol)))
+
+
+@pytest.mark.parametrize("symbol", NAMES)
+def test_golden(symbol: str) -> None:
+    assert generate(symbol) == (GOLDEN / f"{symbol}.c").read_text()
+
+
+def test_output_is_reproducible_and_compiles(tmp_path: Path, include: Path) -> None:
+    g = generator()
+    for name in ("a", "b"):
+        assert g.main([str(TABLE), str(ABI), str(tmp_path / name)]) == 0
+    for file in (tmp_path / "a").iterdir():
+        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
+    flags = ["-std=gnu11", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-mfsgsbase", f"-I{ROOT}/wrappers/runtime", f"-I{tmp_path}/a", f"-I{include}"]
+    subprocess.run(["gcc", *flags, str(tmp_path / "a/generated.c"), str(tmp_path / "a/stubs.c")], check=True)
+
+
+def test_hash_depends_on_order_and_names() -> None:
+    g = generator()
+    table = g.read_table(TABLE)
+    before = table.hash
+    table.functions[0], table.functions[1] = table.functions[1], table.functions[0]
+    assert table.hash != before
+
+
+if __name__ == "__main__":
+    for each in NAMES:
+        (GOLDEN / f"{each}.c").write_text(generate(each))

@@ -1,0 +1,71 @@
+"""The function table against the real library: complete, well-formed, and what the built library exports."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from manapy._install import library
+from mpich_wheel import ROOT, TABLE, dynamic_symbols, generator, prefix
+
+OURS = re.compile(r"(P?MPIX?_|MPII_|QMPI_|MPIR_(Dup_fn|Err_|F08_|fortran_))")
+
+
+@pytest.fixture(scope="module")
+def table():  # type: ignore[no-untyped-def]
+    return generator().read_table(TABLE)
+
+
+def test_every_symbol_of_mpich_is_in_the_table(table) -> None:  # type: ignore[no-untyped-def]
+    real = {name for name in dynamic_symbols(prefix() / "lib/libmpi.so.12") if OURS.match(name)}
+    listed = {name for f in table.functions for name in (f.symbol, "P" + f.symbol)} | set(table.data) | set(table.internal)
+    assert real - listed == set()
+    assert listed - real == set()
+
+
+def test_names_are_unique(table) -> None:  # type: ignore[no-untyped-def]
+    names = [f.name for f in table.functions]
+    assert len(set(names)) == len(names) < 2048  # MPY_MPI_SLOTS
+
+
+def test_both_forms_of_a_function_are_treated_alike(table) -> None:  # type: ignore[no-untyped-def]
+    by_name = {f.name: f for f in table.functions}
+    for name, f in by_name.items():
+        if (big := by_name.get(name + "_c")) is not None:
+            assert (f.family, f.cls, f.clock) == (big.family, big.cls, big.clock), name
+
+
+def test_blocking_collectives_count(table) -> None:  # type: ignore[no-untyped-def]
+    for f in table.functions:
+        if f.family in ("collective", "nbc") and f.name.removesuffix("_c") != "Reduce_local":
+            assert f.clock == "comm", f.name
+
+
+def test_faulty_tables_are_refused(tmp_path: Path) -> None:
+    g = generator()
+    for line in ("MPI_X manual - INT a:NOKIND", "MPI_X somehow - INT", "MPI_X manual comm INT a:INT", "MPI_X manual - INT nonsense"):
+        file = tmp_path / "t.txt"
+        file.write_text(f"kind INT int\n[query]\n{line}\n")
+        with pytest.raises(g.TableError):
+            g.read_table(file)
+
+
+def test_installed_library_defines_all_and_implements_what_the_table_says(table) -> None:  # type: ignore[no-untyped-def]
+    built = library("upper/libmpi.so.12")
+    if built is None:
+        pytest.skip("manapy's C parts are not installed")
+    symbols = dynamic_symbols(built)
+    listed = {name for f in table.functions for name in (f.symbol, "P" + f.symbol)} | set(table.data) | set(table.internal)
+    assert set(symbols) == listed
+    # Stubs are weak (generate.py): nothing that is not "unsupported" may be left one.
+    assert [f.symbol for f in table.functions if f.cls != "unsupported" and symbols["P" + f.symbol] == "W"] == []
+    assert [f.symbol for f in table.functions if f.cls == "unsupported" and symbols["P" + f.symbol] != "W"] == []
+
+
+def test_readme_names_no_missing_file() -> None:
+    text = (ROOT / "wrappers/README.md").read_text()
+    for name in re.findall(r"\b(\w+\.(?:c|h|S|py|txt))\b", text):
+        places = ("wrappers", "wrappers/table", "wrappers/runtime", "lowerhalf/include/manapy", "lowerhalf/mpi")
+        generated = ("functions.h", "function_names.h", "function_index.h", "generated.c", "stubs.c", "mpi.h")
+        assert name in generated or any((ROOT / place / name).exists() for place in places), name
