@@ -117,7 +117,8 @@ void mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t g
     char error[1024];
     bool say_it = true;
     mpy_rendezvous_options_t options = {.dir = mpy_options.dir, .resume = resume, .expected_ranks = ranks, .argv = argv, .mpi = mpy_mpi_path(),
-                                        .interval = mpy_options.interval_s, .keep = mpy_options.keep};
+                                        .interval = mpy_options.interval_s, .keep = mpy_options.keep,
+                                        .child_grace_ms = mpy_options.child_grace_ms};
     if (mpy_options.rejoin) {
         if (!mpy_rejoin(mpy_options.rejoin, &job, error, sizeof error)) mpy_fail(1, "%s", error);
     } else if (!mpy_rendezvous(&options, &job, &say_it, error, sizeof error)) {

@@ -195,18 +195,20 @@ void mpy_stop_release(void) {
         mpy_futex_wake(&records[i].command);
     }
     for (int i = 0; i < nrecords; i++)
-        for (uint32_t s; (s = records[i].state) == STOPPED;) mpy_futex_wait(&records[i].state, s);
+        for (;;) {
+            uint32_t seen = __atomic_load_n(&progress, __ATOMIC_ACQUIRE);
+            if (records[i].state != STOPPED) break;
+            mpy_futex_wait(&progress, seen);
+        }
     nrecords = 0;
 }
 
 int mpy_stop_count(void) { return nrecords; }
 
-static int is_main(const record_t *r) { return r->tid == getpid(); }
-
 void mpy_stop_describe(int i, mpy_image_thread_t *out) {
-    for (int k = 1; k < nrecords; k++) /* the process's first thread leads */
-        if (is_main(&records[k])) { record_t t = records[0]; records[0] = records[k]; records[k] = t; }
-    const record_t *r = &records[i];
+    int first = 0; /* the process's first thread leads; records stay where they are: halted threads hold pointers to them */
+    while (first < nrecords - 1 && records[first].tid != getpid()) first++;
+    const record_t *r = &records[i == 0 ? first : i <= first ? i - 1 : i];
     *out = (mpy_image_thread_t){r->ucontext, r->fs, r->gs, r->clear_tid, r->robust_list, r->robust_bytes, r->pending, mpy_id_shown(r->tid), r->mpi_slot, ""};
     memcpy(out->name, r->name, sizeof out->name);
 }

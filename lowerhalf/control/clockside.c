@@ -8,7 +8,8 @@
  *  2. After phase is stored and before rows or in_lower are read comes membarrier(PRIVATE_EXPEDITED): a collective that this
  *     reading misses belongs to a thread that will see the phase (invariant 3 of boundary.h).
  *  3. Every message of the coordinator counts in `applied` and is answered: INTENT by ROWS, FREEZE by FROZEN or NOTFROZEN, the
- *     others by STATE. The order of lines is that of the events: ROWS before the RAISE of such a row, both before STATE.
+ *     others by STATE. The order of lines is that of the events: ROWS before the RAISE of such a row, both before STATE,
+ *     except that STATE collective comes before the RAISE it belongs to.
  *  4. FROZEN is said when phase is FROZEN, no thread is in the lower half, and version is still the one the FREEZE named.
  *  5. Between FROZEN and mpy_clockside_end nothing here takes the lock.
  */
@@ -219,9 +220,12 @@ static void report_state(mpy_text_t *out, bool always) {
 
 /* Under the lock. */
 static void report_all(mpy_text_t *out, bool always) {
+    const mpy_thread_t *which;
+    bool inside = rank_state(&which) == MPY_STATE_IN_COLLECTIVE;
     report_rows(out, false);
+    if (inside) report_state(out, always); /* reached the target, but not yet through: or a freeze would be tried too early */
     report_raises(out);
-    report_state(out, always);
+    if (!inside) report_state(out, always);
 }
 
 void mpy_clockside_report(mpy_text_t *out) {

@@ -166,6 +166,24 @@ static bool try_enter(mpy_thread_t *t, mpy_clock_row_t *row, bool *changed) {
     return false;
 }
 
+/* A parked thread sleeps; but MPI libraries make progress only in calls: a message (also one of a collective that others are still
+ * in) may lie half sent here. So it gives the library a chance now and then. Not when frozen: then nothing is under way
+ * that the drain will not move. With in_lower = 0; seldom, and never on the way to a decision. */
+enum { PROGRESS_MS = 20 };
+static void make_progress(mpy_thread_t *t) {
+    int flag;
+    if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized) return;
+    t->in_lower = 1;
+    __asm__ volatile("" ::: "memory");
+    if (MPY_LOWER->phase != MPY_PHASE_FROZEN) {
+        mpy_hook_in(t);
+        MPY_REAL(Iprobe)(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
+        mpy_hook_out(t);
+    }
+    t->in_lower = 0;
+    __asm__ volatile("" ::: "memory");
+}
+
 /* in_lower is 1 on entry (the inline set it) and on return. The inline has counted the call, which isn't decided yet: taken
  * back first. If the control thread has read the higher SEQ meanwhile, it is the row's TARGET too: the row is below target and
  * can't be frozen before the call that was promised is made. */
@@ -184,7 +202,8 @@ void mpy_clock_enter_slow(mpy_thread_t *t, mpy_clock_row_t *row) {
         if (go) return;
         t->in_lower = 0;
         __asm__ volatile("" ::: "memory");
-        mpy_futex_wait(&CLOCK->wake, wake);
+        mpy_futex_wait_ms(&CLOCK->wake, wake, PROGRESS_MS);
+        if (CLOCK->wake == wake) make_progress(t);
         t->in_lower = 1;
         __asm__ volatile("" ::: "memory");
     }

@@ -4,7 +4,7 @@
  *
  * Invariants
  *  1. Constructors and destructors of a communicator count on it (the parent): its identity, and the parent's SEQ of that call,
- *     name the child. MPI_Comm_create_group counts nowhere; the group, the tag and how often name the child.
+ *     name the child. MPI_Comm_create_group counts on the child; the group, the tag and how often name it.
  *  2. A new real communicator gets MPI_ERRORS_RETURN and its record (handle, members, row) before in_lower is cleared.
  *  3. A communicator freed by the program lives on, without handle (0) and row, while requests refer to it (refs); the real one
  *     is freed at the end. It isn't rebuilt: other members may have let go of it, and nothing can be sent on it any more.
@@ -30,8 +30,10 @@ static const mpy_clock_row_t *row_of(const mpy_comm_t *c) { return &MPY_UPPER->c
 
 /* ---- records ---- */
 
-/* Upper TLS, in_lower set. `world` becomes the record's. */
-static record_t *record_make(int real, int rank, int size, int32_t *world, uint64_t cid, int fixed_handle) {
+enum { NEW_ROW = -1 };
+
+/* Upper TLS, in_lower set. `world` becomes the record's. `row`: one that exists already, or NEW_ROW. */
+static record_t *record_make(int real, int rank, int size, int32_t *world, uint64_t cid, int fixed_handle, long row) {
     record_t *r = mpy_alloc(sizeof *r);
     mpy_comm_t *c = &r->comm;
     c->obj.real = real;
@@ -52,7 +54,12 @@ static record_t *record_make(int real, int rank, int size, int32_t *world, uint6
     mpy_lock(&mpy_objects_lock);
     mpy_link_append(&all, &r->all);
     mpy_unlock(&mpy_objects_lock);
-    c->row = mpy_row_add(cid, world, size, c->obj.handle);
+    if (row == NEW_ROW) {
+        c->row = mpy_row_add(cid, world, size, c->obj.handle);
+    } else {
+        c->row = (uint32_t)row;
+        MPY_UPPER->clock.rows[row].handle = (uint32_t)c->obj.handle;
+    }
     return r;
 }
 
@@ -68,9 +75,9 @@ void mpy_comm_init(void) {
     for (int i = 0; i < size; i++) world[i] = i;
     *self = rank;
     uint64_t cid = mpy_child_cid(0, 0, 0);
-    mpy_world = &record_make(MPI_COMM_WORLD, rank, size, world, cid, MPI_COMM_WORLD)->comm;
+    mpy_world = &record_make(MPI_COMM_WORLD, rank, size, world, cid, MPI_COMM_WORLD, NEW_ROW)->comm;
     name_set(mpy_world, "MPI_COMM_WORLD");
-    name_set(&record_make(MPI_COMM_SELF, 0, 1, self, mpy_child_cid(cid, 0, rank), MPI_COMM_SELF)->comm, "MPI_COMM_SELF");
+    name_set(&record_make(MPI_COMM_SELF, 0, 1, self, mpy_child_cid(cid, 0, rank), MPI_COMM_SELF, NEW_ROW)->comm, "MPI_COMM_SELF");
 }
 
 void mpy_comm_finalize(void) {
@@ -133,15 +140,15 @@ static construction_t begin(MPI_Comm comm) {
 }
 
 /* In the lower half; returns with the upper TLS and in_lower still set. */
-static mpy_comm_t *adopt(mpy_thread_t *t, int real, const mpy_comm_t *parent, uint64_t seq, uint64_t cid) {
+static mpy_comm_t *adopt(mpy_thread_t *t, int real, const mpy_comm_t *parent, uint64_t seq) {
     int rank, size;
     MPY_REAL(Comm_set_errhandler)(real, MPI_ERRORS_RETURN);
     MPY_REAL(Comm_rank)(real, &rank);
     MPY_REAL(Comm_size)(real, &size);
     int32_t *world = members(real, size);
     mpy_hook_out(t);
-    if (cid == 0) cid = mpy_child_cid(row_of(parent)->cid, seq, smallest(world, size));
-    mpy_comm_t *c = &record_make(real, rank, size, world, cid, 0)->comm;
+    uint64_t cid = mpy_child_cid(row_of(parent)->cid, seq, smallest(world, size));
+    mpy_comm_t *c = &record_make(real, rank, size, world, cid, 0, NEW_ROW)->comm;
     c->errhandler = parent->errhandler;
     mpy_errhandler_ref(c->errhandler);
     return c;
@@ -149,7 +156,7 @@ static mpy_comm_t *adopt(mpy_thread_t *t, int real, const mpy_comm_t *parent, ui
 
 static int end(construction_t *k, MPI_Comm *newcomm, const char *name) {
     mpy_comm_t *c = NULL;
-    if (k->rc == 0 && k->real != MPI_COMM_NULL && k->parent != NULL) c = adopt(k->t, k->real, k->parent, k->seq, 0);
+    if (k->rc == 0 && k->real != MPI_COMM_NULL && k->parent != NULL) c = adopt(k->t, k->real, k->parent, k->seq);
     if (k->parent != NULL)
         mpy_cross_out_collective(k->t);
     else
@@ -220,25 +227,47 @@ static uint64_t group_count(uint64_t ggid, int tag) {
     return n;
 }
 
-/* Blocks until all members of the group are there, outside the clock: so the thread is declared blocked on them for the whole
- * call, whether or not a checkpoint is pending yet, and members parked at a collective are asked to advance. */
+/* Collective over the group only, so it counts on a row of its own: that of the communicator it makes, which exists (with
+ * handle 0) from the entry on. A member that hasn't come yet is below target there and can't be frozen before it has. */
 int PMPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm *newcomm) {
     mpy_thread_t *t = mpy_self();
     mpy_comm_t *parent = mpy_comm(comm), *c = NULL;
     const mpy_group_t *g = mpy_group(group);
-    int real = MPI_COMM_NULL;
-    if (parent != NULL && g != NULL) mpy_clock_blocked(t, parent, g->world, (uint32_t)g->size, g->size > MPY_PEERS_MAX, MPY_WAIT_ALL);
-    mpy_cross_in(t);
-    int rc = MPY_REAL(Comm_create_group)(mpy_real_comm(comm), mpy_real_group(group), tag, &real);
-    if (rc == 0 && real != MPI_COMM_NULL && parent != NULL) {
-        uint64_t ggid = mpy_ggid(g->world, g->size);
-        c = adopt(t, real, parent, 0, mpy_group_cid(ggid, tag, group_count(ggid, tag)));
+    int real = MPI_COMM_NULL, rc, rank = 0;
+    while (g != NULL && rank < g->size && g->world[rank] != MPY_LOWER->rank) rank++;
+    if (parent == NULL || g == NULL || rank == g->size) { /* wrong arguments: the native error */
+        mpy_cross_in(t);
+        rc = MPY_REAL(Comm_create_group)(mpy_real_comm(comm), mpy_real_group(group), tag, &real);
+        mpy_cross_out(t);
+        *newcomm = MPI_COMM_NULL;
+        return rc == 0 ? rc : mpy_error(parent, rc, "MPI_Comm_create_group");
     }
-    mpy_cross_out(t);
-    mpy_clock_unblocked(t);
-    if (rc != 0) return mpy_error(parent, rc, "MPI_Comm_create_group");
+    mpy_guard_in(t);
+    size_t bytes = (size_t)g->size * sizeof(int32_t);
+    int32_t *world = mpy_alloc(bytes);
+    __builtin_memcpy(world, g->world, bytes);
+    int size = g->size;
+    uint64_t ggid = mpy_ggid(world, size), cid = mpy_group_cid(ggid, tag, group_count(ggid, tag));
+    uint32_t row = mpy_row_add(cid, world, size, 0);
+    mpy_guard_out(t);
+
+    mpy_clock_enter(t, &MPY_UPPER->clock.rows[row]);
+    mpy_cross_in_collective(t);
+    rc = MPY_REAL(Comm_create_group)(mpy_real_comm(comm), mpy_real_group(group), tag, &real);
+    if (rc == 0) MPY_REAL(Comm_set_errhandler)(real, MPI_ERRORS_RETURN);
+    mpy_hook_out(t);
+    if (rc == 0) {
+        c = &record_make(real, rank, size, world, cid, 0, row)->comm;
+        c->errhandler = parent->errhandler;
+        mpy_errhandler_ref(c->errhandler);
+    } else {
+        mpy_row_remove(row);
+        mpy_free(world, bytes);
+    }
+    mpy_hook_in(t);
+    mpy_cross_out_collective(t);
     *newcomm = c != NULL ? c->obj.handle : MPI_COMM_NULL;
-    return MPI_SUCCESS;
+    return rc == 0 ? rc : mpy_error(parent, rc, "MPI_Comm_create_group");
 }
 
 /* ---- destructor ---- */

@@ -41,7 +41,7 @@ __attribute__((constructor)) static void find_boundary(void) {
 static void fatal(const char *line) {
     ssize_t unused = write(2, line, mpy_text_length(line));
     (void)unused;
-    _exit(1);
+    exit(1); /* what the program has printed so far is flushed */
 }
 
 void mpy_require_boundary(void) {

@@ -1,6 +1,6 @@
 /* errors.c - what happens when a call fails, and the error classes, codes and texts a program adds.
  *
- * Upper half, upper TLS. No libc, but mpy_error calls the program's handlers.
+ * Upper half, upper TLS. No libc, but where the job ends; mpy_error calls the program's handlers.
  *
  * Invariants
  *  1. mpy_error is called with in_lower = 0 and no lock held: a handler may do anything.
@@ -9,6 +9,7 @@
  */
 #include "objects.h"
 
+#include <stdio.h>
 #include <unistd.h>
 
 /* As MPICH ends a job whose error handler is MPI_ERRORS_ARE_FATAL. */
@@ -21,6 +22,7 @@ static void end_job(const mpy_comm_t *comm, int code, const char *function) {
     mpy_cross_out(t);
     mpy_text_format(line, sizeof line, "Abort(%d) on node %d (rank %d in comm %d): Fatal error in %s: %s\n", code, MPY_LOWER->rank,
                     comm != NULL ? comm->rank : MPY_LOWER->rank, 0, function, text);
+    fflush(NULL); /* see PMPI_Abort */
     ssize_t unused = write(2, line, mpy_text_length(line));
     (void)unused;
     mpy_cross_in(t);

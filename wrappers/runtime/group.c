@@ -19,7 +19,7 @@ int mpy_world_group(void) {
 }
 
 int mpy_group_adopt(int real) {
-    if (mpy_is_builtin(real) || real == MPI_GROUP_NULL) return real; /* MPI_GROUP_EMPTY */
+    if (real == MPI_GROUP_EMPTY || real == MPI_GROUP_NULL) return real; /* other predefined ones are MPICH's own business */
     mpy_group_t *g = mpy_alloc(sizeof *g);
     MPY_REAL(Group_size)(real, &g->size);
     size_t bytes = (size_t)g->size * sizeof(int32_t);

@@ -11,6 +11,8 @@
 #include "objects.h"
 #include "p2p.h"
 
+#include <stdio.h>
+
 static int provided_level;
 static int32_t init_tid;
 
@@ -107,6 +109,7 @@ int PMPI_Is_thread_main(int *flag) {
 
 int PMPI_Abort(MPI_Comm comm, int errorcode) {
     mpy_thread_t *t = mpy_self();
+    fflush(NULL); /* natively exit() does it; the real library's exit() is that of another libc */
     mpy_cross_in(t);
     int rc = MPY_REAL(Abort)(mpy_real_comm(comm), errorcode); /* returns only for a bad communicator */
     mpy_cross_out(t);

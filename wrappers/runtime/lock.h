@@ -24,6 +24,11 @@ static inline long mpy_syscall4(long number, long a, long b, long c, long d) {
 static inline void mpy_futex_wait(volatile uint32_t *word, uint32_t value) {
     mpy_syscall4(MPY_SYS_FUTEX, (long)word, 128 /* WAIT | PRIVATE */, (long)value, 0);
 }
+/* The same, for `ms` < 1000 milliseconds at the most. */
+static inline void mpy_futex_wait_ms(volatile uint32_t *word, uint32_t value, long ms) {
+    const struct { long seconds, nanoseconds; } time = {0, ms * 1000000};
+    mpy_syscall4(MPY_SYS_FUTEX, (long)word, 128 /* WAIT | PRIVATE */, (long)value, (long)&time);
+}
 static inline void mpy_futex_wake(volatile uint32_t *word, int n) {
     mpy_syscall4(MPY_SYS_FUTEX, (long)word, 129 /* WAKE | PRIVATE */, n, 0);
 }

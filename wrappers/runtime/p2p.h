@@ -150,6 +150,7 @@ static inline void mpy_count_received(mpy_p2p_thread_t *th, const mpy_comm_t *c,
 /* A finished receive with flags 0, whose status may have been ignored unless its source was a wildcard. */
 static inline void mpy_count_request(mpy_p2p_thread_t *th, const mpy_request_t *r, const MPI_Status *s) {
     if (r->kind == MPY_REQ_SEND || r->kind == MPY_REQ_SSEND) return;
+    if (r->peer == MPI_PROC_NULL) return; /* MPICH leaves the status of such an Isendrecv unset */
     if (r->kind == MPY_REQ_RECV && r->peer >= 0)
         th->received[mpy_peer_world(r->comm, r->peer)]++;
     else if (r->kind != MPY_REQ_OTHER)
@@ -173,7 +174,9 @@ static inline void mpy_status_copy(MPI_Status *to, const MPI_Status *from) {
     to->MPI_ERROR = error;
 }
 static inline void mpy_status_empty(MPI_Status *s) {
-    if (s != MPI_STATUS_IGNORE) mpy_status_set(s, MPI_ANY_SOURCE, MPI_ANY_TAG, 0);
+    if (s == MPI_STATUS_IGNORE) return;
+    mpy_status_set(s, MPI_ANY_SOURCE, MPI_ANY_TAG, 0);
+    s->MPI_ERROR = MPI_SUCCESS; /* an empty status (MPI-4 3.7.3) */
 }
 
 /* ---- waiting (wait.c) ---- */
