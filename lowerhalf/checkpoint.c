@@ -44,4 +44,4 @@ static int resume(int exit_after, char *error, size_t n) {
 
 static void abort_job(int code, const char *reason) { MPY_LOWER->svc->die(reason, code); }
 
-const mpy_engine_ops_t mpy_engine = {.check = check, .stop = stop, .drain = drain, .write = write_image, .resume = resume, .abort_job = abort_job};
+const mpy_engine_ops_t mpy_engine = {.check = check, .stop = stop, .drain = drain, .write = write_image, .resume = resume, .abort_job = abort_job, .segments = mpy_mpi_segments};

@@ -2,6 +2,7 @@
 #ifndef MANAPY_LOWER_H
 #define MANAPY_LOWER_H
 #include <manapy/boundary.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct mpy_options {
@@ -36,6 +37,7 @@ const char *mpy_self_path(void);                       /* this executable */
 /* mpi/load.c */
 void mpy_mpi_load(char **env);
 const char *mpy_mpi_path(void); /* what would be or was loaded; NULL if none was found */
+void mpy_mpi_segments(char *out, size_t n); /* files in /dev/shm that it has mapped: comma-separated paths, or "-" */
 /* threads.c */
 void mpy_threads_init(void); /* on the main thread, before the program starts */
 #endif

@@ -163,7 +163,9 @@ static void report_program(void) {
     plane.mpi_state = state;
     mpy_text_add(&plane.out, "PROGRAM %s ", state);
     mpy_text_add_encoded(&plane.out, plane.config.program != NULL ? plane.config.program : "");
-    mpy_text_add(&plane.out, "\n");
+    char segments[4096] = "-";
+    if (u->mpi_initialized && plane.config.engine->segments != NULL) plane.config.engine->segments(segments, sizeof segments);
+    mpy_text_add(&plane.out, " %s\n", segments);
 }
 
 static void on_event(void) {

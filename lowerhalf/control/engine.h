@@ -36,6 +36,8 @@ typedef struct mpy_engine_ops {
     /* Say why and end the whole job with exit code `code` (MPI_Abort if MPI is up). Called on the control thread at any time,
      * also while another operation runs. Does not return. */
     void (*abort_job)(int code, const char *reason);
+    /* Comma-separated paths of the shared memory that the real MPI has mapped, "-" if none. Any thread; may be NULL. */
+    void (*segments)(char *out, size_t n);
 } mpy_engine_ops_t;
 
 #endif

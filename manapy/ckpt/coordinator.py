@@ -118,6 +118,7 @@ class Coordinator:
         self._last: publish.Checkpoint | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._commands: set[asyncio.Task[Any]] = set()
+        self._segments: set[str] = set()  # shared memory of the real MPI on this host
 
     # ---- life
 
@@ -141,6 +142,7 @@ class Coordinator:
         for task in self._tasks:
             task.cancel()
         await loop.shutdown_default_executor()
+        self._remove_segments()
         log.info("the job has ended: %s", self.state)
 
     def _load(self) -> None:
@@ -151,6 +153,12 @@ class Coordinator:
         self._last = found[-1] if found else None
         self.record |= {"pid": os.getpid(), "manapy": __version__, "mpirun": _mpirun(self.settings.rank0_pid)}
         self._set_state("starting")
+
+    def _remove_segments(self) -> None:
+        """MPICH unlinks its files in /dev/shm in MPI_Finalize, which a killed job never reaches. Only this host's."""
+        for segment in self._segments:
+            if Path(segment).parent == Path("/dev/shm"):
+                Path(segment).unlink(missing_ok=True)
 
     def _set_state(self, state: str) -> None:
         self.state = state
@@ -240,6 +248,8 @@ class Coordinator:
             return
         if kind == "PROGRAM":
             rank.mpi, rank.program = fields[0], protocol.decode_text(fields[1])
+            if rank.host == socket.gethostname() and fields[2] != "-":
+                self._segments.update(fields[2].split(","))
         elif kind == "DONE":
             rank.done = True
             self.flow.on_done(rank.number)

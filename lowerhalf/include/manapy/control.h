@@ -14,7 +14,8 @@
  *
  * rank -> coordinator
  *   HELLO rank size host pid generation checkpoint(or %)      first line of a rank
- *   PROGRAM mpi_state(none|up|finalized) text                 what runs, for status
+ *   PROGRAM mpi_state(none|up|finalized) text segments        what runs, for status; the real MPI's files in /dev/shm, which
+ *                                                             the coordinator removes when the job was killed
  *   CHECKED epoch                                             nothing here prevents a checkpoint
  *   REFUSED epoch reason                                      something does; names the fd or pid
  *   ROWS epoch version n row...                               row = cid:ggid:seq:members(list; a-b = consecutive ranks):handle:name
