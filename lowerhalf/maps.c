@@ -97,6 +97,10 @@ void mpy_maps_free(mpy_map_t *maps, long count) {
 }
 
 int mpy_maps_check(char *error, size_t n) {
+    if (MPY_TRAP->foreign) {
+        snprintf(error, n, "the program has mapped memory at the fixed address %#lx, outside the range that can be saved", (unsigned long)MPY_TRAP->foreign);
+        return -1;
+    }
     mpy_map_t *maps;
     long count = mpy_maps_read(&maps, error, n);
     int bad = count < 0 ? -1 : 0;

@@ -15,7 +15,11 @@
 #include "state/fds.h"
 #include "trap.h"
 #include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
 #include <limits.h>
+#include <manapy/image.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,13 +44,20 @@ static const char *checkpoint_path(const char *given) {
     return path;
 }
 
-/* How many ranks it has: its image files. The manifest says so too; `manapy verify` compares both. */
-static int count_images(const char *checkpoint) {
-    for (int ranks = 0;; ranks++) {
-        char path[PATH_MAX + 32];
-        snprintf(path, sizeof path, "%s/rank-%05d.img", checkpoint, ranks);
-        if (access(path, F_OK)) return ranks;
-    }
+/* How many ranks it has: as the header of any image that is there says. Checked in full once we know which one is ours. */
+static int count_ranks(const char *checkpoint) {
+    char pattern[PATH_MAX + 32];
+    glob_t found;
+    mpy_image_header_t header = {0};
+    snprintf(pattern, sizeof pattern, "%s/rank-*.img", checkpoint);
+    if (glob(pattern, 0, NULL, &found)) mpy_fail(1, "%s holds no images", checkpoint);
+    int fd = open(found.gl_pathv[0], O_RDONLY | O_CLOEXEC);
+    if (fd < 0) mpy_fail(1, "%s: %s", found.gl_pathv[0], strerror(errno));
+    if (read(fd, &header, sizeof header) < (ssize_t)offsetof(mpy_image_header_t, host) || memcmp(header.magic, MPY_IMAGE_MAGIC, sizeof header.magic) || header.size < 1)
+        mpy_fail(1, "%s is not a complete image", found.gl_pathv[0]);
+    close(fd);
+    globfree(&found);
+    return header.size;
 }
 
 static void open_image(mpy_image_t *image, const char *checkpoint, int ranks) {
@@ -70,7 +81,7 @@ int main(int argc, char **argv, char **envp) {
     mpy_options_t options;
     int first = mpy_options_parse(argc, argv, &options);
     const char *checkpoint = checkpoint_path(argv[first]);
-    int ranks = count_images(checkpoint);
+    int ranks = count_ranks(checkpoint);
 
     mpy_fds_note_stdio();
     mpy_blocks_map();

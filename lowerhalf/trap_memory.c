@@ -23,7 +23,9 @@ static int in_arena(uint64_t a) { return a >= MPY_HEAP_LO && a < MPY_ARENA_HI; }
 long mpy_trap_mmap(mpy_trap_t *t) {
     if (t->a[3] & (FIXED | FIXED_NOREPLACE)) {
         long r = mpy_sys6(SYS_mmap, t->a[0], t->a[1], t->a[2], t->a[3], t->a[4], t->a[5]);
-        if (!failed(r)) mpy_arena_claim((uint64_t)r, (uint64_t)t->a[1]);
+        if (failed(r)) return r;
+        mpy_arena_claim((uint64_t)r, (uint64_t)t->a[1]);
+        if (!in_arena((uint64_t)r) && !(MPY_TRAP->low_exec && r < 0x100000000l)) MPY_TRAP->foreign = (uint64_t)r;
         return r;
     }
     for (int tries = 0; tries < 64; tries++) {

@@ -34,6 +34,7 @@ typedef struct mpy_trapstate {
     volatile uint32_t arena_lock;
     uint32_t nfree;
     uint64_t arena_next; /* bump pointer */
+    uint64_t foreign; /* address of a mapping the program put outside the arena, where no image can hold it; 0: none */
     uint64_t brk_lo, brk_now, brk_max;
     uint64_t stack_lo, stack_hi; /* the main thread's */
     uint64_t arg_lo, arg_hi, env_hi; /* strings of argv, then of the environment, on that stack */

@@ -151,6 +151,9 @@ class Coordinator:
             log.info("removed what was left by an interrupted checkpoint: %s", ", ".join(p.name for p in left))
         found = publish.checkpoints(self.dir)
         self._last = found[-1] if found else None
+        if self.settings.resume is not None:  # the launcher knows only the checkpoint, people know the program
+            with contextlib.suppress(publish.ManifestError):
+                self.record["argv"] = publish.read_manifest(Path(self.settings.resume)).argv
         self.record |= {"pid": os.getpid(), "manapy": __version__, "mpirun": _mpirun(self.settings.rank0_pid)}
         self._set_state("starting")
 

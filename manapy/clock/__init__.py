@@ -6,12 +6,24 @@ wrappers follow), and a simulator (``manapy.clock.model``) that runs programs on
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from ._state import WORLD, Mode, Phase, Row, State, Verdict, child_identity, ggid, group_identity
-from .controller import Controller, Counters, Stage
-from .messages import WireError, from_wire
-from .rank import RankClock
+if TYPE_CHECKING:
+    from ._state import WORLD, Mode, Phase, Row, State, Verdict, child_identity, ggid, group_identity
+    from ._table import table
+    from .controller import Controller, Counters, Stage
+    from .messages import WireError, from_wire
+    from .rank import RankClock
+
+_HOMES = {
+    "_state": ("WORLD", "Mode", "Phase", "Row", "State", "Verdict", "child_identity", "ggid", "group_identity"),
+    "_table": ("table",),
+    "controller": ("Controller", "Counters", "Stage"),
+    "messages": ("WireError", "from_wire"),
+    "rank": ("RankClock",),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "WORLD",
@@ -34,8 +46,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "table":
-        from ._table import table
-
-        return table
+    """Loaded at first use: most commands need none of it."""
+    if name in _HOME:
+        return getattr(import_module(f".{_HOME[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

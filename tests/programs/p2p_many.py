@@ -9,6 +9,7 @@ import hashlib
 import random
 import sys
 import time
+import traceback
 
 import numpy as np
 from mpi4py import MPI
@@ -92,4 +93,9 @@ def main() -> None:
         print("digest", hashlib.sha256("".join(digests).encode()).hexdigest(), flush=True)
 
 
-main()
+try:
+    main()
+except BaseException:
+    traceback.print_exc()
+    sys.stderr.flush()
+    MPI.COMM_WORLD.Abort(1)  # not to leave the others waiting

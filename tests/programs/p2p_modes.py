@@ -8,6 +8,7 @@ A synchronous send must not complete before its message is matched, even if a ch
 import hashlib
 import sys
 import time
+import traceback
 
 import numpy as np
 from mpi4py import MPI
@@ -131,4 +132,9 @@ def main() -> None:
         print("digest", hashlib.sha256("".join(digests).encode()).hexdigest(), flush=True)
 
 
-main()
+try:
+    main()
+except BaseException:
+    traceback.print_exc()
+    sys.stderr.flush()
+    MPI.COMM_WORLD.Abort(1)  # not to leave the others waiting

@@ -8,6 +8,7 @@ Every value is checked where it arrives; rank 0 prints one digest that depends o
 import hashlib
 import sys
 import time
+import traceback
 
 import numpy as np
 from mpi4py import MPI
@@ -60,4 +61,9 @@ def main() -> None:
     comm.Free()
 
 
-main()
+try:
+    main()
+except BaseException:
+    traceback.print_exc()
+    sys.stderr.flush()
+    MPI.COMM_WORLD.Abort(1)  # not to leave the others waiting

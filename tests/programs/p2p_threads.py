@@ -7,6 +7,7 @@ import hashlib
 import sys
 import threading
 import time
+import traceback
 
 import numpy as np
 from mpi4py import MPI
@@ -53,4 +54,9 @@ def main() -> None:
         print("digest", hashlib.sha256("".join(digests).encode()).hexdigest(), flush=True)
 
 
-main()
+try:
+    main()
+except BaseException:
+    traceback.print_exc()
+    sys.stderr.flush()
+    MPI.COMM_WORLD.Abort(1)  # not to leave the others waiting

@@ -8,6 +8,7 @@ Checks that messages of one sender and communicator arrive in order, whatever mi
 import hashlib
 import sys
 import time
+import traceback
 
 import numpy as np
 from mpi4py import MPI
@@ -65,4 +66,9 @@ def main() -> None:
         print("digest", digests[0], flush=True)
 
 
-main()
+try:
+    main()
+except BaseException:
+    traceback.print_exc()
+    sys.stderr.flush()
+    MPI.COMM_WORLD.Abort(1)  # not to leave the others waiting

@@ -49,7 +49,7 @@ static int exchange(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const 
         if (!received) {
             MPY_REAL(Cancel)(&real_recv);
             MPY_REAL(Wait)(&real_recv, s);
-            mpy_count_received(th, c, s);
+            mpy_count_blocking(th, c, recv->peer, s);
         }
         return rc;
     }
@@ -60,7 +60,7 @@ static int exchange(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const 
         if (!sent && ((send_rc = MPY_REAL(Test)(&real_send, &sent, MPI_STATUS_IGNORE)))) sent = 1;
         if (!received) {
             if ((recv_rc = MPY_REAL(Test)(&real_recv, &received, s))) received = 1;
-            if (received) mpy_count_received(th, c, s);
+            if (received) mpy_count_blocking(th, c, recv->peer, s);
         }
     } while (!(sent && received) && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
 

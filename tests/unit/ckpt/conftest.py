@@ -60,7 +60,7 @@ class FakeRank:
         self.send(line)
         assert (await reader.readline()).decode().strip() == expected
         self.send(protocol.join("HELLO", self.number, self.size, "elsewhere", 100 + self.number, self.generation, ""))
-        self.send(protocol.join("PROGRAM", "up", "a program"))
+        self.send(protocol.join("PROGRAM", "up", "a program", "-"))
         self.task = asyncio.create_task(self._serve(reader))
         return self
 

@@ -151,7 +151,7 @@ def start(tmp_path: Path, driver: Callable[[str], Path]) -> Iterator[Callable[..
         if accept:
             server.accept()
             server.expect(f"HELLO {rank} {size} {socket.gethostname()} {process.process.pid} ")
-            server.expect("PROGRAM none a%20program")
+            server.expect("PROGRAM none a%20program -")
         return pairs[-1]
 
     yield make
@@ -463,7 +463,7 @@ def test_ready_without_coordinator(start: Callable[..., Pair]) -> None:
 def test_program_state(start: Callable[..., Pair]) -> None:
     pair = start()
     pair.rank.order("init")
-    pair.server.expect("PROGRAM up a%20program")
+    pair.server.expect("PROGRAM up a%20program -")
 
 
 def test_short_program_does_not_wait_for_the_coordinator(start: Callable[..., Pair]) -> None:

@@ -1,0 +1,275 @@
+"""State of the program that has nothing to do with MPI: one program per kind (tests/programs/state_*), checkpointed in mid-run.
+
+continue   checkpoint, twice; the program goes on and checks its state
+restart    checkpoint, SIGKILL, restart, twice; the last generation checks its state
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from jobs import BIN, PROGRAMS, Job, JobError, manapy
+
+KINDS = sorted(p.name for p in PROGRAMS.glob("state_*"))
+COMPILERS = {".c": ["gcc", "-O1", "-g", "-pthread"], ".cpp": ["g++", "-O1", "-g", "-std=c++20", "-pthread"]}
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
+    """Command of a program, compiled once."""
+    where = tmp_path_factory.mktemp("built")
+
+    def command(name: str) -> list[str]:
+        source = PROGRAMS / name
+        if source.suffix == ".py":
+            return [sys.executable, str(source)]
+        compiler = COMPILERS[source.suffix]
+        if shutil.which(compiler[0]) is None:
+            pytest.skip(f"needs {compiler[0]}")
+        program = where / source.stem
+        if not program.exists():
+            subprocess.run([*compiler, str(source), "-o", str(program), "-lm"], check=True)
+        return [str(program)]
+
+    return command
+
+
+def start(job: Job, command: Sequence[str], options: Sequence[str] = ()) -> Path:
+    """Until the states are set up; returns the file whose making lets the program go on."""
+    go = job.where / "go"
+    job.env["STATE_GO"] = str(go)
+    job.start(*command, options=options)
+    job.wait_for("ready")
+    return go
+
+
+def restarted(job: Job) -> None:
+    """Until every rank of the restarted job runs."""
+    generation = len(job.runs)
+    job.restart()
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        assert job.process is not None
+        if job.process.poll() is not None:
+            raise JobError(f"the restart ended with {job.process.returncode}:\n{job.report()}")
+        try:
+            status = job.status()
+        except JobError:
+            continue
+        if status["state"] == "running" and len(status["ranks"]) == job.ranks and all(r["pid"] in descendants(job.process.pid) for r in status["ranks"]):
+            assert len(job.runs) == generation + 1
+            return
+    raise JobError(f"the restart hangs:\n{job.report()}")
+
+
+def descendants(pid: int) -> set[int]:
+    """Processes below one."""
+    found, todo = set(), [pid]
+    while todo:
+        for task in Path(f"/proc/{todo.pop()}/task").glob("*/children"):
+            try:
+                below = [int(p) for p in task.read_text().split()]
+            except OSError:
+                continue
+            found.update(below)
+            todo += below
+    return found
+
+
+def finished(job: Job, go: Path) -> None:
+    """The program's own checks pass."""
+    go.touch()
+    code = job.wait(60)
+    output = job.output()
+    assert (code, "ok" in output.splitlines(), re.findall(r"FAILED.*", output)) == (0, True, []), job.report()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_continue(make_job: Callable[..., Job], built: Callable[[str], list[str]], kind: str) -> None:
+    job = make_job(1)
+    go = start(job, built(kind))
+    job.checkpoint()
+    job.checkpoint()
+    finished(job, go)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_restart(make_job: Callable[..., Job], built: Callable[[str], list[str]], kind: str) -> None:
+    job = make_job(1)
+    go = start(job, built(kind))
+    for _ in range(2):
+        job.checkpoint()
+        job.kill()
+        restarted(job)
+    finished(job, go)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["state_threads.py", "state_signals.c", "state_locks.c", "state_channels.py", "state_numpy.py"])
+def test_many_generations(make_job: Callable[..., Job], built: Callable[[str], list[str]], kind: str) -> None:
+    job = make_job(1)
+    go = start(job, built(kind))
+    for _ in range(10):
+        job.checkpoint()
+        job.kill()
+        restarted(job)
+    finished(job, go)
+
+
+def test_checkpoint_storm(make_job: Callable[..., Job], built: Callable[[str], list[str]]) -> None:
+    """Many in a row while threads come and go."""
+    job = make_job(1)
+    go = start(job, [*built("state_threads.py"), "churn", "computing", "sleep", "new_threads"])
+    for _ in range(15):
+        job.checkpoint()
+    job.kill()
+    restarted(job)
+    for _ in range(5):
+        job.checkpoint()
+    finished(job, go)
+
+
+# ---- what is refused ----
+
+
+def refused(job: Job, pattern: str, *arguments: str) -> None:
+    """`manapy checkpoint` fails with one line, and nothing is published."""
+    before = sorted(p.name for p in job.dir.glob("ckpt-*"))
+    done = manapy("checkpoint", job.dir, *arguments)
+    assert done.returncode == 1, (done, job.report())
+    lines = done.stderr.strip().splitlines()
+    assert re.search(pattern, lines[-1]), done.stderr
+    assert sum("Traceback" in line for line in lines) == 0
+    assert sorted(p.name for p in job.dir.glob("ckpt-*")) == before
+    assert not list(job.dir.glob("tmp-*"))
+
+
+REFUSED = {
+    "socket": ("import socket; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); fd = s.fileno(); close = s.close", r"rank 0.*\b{fd}\b.*socket|connect"),
+    "inotify": ("import ctypes; fd = ctypes.CDLL(None).inotify_init(); close = lambda: os.close(fd)", r"rank 0.*\b{fd}\b.*inotify"),
+    "child": ("import subprocess; p = subprocess.Popen(['sleep', '1000']); fd = p.pid; close = lambda: (p.kill(), p.wait())", r"rank 0.*\b{fd}\b.*sleep"),
+    "device": ("fd = os.open('/dev/ptmx', os.O_RDWR); close = lambda: os.close(fd)", r"rank 0.*\b{fd}\b.*terminal"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refused(make_job: Callable[..., Job], what: str) -> None:
+    """The job goes on, and once the obstacle is gone it can be checkpointed."""
+    setup, pattern = REFUSED[what]
+    program = f"""
+import os, sys, time
+{setup}
+print("holds", fd, flush=True)
+while not os.path.exists(os.environ["STATE_GO"] + "1"): time.sleep(0.01)
+close()
+print("closed", flush=True)
+while not os.path.exists(os.environ["STATE_GO"]): time.sleep(0.01)
+print("ok")
+"""
+    job = make_job(1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        go = job.where / "go"
+        job.env["STATE_GO"] = str(go)
+        job.start(sys.executable, "-c", program, str(server.getsockname()[1]))
+        fd = re.search(r"holds (\d+)", job.wait_for("holds"))
+        assert fd
+        refused(job, pattern.replace("{fd}", fd[1]), "--child-grace", "200ms")
+        refused(job, pattern.replace("{fd}", fd[1]), "--child-grace", "200ms")
+        Path(f"{go}1").touch()
+        job.wait_for("closed")
+        job.checkpoint()
+        job.kill()
+        restarted(job)
+        finished(job, go)
+
+
+def test_child_ends_within_the_grace_time(make_job: Callable[..., Job]) -> None:
+    program = "import subprocess, sys; print('ready', flush=True); r = subprocess.run(['sleep', '1.5']); print('code', r.returncode); sys.stdin.read(); print('ok')"
+    job = make_job(1).start(sys.executable, "-c", program)
+    job.wait_for("ready")
+    job.checkpoint("--child-grace", "30s")
+    job.wait(30)
+    assert "ok" in job.output().splitlines()
+
+
+def test_inherited_descriptors(make_job: Callable[..., Job], built: Callable[[str], list[str]]) -> None:
+    """What mpirun or the shell leaves open is no reason to refuse, whatever it is."""
+    job = make_job(1)
+    go = job.where / "go"
+    job.env["STATE_GO"] = str(go)
+    reading, writing = os.pipe()
+    left, right = socket.socketpair()
+    extra = [reading, writing, left.fileno(), right.fileno(), os.eventfd(0)]
+    inherit = [251, 252, 253, 254, 255]
+    for number, fd in zip(inherit, extra, strict=True):
+        os.dup2(fd, number, inheritable=True)
+    try:
+        log = job.where / "run-0.log"
+        job.runs.append(log)
+        command = [BIN / "manapy-launch", "--dir", job.dir, *built("state_sleeps.c"), "endless"]
+        with log.open("wb") as stream:
+            job.process = subprocess.Popen(
+                list(map(str, command)), stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, cwd=job.where, env={**os.environ, **job.env}, close_fds=False
+            )
+    finally:
+        for number in inherit:
+            os.close(number)
+    job.wait_for("ready")
+    assert {os.readlink(f"/proc/{job.process.pid}/fd/{n}").split(":")[0] for n in inherit} == {"pipe", "socket", "anon_inode"}
+    job.checkpoint()
+    job.kill()
+    restarted(job)
+    job.checkpoint()
+    finished(job, go)
+
+
+def test_deleted_working_directory(make_job: Callable[..., Job]) -> None:
+    job = make_job(1)
+    gone = job.where / "gone"
+    gone.mkdir()
+    go = job.where / "go"
+    job.env["STATE_GO"] = str(go)
+    program = "import os, time; os.chdir('gone'); os.rmdir('../gone'); print('ready', flush=True)\nwhile not os.path.exists(os.environ['STATE_GO']): time.sleep(0.01)\nprint('ok')"
+    job.start(sys.executable, "-c", program)
+    job.wait_for("ready")
+    refused(job, "working directory")
+    finished(job, go)
+
+
+def test_changed_library_is_found(make_job: Callable[..., Job]) -> None:
+    """A mapped file that has changed since: the restart names it instead of running into it."""
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc")
+    job = make_job(1)
+    library = job.where / "libmine.so"
+    source = job.where / "mine.c"
+
+    def build(value: int) -> None:
+        source.write_text(f"int answer(void) {{ return {value}; }}\n")
+        subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(library) + ".new"], check=True)
+        os.replace(f"{library}.new", library)
+
+    build(1)
+    go = job.where / "go"
+    job.env["STATE_GO"] = str(go)
+    program = "import ctypes, os, time; f = ctypes.CDLL('./libmine.so').answer; print('ready', flush=True)\nwhile not os.path.exists(os.environ['STATE_GO']): time.sleep(0.01)\nprint('ok' if f() == 1 else 'wrong')"
+    job.start(sys.executable, "-c", program)
+    job.wait_for("ready")
+    job.checkpoint()
+    job.kill()
+    build(2)
+    job.restart()
+    assert job.wait() != 0
+    assert "libmine.so" in job.output()
+    build(1)
+    restarted(job)
+    finished(job, go)
