@@ -29,7 +29,7 @@ enum { FREE, REQUESTED, BUSY, STOPPED };
 enum { WAIT, HOOK, GO };
 
 typedef struct record {
-    int32_t tid; /* the kernel's */
+    int32_t tid; /* the kernel's; 0: unused */
     volatile uint32_t state;
     volatile uint32_t command;
     uint32_t mpi_slot;
@@ -125,14 +125,17 @@ void mpy_stop_install(void) {
     mpy_sys(SYS_rt_sigaction, MPY_SIGNAL_STOP, &k, 0, 8);
 }
 
+/* Records never move: halted threads hold pointers to theirs. */
 static record_t *record_of(int32_t tid) {
-    for (int i = 0; i < nrecords; i++)
+    int at = nrecords;
+    for (int i = 0; i < nrecords; i++) {
         if (records[i].tid == tid) return &records[i];
-    if (nrecords == MPY_THREADS_MAX) return NULL;
-    record_t *r = &records[nrecords];
-    *r = (record_t){.tid = tid, .syscall_nr = -1};
-    __atomic_store_n(&nrecords, nrecords + 1, __ATOMIC_RELEASE);
-    return r;
+        if (records[i].tid == 0) at = i;
+    }
+    if (at == MPY_THREADS_MAX) return NULL;
+    records[at] = (record_t){.tid = tid, .syscall_nr = -1};
+    if (at == nrecords) __atomic_store_n(&nrecords, nrecords + 1, __ATOMIC_RELEASE);
+    return &records[at];
 }
 
 static void note_syscall(record_t *r) {
@@ -172,7 +175,7 @@ static int pass(char *error, size_t n) {
     }
     closedir(d);
     for (int i = 0; i < nrecords; i++) /* threads that ended meanwhile */
-        if (!records[i].seen) { records[i] = records[nrecords - 1]; nrecords--; i--; }
+        if (!records[i].seen) records[i] = (record_t){0};
     return running;
 }
 
@@ -203,12 +206,22 @@ void mpy_stop_release(void) {
     nrecords = 0;
 }
 
-int mpy_stop_count(void) { return nrecords; }
+int mpy_stop_count(void) {
+    int n = 0;
+    for (int i = 0; i < nrecords; i++) n += records[i].tid != 0;
+    return n;
+}
 
+/* The i-th halted thread; the process's first thread leads. */
 void mpy_stop_describe(int i, mpy_image_thread_t *out) {
-    int first = 0; /* the process's first thread leads; records stay where they are: halted threads hold pointers to them */
-    while (first < nrecords - 1 && records[first].tid != getpid()) first++;
-    const record_t *r = &records[i == 0 ? first : i <= first ? i - 1 : i];
+    const record_t *r = NULL;
+    int32_t pid = getpid();
+    for (int k = 0; k < nrecords; k++)
+        if (records[k].tid == pid) r = &records[k];
+    if (r != NULL) i--;
+    if (i >= 0 || r == NULL)
+        for (int k = 0; k < nrecords; k++)
+            if (records[k].tid != 0 && records[k].tid != pid && i-- == 0) r = &records[k];
     *out = (mpy_image_thread_t){r->ucontext, r->fs, r->gs, r->clear_tid, r->robust_list, r->robust_bytes, r->pending, mpy_id_shown(r->tid), r->mpi_slot, ""};
     memcpy(out->name, r->name, sizeof out->name);
 }

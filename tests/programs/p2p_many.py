@@ -62,6 +62,8 @@ def main() -> None:
     digest = hashlib.sha256()
     peers = [p for p in range(world.size)]
     for step in range(STEPS):
+        if world.rank == 0 and step % 10 == 0:
+            print("step", step, flush=True)
         sends, outgoing = [], []
         for comm in comms:
             for peer in peers:

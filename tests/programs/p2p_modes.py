@@ -123,6 +123,8 @@ def main() -> None:
     digest = hashlib.sha256()
     if peer < comm.size:
         for step in range(STEPS):
+            if comm.rank == 0 and step % 10 == 0:
+                print("step", step, flush=True)
             first = (comm.rank + step) % 2 == 0
             for act in (synchronous, buffered, ready, odd):
                 act(comm, step, first, peer)

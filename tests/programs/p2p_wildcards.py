@@ -47,6 +47,8 @@ def main() -> None:
     comm = MPI.COMM_WORLD
     digest = hashlib.sha256()
     for step in range(STEPS):
+        if comm.rank == 0 and step % 10 == 0:
+            print("step", step, flush=True)
         if comm.rank == 0:
             total = serve(comm, step)
             digest.update(str(total).encode())

@@ -143,7 +143,7 @@ void mpy_attr_read_predefined(void) {
         int *value = NULL, set = 0;
         if (MPY_REAL(Comm_get_attr)(MPI_COMM_WORLD, predefined[i].keyval, &value, &set) != 0) continue;
         predefined[i].set = set;
-        if (set) predefined[i].value = *value;
+        if (set) predefined[i].value = predefined[i].keyval == MPI_LASTUSEDCODE ? mpy_error_virtual(*value) : *value;
     }
 }
 

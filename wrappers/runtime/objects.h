@@ -110,6 +110,7 @@ typedef struct mpy_errhandler {
 } mpy_errhandler_t;
 MPY_HIDDEN void mpy_errhandler_ref(int handle);
 MPY_HIDDEN void mpy_errhandler_unref(int handle);
+MPY_HIDDEN int mpy_error_virtual(int real); /* the program's value of an error class or code */
 MPY_HIDDEN int mpy_errors_rebuild(char *error, uint64_t n); /* error classes and codes the program added */
 
 /* ---- attributes ---- */

@@ -1,5 +1,5 @@
-/* p2p.h - point-to-point in the wrapper runtime: virtual requests, the store of drained messages, waiting. Private to
- * p2p.c, request.c, wait.c, probe.c, store.c and drain.c; the few functions other files call are at the end.
+/* p2p.h - point-to-point in the wrapper runtime: virtual requests, the store of drained messages, waiting. Private to p2p.c,
+ * sendrecv.c, bsend.c, request.c, inquire.c, wait.c, probe.c, store.c and drain.c; what other files call is at the end.
  *
  * Invariants
  *  1. All state of this header (request slots, free lists, counters, store) changes only while the thread has in_lower = 1,

@@ -146,56 +146,69 @@ MPY_EXPORT(Test)
 
 /* ---- several requests ---- */
 
+/* What gather found: all simply active, so the real call may see them; something for the slow path; not requests at all. */
+typedef enum { ALL_SIMPLE, SOME_SLOW, SOME_BAD } gather_t;
+
 /* Arrays for the real call; on the stack if they are small. Made and dropped in the lower half. */
 typedef struct gathered {
     int *real;
-    MPI_Status *statuses; /* the program's, ours, or MPI_STATUSES_IGNORE where nobody needs them */
+    mpy_request_t **slots; /* NULL where the handle is null */
+    MPI_Status *statuses;  /* the program's, ours, or MPI_STATUSES_IGNORE where nobody needs them */
     bool own_statuses;
     int stack[STACK_REQUESTS];
+    mpy_request_t *stack_slots[STACK_REQUESTS];
 } gathered_t;
 
-/* False if some request needs the slow path. */
-static inline bool gather(gathered_t *g, int n, const int *handles, MPI_Status *statuses, bool want_statuses) {
+enum { GATHER_BYTES = sizeof(mpy_request_t *) + sizeof(int) }; /* per request, if they are many */
+
+static gather_t gather_failed(int n, const int *handles) {
+    for (int i = 0; i < n; i++)
+        if (handles[i] != MPI_REQUEST_NULL && valid(handles[i]) == NULL) return SOME_BAD;
+    return SOME_SLOW;
+}
+
+static inline __attribute__((always_inline)) gather_t gather(gathered_t *g, int n, const int *handles, MPI_Status *statuses, bool want_statuses) {
     bool need = false;
-    g->real = n <= STACK_REQUESTS ? g->stack : mpy_alloc((size_t)n * sizeof *g->real);
+    g->real = g->stack;
+    g->slots = g->stack_slots;
     g->own_statuses = false;
     g->statuses = statuses;
+    if (MPY_UNLIKELY(n > STACK_REQUESTS)) {
+        g->slots = mpy_alloc((size_t)n * GATHER_BYTES);
+        g->real = (int *)(g->slots + n);
+    } else if (MPY_UNLIKELY(n < 0)) {
+        return SOME_BAD;
+    }
     for (int i = 0; i < n; i++) {
-        if (handles[i] == MPI_REQUEST_NULL) {
-            g->real[i] = MPI_REQUEST_NULL;
-            continue;
+        mpy_request_t *r = NULL;
+        if (MPY_LIKELY(handles[i] != MPI_REQUEST_NULL)) {
+            r = valid(handles[i]);
+            if (MPY_UNLIKELY(r == NULL) || !simple(r)) return gather_failed(n, handles);
+            need |= !(r->kind == MPY_REQ_SEND || r->kind == MPY_REQ_SSEND || (r->kind == MPY_REQ_RECV && r->peer >= 0));
         }
-        const mpy_request_t *r = mpy_request(handles[i]);
-        if (!simple(r)) return false;
-        g->real[i] = r->real;
-        need |= !(r->kind == MPY_REQ_SEND || r->kind == MPY_REQ_SSEND || (r->kind == MPY_REQ_RECV && r->peer >= 0));
+        g->slots[i] = r;
+        g->real[i] = r ? r->real : MPI_REQUEST_NULL;
     }
     if (want_statuses && need && statuses == MPI_STATUSES_IGNORE) {
         g->statuses = mpy_alloc((size_t)n * sizeof *g->statuses);
         g->own_statuses = true;
     }
-    return true;
+    return ALL_SIMPLE;
 }
 static inline void ungather(gathered_t *g, int n) {
-    if (MPY_UNLIKELY(g->real != g->stack)) mpy_free(g->real, (size_t)n * sizeof *g->real);
+    if (MPY_UNLIKELY(g->slots != g->stack_slots)) mpy_free(g->slots, (size_t)n * GATHER_BYTES);
     if (MPY_UNLIKELY(g->own_statuses)) mpy_free(g->statuses, (size_t)n * sizeof *g->statuses);
 }
 
-static inline void retire(mpy_p2p_thread_t *th, int *handle, const MPI_Status *s) {
-    mpy_request_t *r = mpy_request(*handle);
+static inline void retire(mpy_p2p_thread_t *th, mpy_request_t *r, int *handle, const MPI_Status *s) {
     mpy_count_request(th, r, s);
     mpy_request_release(th, r);
     *handle = MPI_REQUEST_NULL;
 }
 
-static inline bool all_valid(int n, const int *handles) {
-    for (int i = 0; i < n; i++)
-        if (handles[i] != MPI_REQUEST_NULL && valid(handles[i]) == NULL) return false;
-    return true;
-}
-
-static int bad_arguments(int n, const int *handles, const char *name) {
-    (void)handles;
+static int bad_arguments(mpy_thread_t *t, gathered_t *g, int n, const char *name) {
+    ungather(g, n);
+    mpy_cross_out(t);
     return mpy_error(NULL, n < 0 ? MPI_ERR_COUNT : MPI_ERR_REQUEST, name);
 }
 
@@ -236,7 +249,6 @@ static int all_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, 
 }
 
 static inline __attribute__((always_inline)) int complete_all(int n, int *handles, int *flag, MPI_Status *statuses, bool block, const char *name) {
-    if (MPY_UNLIKELY(n < 0 || !all_valid(n, handles))) return bad_arguments(n, handles, name);
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     const mpy_comm_t *comm = NULL;
@@ -245,17 +257,19 @@ static inline __attribute__((always_inline)) int complete_all(int n, int *handle
     gathered_t g;
 
     mpy_cross_in(t);
-    if (MPY_LIKELY(gather(&g, n, handles, statuses, true))) {
+    gather_t found = gather(&g, n, handles, statuses, true);
+    if (MPY_UNLIKELY(found == SOME_BAD)) return bad_arguments(t, &g, n, name);
+    if (MPY_LIKELY(found == ALL_SIMPLE)) {
         do rc = MPY_REAL(Testall)(n, g.real, &done, g.statuses);
         while (!done && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
         if (MPY_LIKELY(done && !rc)) {
             for (int i = 0; i < n; i++)
-                if (handles[i] != MPI_REQUEST_NULL) retire(th, &handles[i], g.statuses + i);
+                if (g.slots[i] != NULL) retire(th, g.slots[i], &handles[i], g.statuses + i);
         } else if (rc) { /* what finished, with or without error, is null now */
             for (int i = 0; i < n; i++) {
-                if (handles[i] == MPI_REQUEST_NULL || g.real[i] != MPI_REQUEST_NULL) continue;
-                if (comm == NULL) comm = error_comm(mpy_request(handles[i]));
-                retire(th, &handles[i], g.statuses + i);
+                if (g.slots[i] == NULL || g.real[i] != MPI_REQUEST_NULL) continue;
+                if (comm == NULL) comm = error_comm(g.slots[i]);
+                retire(th, g.slots[i], &handles[i], g.statuses + i);
             }
             done = 1;
         }
@@ -287,7 +301,6 @@ MPY_EXPORT(Testall)
 
 /* *index: the finished one, or MPI_UNDEFINED if no request is active. */
 static int complete_any(int n, int *handles, int *index, int *flag, MPI_Status *status, bool block, const char *name) {
-    if (MPY_UNLIKELY(n < 0 || !all_valid(n, handles))) return bad_arguments(n, handles, name);
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     const mpy_comm_t *comm = NULL;
@@ -298,14 +311,16 @@ static int complete_any(int n, int *handles, int *index, int *flag, MPI_Status *
 
     *index = MPI_UNDEFINED;
     mpy_cross_in(t);
-    if (MPY_LIKELY(gather(&g, n, handles, NULL, false))) {
+    gather_t found = gather(&g, n, handles, NULL, false);
+    if (MPY_UNLIKELY(found == SOME_BAD)) return bad_arguments(t, &g, n, name);
+    if (MPY_LIKELY(found == ALL_SIMPLE)) {
         MPI_Status own, *s = status == MPI_STATUS_IGNORE ? &own : status;
         do rc = MPY_REAL(Testany)(n, g.real, index, &done, s);
         while (!done && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
         for (int i = 0; i < n && (done || rc); i++) {
-            if (handles[i] == MPI_REQUEST_NULL || g.real[i] != MPI_REQUEST_NULL) continue;
-            comm = error_comm(mpy_request(handles[i]));
-            retire(th, &handles[i], s);
+            if (g.slots[i] == NULL || g.real[i] != MPI_REQUEST_NULL) continue;
+            comm = error_comm(g.slots[i]);
+            retire(th, g.slots[i], &handles[i], s);
             *index = i;
             break;
         }
@@ -379,7 +394,6 @@ static bool some_round(mpy_p2p_thread_t *th, int n, int *handles, int *outcount,
 }
 
 static int complete_some(int n, int *handles, int *outcount, int *indices, MPI_Status *statuses, bool block, const char *name) {
-    if (MPY_UNLIKELY(n < 0 || !all_valid(n, handles))) return bad_arguments(n, handles, name);
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     const mpy_comm_t *comm = NULL;
@@ -391,12 +405,15 @@ static int complete_some(int n, int *handles, int *outcount, int *indices, MPI_S
 
     *outcount = 0;
     mpy_cross_in(t);
-    if (MPY_LIKELY(gather(&g, n, handles, statuses, true))) {
+    gather_t found = gather(&g, n, handles, statuses, true);
+    if (MPY_UNLIKELY(found == SOME_BAD)) return bad_arguments(t, &g, n, name);
+    if (MPY_LIKELY(found == ALL_SIMPLE)) {
         do rc = MPY_REAL(Testsome)(n, g.real, outcount, indices, g.statuses);
         while (*outcount == 0 && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
         for (int k = 0; k < *outcount; k++) { /* MPI_UNDEFINED is negative */
-            if (rc && comm == NULL) comm = error_comm(mpy_request(handles[indices[k]]));
-            retire(th, &handles[indices[k]], g.statuses + k);
+            int i = indices[k];
+            if (rc && comm == NULL) comm = error_comm(g.slots[i]);
+            retire(th, g.slots[i], &handles[i], g.statuses + k);
         }
         done = *outcount != 0 || rc;
     }

@@ -1,0 +1,43 @@
+"""Messages in flight, outstanding requests and probed messages through several restarts (tests/programs/p2p_*.py)."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+from jobs import BIN, PROGRAMS, Job
+
+# program, ranks, steps (some seconds' worth with PAUSE)
+CASES = [("ring", 3, 1200), ("wildcards", 4, 700), ("probes", 3, 500), ("many", 3, 120), ("modes", 4, 150), ("threads", 2, 300)]
+PAUSE = 5  # ms
+GENERATIONS = 4
+
+
+def digest(output: str) -> set[str]:
+    return {line for line in output.splitlines() if line.startswith("digest ")}
+
+
+@pytest.mark.parametrize(("name", "ranks", "steps"), CASES)
+def test_same_digest(make_job: Callable[..., Job], name: str, ranks: int, steps: int) -> None:
+    program, arguments = f"p2p_{name}.py", (str(steps), str(PAUSE))
+    native = subprocess.run(
+        [BIN / "mpirun", "-n", str(ranks), sys.executable, PROGRAMS / program, str(steps), "0"], check=True, capture_output=True, text=True, timeout=300
+    )
+    expected = digest(native.stdout)
+    assert len(expected) == 1
+
+    job, moments = make_job(ranks), random.Random(name)
+    job.start_python(program, *arguments)
+    job.wait_for("step")
+    for generation in range(GENERATIONS):
+        time.sleep(moments.uniform(0.05, 0.5))
+        job.checkpoint("--then", "continue")
+        if generation % 2:  # continue now and then, so that the store outlives a checkpoint without a restart
+            job.kill()
+            job.restart()
+            job.wait_for("step")
+    assert digest(job.finish()) == expected
