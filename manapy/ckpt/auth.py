@@ -8,8 +8,8 @@ Invariants
 from __future__ import annotations
 
 import hmac
+import os
 import re
-import secrets
 
 from .errors import CoordinatorError
 from .protocol import VERSION
@@ -20,7 +20,7 @@ _NONCE = re.compile(r"[0-9a-f]{32}\Z")
 
 def nonce() -> str:
     """128 random bits, as hex."""
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()
 
 
 def client_hash(secret: bytes, server_nonce: str, client_nonce: str, role: str) -> str:

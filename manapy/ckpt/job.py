@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import publish
 from .errors import CoordinatorError, JobError
@@ -20,8 +19,7 @@ from .errors import CoordinatorError, JobError
 FORMAT = 1
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """A job directory. ``started`` in seconds since the epoch; ``record`` is job.json as it is."""
 
     dir: Path
@@ -32,7 +30,7 @@ class Job:
     argv: list[str]
     started: float
     state: str
-    record: dict[str, Any] = field(repr=False, default_factory=dict)
+    record: dict[str, Any]
 
     def secret(self) -> bytes:
         """The job's secret. Raises CoordinatorError."""

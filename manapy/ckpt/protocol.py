@@ -5,7 +5,7 @@ The messages of the collective clock are in manapy.clock.messages; here are the 
 
 from __future__ import annotations
 
-from ..clock.messages import decode_text, encode_text
+from ..clock._text import decode_text, encode_text
 
 __all__ = ["EXIT_CHECKPOINTED", "FROM_COMMAND", "FROM_RANK", "LINE_MAX", "SECRET_BYTES", "TO_COMMAND", "TO_RANK", "VERSION", "decode_text", "encode_text", "join"]
 

@@ -10,17 +10,16 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 
-@dataclass
 class Output:
     """Where and how results are shown."""
 
-    json: bool = False
-    file: TextIO = field(default_factory=lambda: sys.stdout)
-    err: TextIO = field(default_factory=lambda: sys.stderr)
+    def __init__(self, json: bool = False, file: TextIO | None = None, err: TextIO | None = None) -> None:
+        self.json = json
+        self.file = file if file is not None else sys.stdout
+        self.err = err if err is not None else sys.stderr
 
     def line(self, text: str) -> None:
         """One line of result; nothing with --json."""

@@ -13,22 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
-from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from ._state import Mode, Row, State
+from ._text import decode_text, encode_text
 
 
 class WireError(ValueError):
     """A line that isn't a message of the clock protocol."""
-
-
-def encode_text(text: str) -> str:
-    """Percent-encode (':' and ',' too, so that it fits into a row); the empty string is '%'."""
-    return quote_from_bytes(text.encode("utf-8", "surrogateescape"), safe="!#$&()*+/;<=>?@[]^_`{|}~'\"\\") or "%"
-
-
-def decode_text(text: str) -> str:
-    return "" if text == "%" else unquote_to_bytes(text).decode("utf-8", "surrogateescape")
 
 
 def encode_ranks(ranks: Sequence[int]) -> str:
