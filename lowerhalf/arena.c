@@ -96,6 +96,26 @@ uint64_t mpy_arena_take(uint64_t bytes) {
     return found;
 }
 
+int mpy_arena_take_at(uint64_t lo, uint64_t bytes) {
+    mpy_trapstate_t *s = MPY_TRAP;
+    uint64_t hi = (lo + bytes + PAGE - 1) & ~(PAGE - 1);
+    if (lo < MPY_HEAP_LO || hi > MPY_ARENA_HI) return 0;
+    lock();
+    uint32_t i = first_ending_after(lo);
+    int ok = lo >= s->arena_next; /* above all that was ever given out */
+    if (!ok && i < s->nfree && s->free[i].lo <= lo) ok = s->free[i].hi >= hi || (s->free[i].hi == s->arena_next && hi > s->arena_next);
+    if (ok) {
+        carve(lo, hi);
+        if (hi > s->arena_next) {
+            uint64_t gap = s->arena_next;
+            s->arena_next = hi;
+            if (gap < lo) release(gap, lo);
+        }
+    }
+    unlock();
+    return ok;
+}
+
 void mpy_arena_give(uint64_t lo, uint64_t bytes) {
     lock();
     release(lo, (lo + bytes + PAGE - 1) & ~(PAGE - 1));

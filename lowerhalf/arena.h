@@ -5,6 +5,7 @@
 
 void mpy_arena_init(void);
 uint64_t mpy_arena_take(uint64_t bytes);          /* address of a free range, or 0: no room */
+int mpy_arena_take_at(uint64_t lo, uint64_t bytes); /* exactly this range; 0 if part of it is taken */
 void mpy_arena_give(uint64_t lo, uint64_t bytes); /* the range was unmapped */
 void mpy_arena_claim(uint64_t lo, uint64_t bytes); /* the program maps there by itself */
 #endif

@@ -53,7 +53,7 @@ int main(int argc, char **argv, char **envp) {
     mpy_blocks_map();
     mpy_blocks_map_saved();
     mpy_arena_init();
-    MPY_TRAP->pid = getpid();
+    MPY_TRAP->pid = MPY_TRAP->real_pid = getpid();
     mpy_lower_join(argv + first, NULL, 0, 0);
     uint64_t entry, sp;
     load(&program, program_env, &entry, &sp);

@@ -3,7 +3,8 @@
  * Half: lower; runs once, on the process's own stack, which becomes unused when the program's main thread continues.
  *
  * Invariants
- *  1. Every rank checks its whole image before it joins the job; nothing of the program runs before all ranks are ready.
+ *  1. Every byte of the image is checked before it is believed: sections when it is opened, page data as it is read into memory.
+ *     (Only the thread level for MPI_Init is peeked at before.) Nothing of the program runs before all ranks are ready.
  *  2. A failure leaves checkpoint and files as they were (restore.h says what is committed when).
  */
 #include "control/control.h"
@@ -63,7 +64,7 @@ static int count_ranks(const char *checkpoint) {
 static void open_image(mpy_image_t *image, const char *checkpoint, int ranks) {
     char path[PATH_MAX + 32], error[1024];
     snprintf(path, sizeof path, "%s/rank-%05d.img", checkpoint, MPY_LOWER->rank);
-    if (mpy_image_open(image, path, MPY_LOWER->rank, ranks, error, sizeof error) || mpy_image_check_runs(image, NULL, error, sizeof error)) mpy_fail(1, "%s", error);
+    if (mpy_image_open(image, path, MPY_LOWER->rank, ranks, error, sizeof error) || mpy_image_check_files(image, error, sizeof error)) mpy_fail(1, "%s", error);
     if (image->header.boundary_version != MPY_BOUNDARY_VERSION || image->header.table_hash != MPY_TABLE_HASH)
         mpy_fail(1, "%s: written by another version of manapy; restart it with that version", path);
     if (mpy_cpu_check(image->header.cpu_features, image->header.xsave_bytes, error, sizeof error)) mpy_fail(1, "%s", error);

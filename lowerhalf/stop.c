@@ -33,7 +33,7 @@ typedef struct record {
     volatile uint32_t state;
     volatile uint32_t command;
     uint32_t mpi_slot;
-    uint64_t ucontext, fs, gs, clear_tid, robust_list, robust_bytes, pending;
+    uint64_t ucontext, fs, gs, clear_tid, robust_list, robust_bytes;
     char name[16];
     int seen; /* in the latest listing */
     int syscall_nr; /* the system call it slept in when the stop was sent, or -1 */
@@ -66,7 +66,8 @@ static int in_upper(uint64_t rip) { return (rip >= MPY_ARENA_LO && rip < MPY_ARE
  * said so; a time-out in milliseconds starts anew. */
 static void reissue(const record_t *r, ucontext_t *uc) {
     static const short again[] = {SYS_poll, SYS_ppoll, SYS_select, SYS_pselect6, SYS_epoll_wait, SYS_epoll_pwait, SYS_epoll_pwait2, SYS_pause, SYS_rt_sigsuspend,
-                                  SYS_rt_sigtimedwait, SYS_nanosleep, SYS_clock_nanosleep, SYS_semop, SYS_semtimedop, SYS_msgsnd, SYS_msgrcv, SYS_futex};
+                                  SYS_rt_sigtimedwait, SYS_nanosleep, SYS_clock_nanosleep, SYS_semop, SYS_semtimedop, SYS_msgsnd, SYS_msgrcv, SYS_futex,
+                                  SYS_read, SYS_readv, SYS_write, SYS_writev, SYS_recvfrom, SYS_recvmsg, SYS_sendto, SYS_sendmsg, SYS_accept, SYS_accept4 /* SO_RCVTIMEO */};
     greg_t *g = uc->uc_mcontext.gregs;
     int known = 0;
     for (unsigned i = 0; i < sizeof again / sizeof *again; i++) known |= r->syscall_nr == again[i];
@@ -75,7 +76,8 @@ static void reissue(const record_t *r, ucontext_t *uc) {
         return;
     if (r->syscall_nr == SYS_nanosleep && g[REG_RSI]) g[REG_RDI] = g[REG_RSI];
     if (r->syscall_nr == SYS_clock_nanosleep && !(g[REG_RSI] & 1 /* TIMER_ABSTIME */) && g[REG_R10]) g[REG_RDX] = g[REG_R10];
-    if (r->syscall_nr == SYS_futex && (g[REG_RSI] & 127) != 9 /* FUTEX_WAIT_BITSET: absolute time-out */) return;
+    int futex = (int)g[REG_RSI] & 127;
+    if (r->syscall_nr == SYS_futex && futex != 0 && futex != 9) return; /* FUTEX_WAIT: starts anew; FUTEX_WAIT_BITSET: absolute time-out */
     g[REG_RAX] = r->syscall_nr;
     g[REG_RIP] -= 2; /* the syscall instruction */
 }
@@ -101,7 +103,6 @@ static void on_stop(int sig, siginfo_t *info, void *context) {
     __asm__ volatile("rdgsbase %0" : "=r"(r->gs));
     mpy_sys(SYS_prctl, PR_GET_TID_ADDRESS, &r->clear_tid, 0, 0, 0);
     mpy_sys(SYS_get_robust_list, 0, &r->robust_list, &r->robust_bytes);
-    mpy_sys(SYS_rt_sigpending, &r->pending, 8);
     mpy_sys(SYS_prctl, PR_GET_NAME, r->name, 0, 0, 0);
     r->command = WAIT;
     announce(r, STOPPED);
@@ -212,6 +213,17 @@ int mpy_stop_count(void) {
     return n;
 }
 
+/* Signals pending for this thread alone; rt_sigpending(2) would add those of the process (state/timers.c). */
+static uint64_t thread_pending(int32_t tid) {
+    char path[64], line[128];
+    unsigned long mask = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%d/status", tid);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f) && sscanf(line, "SigPnd: %lx", &mask) != 1) {}
+    if (f) fclose(f);
+    return mask & ~(1ul << (SIGSYS - 1) | 1ul << (MPY_SIGNAL_STOP - 1));
+}
+
 /* The i-th halted thread; the process's first thread leads. */
 void mpy_stop_describe(int i, mpy_image_thread_t *out) {
     const record_t *r = NULL;
@@ -222,7 +234,7 @@ void mpy_stop_describe(int i, mpy_image_thread_t *out) {
     if (i >= 0 || r == NULL)
         for (int k = 0; k < nrecords; k++)
             if (records[k].tid != 0 && records[k].tid != pid && i-- == 0) r = &records[k];
-    *out = (mpy_image_thread_t){r->ucontext, r->fs, r->gs, r->clear_tid, r->robust_list, r->robust_bytes, r->pending, mpy_id_shown(r->tid), r->mpi_slot, ""};
+    *out = (mpy_image_thread_t){r->ucontext, r->fs, r->gs, r->clear_tid, r->robust_list, r->robust_bytes, thread_pending(r->tid), mpy_id_shown(r->tid), r->mpi_slot, ""};
     memcpy(out->name, r->name, sizeof out->name);
 }
 

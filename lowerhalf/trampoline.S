@@ -7,6 +7,8 @@
  * mpy_code_restorer       return address of every signal handler: rt_sigreturn.
  * mpy_code_signal_entry   the kernel's handler for every signal the program catches.
  *   in:  rdi = signal, rsi = siginfo, rdx = ucontext (as the kernel calls handlers)
+ *   The sender's pid in siginfo, if it is our own (raise, pthread_cancel, sigqueue), becomes the one the program knows: glibc
+ *   ignores a cancellation that another process seems to have sent.
  *   If the thread is on its upper TLS (FS base within the arena) it jumps to the program's handler. If the signal came in
  *   the middle of an MPI call, FS is the lower half's: it is switched to the upper one for the time of the handler.
  *   Clobbers only what a C call may clobber.
@@ -29,7 +31,14 @@ mpy_code_restorer:
 mpy_code_signal_entry:
     endbr64
     movabsq $TRAP_ADDR, %rax
-    movslq %edi, %rcx
+    movl 0x824(%rax), %ecx /* real_pid */
+    cmpl %ecx, 16(%rsi) /* si_pid */
+    jne 2f
+    cmpl $0, 8(%rsi) /* si_code: kill, tgkill, sigqueue are <= 0 */
+    jg 2f
+    movl 0x820(%rax), %ecx /* pid */
+    movl %ecx, 16(%rsi)
+2:  movslq %edi, %rcx
     shlq $5, %rcx
     movq (%rax, %rcx), %rax /* signals[sig].handler */
     rdfsbase %r8

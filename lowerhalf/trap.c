@@ -27,6 +27,7 @@ enum { FD_SCAN_MAX = 1 << 16 }; /* the lower half has no descriptors beyond */
 
 _Static_assert(offsetof(mpy_lower_t, tls_upper_fs) == 0x30, "trampoline.S knows this offset");
 _Static_assert(offsetof(mpy_trapstate_t, signals) == 0 && sizeof(mpy_ksigaction_t) == 32, "trampoline.S knows this layout");
+_Static_assert(offsetof(mpy_trapstate_t, pid) == 0x820 && offsetof(mpy_trapstate_t, real_pid) == 0x824, "trampoline.S knows these offsets");
 
 uint64_t mpy_code_address(const char *symbol) {
     return MPY_CODE_ADDR + (uint64_t)((symbol[0] == 'r' ? mpy_code_restorer : mpy_code_signal_entry) - mpy_code_begin);

@@ -55,12 +55,18 @@ long mpy_trap_mremap(mpy_trap_t *t) {
         if (!(flags & 4 /* DONTUNMAP */) && in_arena(old)) mpy_arena_give(old, old_bytes);
         return r;
     }
-    long r = mpy_sys(SYS_mremap, old, t->a[1], t->a[2], 0);
+    /* In place, if nobody else has the addresses behind it: the kernel doesn't know what is reserved but not mapped (the heap). */
+    uint64_t more = bytes > old_bytes ? bytes - old_bytes : 0;
+    long r = ENOMEM_;
+    if (!more || !in_arena(old) || mpy_arena_take_at(old + old_bytes, more)) {
+        r = mpy_sys(SYS_mremap, old, t->a[1], t->a[2], 0);
+        if (failed(r) && more && in_arena(old)) mpy_arena_give(old + old_bytes, more);
+    }
     if (!failed(r)) {
-        if (bytes < old_bytes) mpy_arena_give(old + bytes, old_bytes - bytes);
-        else mpy_arena_claim(old, bytes);
+        if (bytes < old_bytes && in_arena(old)) mpy_arena_give(old + bytes, old_bytes - bytes);
         return r;
     }
+    if (r != ENOMEM_) return r;
     if (!(flags & 1 /* MAYMOVE */)) return r;
     uint64_t at = mpy_arena_take(bytes);
     if (!at) return ENOMEM_;

@@ -31,6 +31,8 @@ typedef struct mpy_idpair { int32_t shown, real; } mpy_idpair_t; /* as the progr
 
 typedef struct mpy_trapstate {
     mpy_ksigaction_t signals[MPY_SIGNALS]; /* the program's actions; valid where the kernel's handler is our entry. First: see trampoline.S */
+    int32_t pid;      /* as the program knows it */
+    int32_t real_pid; /* as the kernel knows it; after a restart another one. trampoline.S knows both */
     volatile uint32_t arena_lock;
     uint32_t nfree;
     uint64_t arena_next; /* bump pointer */
@@ -38,7 +40,6 @@ typedef struct mpy_trapstate {
     uint64_t brk_lo, brk_now, brk_max;
     uint64_t stack_lo, stack_hi; /* the main thread's */
     uint64_t arg_lo, arg_hi, env_hi; /* strings of argv, then of the environment, on that stack */
-    int32_t pid;     /* as the program knows it */
     int32_t low_exec; /* the program is mapped below 4 GiB (linked without -pie) */
     char exe[4096];  /* what /proc/self/exe shows to the program */
     uint32_t nids;   /* thread and process ids that differ from the kernel's since the last restart */

@@ -13,6 +13,7 @@ MAGIC = 0x59444E554F42594D
 VERSION = 1
 AT_BOUNDARY = 0x6D616E61
 UPPER_ADDR = 0x200000010000
+ROW_FREED = 0xFFFFFFFF
 PATH_BYTES = 1024
 
 
@@ -41,7 +42,7 @@ class LowerStruct(ctypes.Structure):
         ("phase", c_uint32),
         ("rank", c_int32),
         ("size", c_int32),
-        ("pad", c_uint32),
+        ("abandoned", c_uint32),
         ("table_hash", c_uint64),
         ("svc", ctypes.POINTER(ServicesStruct)),
         ("tls_upper_fs", c_int64),

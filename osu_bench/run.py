@@ -13,6 +13,7 @@ import datetime
 import json
 import platform
 import shutil
+import statistics
 import sys
 import tempfile
 from collections.abc import Callable
@@ -54,9 +55,7 @@ def main() -> int:
         return 1
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    width = None if sys.stdout.isatty() else 160
-    console = Console(width=width)
-    console.print(_table(rows, setting, facts))
+    Console(width=None if sys.stdout.isatty() else 180).print(_table(rows, setting, facts))
     if options.out is not None:
         path = _write(options.out, rows, setting, facts)
         notes.print(f"written: {path}")
@@ -102,7 +101,7 @@ def _table(rows: list[Row], setting: Setting, facts: dict[str, str]) -> Table:
 def _median(values: list[float], row: Row) -> str:
     if not values:
         return ""
-    text = _number(sorted(values)[len(values) // 2], row.unit)
+    text = _number(statistics.median(values), row.unit)
     return text if values is row.manapy or row.baseline == "native" else f"{text} ({row.baseline})"
 
 

@@ -343,6 +343,7 @@ static void go_on_without_coordinator(bool was_connected) {
     if (was_connected && !WORDS->finish_asked && plane.config.job->rank == 0) say("the coordinator is lost; the job goes on, but can't be checkpointed any more");
     set_go(GO_FAILED);
     set_finish_sent();
+    MPY_LOWER->abandoned = 1;
     abandon();
     for (;;) {
         mpy_text_clear(&plane.out); /* nobody reads it */

@@ -37,6 +37,10 @@ const char *mpy_image_file_path(const mpy_image_t *image, uint32_t file);
  * progress (may be NULL) gets the number of bytes checked since its last call. */
 int mpy_image_check_runs(const mpy_image_t *image, void (*progress)(uint64_t), char *err, size_t n);
 
+/* In two steps, for a restart: the mapped files; and each DATA run, when it has been read and summed anyway. */
+int mpy_image_check_files(const mpy_image_t *image, char *err, size_t n);
+int mpy_image_check_sum(const mpy_image_t *image, const mpy_image_run_t *run, uint32_t sum, char *err, size_t n);
+
 /* Open, check all, close. */
 MPY_IMAGE_API int mpy_image_verify(const char *path, int rank, int size, void (*progress)(uint64_t), char *err, size_t n);
 

@@ -40,46 +40,55 @@ static int sum_file(int fd, const char *path, uint64_t offset, uint64_t bytes, i
     return 0;
 }
 
-static int check_run(const mpy_image_t *im, const mpy_image_run_t *run, const char *mapped, int fd, unsigned char *piece, char *err, size_t n) {
-    uint32_t sum = 0;
-    if (sum_file(mapped ? fd : im->fd, mapped ? mapped : im->path, run->offset, run->bytes, mapped != NULL, piece, &sum, err, n)) return -1;
+int mpy_image_check_sum(const mpy_image_t *im, const mpy_image_run_t *run, uint32_t sum, char *err, size_t n) {
     if (sum == run->crc) return 0;
-    if (mapped) FAIL("%s: %s, which the program has mapped, was changed since the checkpoint", im->path, mapped);
     FAIL("%s: damaged: %llu bytes at 0x%llx (byte %llu of the file) have checksum %08x instead of %08x", im->path, (unsigned long long)run->bytes,
          (unsigned long long)run->address, (unsigned long long)run->offset, sum, run->crc);
 }
 
-int mpy_image_check_runs(const mpy_image_t *im, void (*progress)(uint64_t), char *err, size_t n) {
+static int check_data(const mpy_image_t *im, const mpy_image_run_t *run, unsigned char *piece, char *err, size_t n) {
+    uint32_t sum = 0;
+    if (sum_file(im->fd, im->path, run->offset, run->bytes, 0, piece, &sum, err, n)) return -1;
+    return mpy_image_check_sum(im, run, sum, err, n);
+}
+
+/* The mapped file that is open at the moment: runs are ascending, so runs of one file come together. */
+typedef struct mapped { uint32_t file; int fd; } mapped_t;
+
+static int check_file(const mpy_image_t *im, const mpy_image_run_t *run, uint32_t file, mapped_t *m, unsigned char *piece, char *err, size_t n) {
+    const char *path = mpy_image_file_path(im, file);
+    uint32_t sum = 0;
+    if (file != m->file) {
+        if (m->fd >= 0) close(m->fd);
+        m->fd = open(path, O_RDONLY | O_CLOEXEC);
+        m->file = file;
+    }
+    if (m->fd < 0) FAIL("%s: %s, which the program has mapped, cannot be opened: %s", im->path, path, strerror(errno));
+    if (sum_file(m->fd, path, run->offset, run->bytes, 1, piece, &sum, err, n)) return -1;
+    if (sum != run->crc) FAIL("%s: %s, which the program has mapped, was changed since the checkpoint", im->path, path);
+    return 0;
+}
+
+static int check_kinds(const mpy_image_t *im, int data, void (*progress)(uint64_t), char *err, size_t n) {
     unsigned char *piece = malloc(PIECE);
     if (!piece) FAIL("%s: no memory", im->path);
-    uint32_t open_file = UINT32_MAX; /* runs are ascending, so runs of one file come together */
-    int fd = -1, rc = 0;
+    mapped_t mapped = {UINT32_MAX, -1};
+    int rc = 0;
     uint64_t region = 0;
     for (uint64_t i = 0; i < im->nruns && rc == 0; i++) {
         const mpy_image_run_t *run = &im->runs[i];
-        const char *mapped = NULL;
         while (im->regions[region].hi <= run->address) region++; /* ends: invariant 2 of reader.c */
-        if (run->kind == MPY_RUN_FILE) {
-            uint32_t file = im->regions[region].file;
-            mapped = mpy_image_file_path(im, file);
-            if (file != open_file) {
-                if (fd >= 0) close(fd);
-                fd = open(mapped, O_RDONLY | O_CLOEXEC);
-                open_file = file;
-            }
-            if (fd < 0) {
-                snprintf(err, n, "%s: %s, which the program has mapped, cannot be opened: %s", im->path, mapped, strerror(errno));
-                rc = -1;
-                break;
-            }
-        }
-        rc = check_run(im, run, mapped, fd, piece, err, n);
+        if (run->kind == MPY_RUN_FILE) rc = check_file(im, run, im->regions[region].file, &mapped, piece, err, n);
+        else if (data) rc = check_data(im, run, piece, err, n);
         if (rc == 0 && progress) progress(run->bytes);
     }
-    if (fd >= 0) close(fd);
+    if (mapped.fd >= 0) close(mapped.fd);
     free(piece);
     return rc;
 }
+
+int mpy_image_check_runs(const mpy_image_t *im, void (*progress)(uint64_t), char *err, size_t n) { return check_kinds(im, 1, progress, err, n); }
+int mpy_image_check_files(const mpy_image_t *im, char *err, size_t n) { return check_kinds(im, 0, NULL, err, n); }
 
 int mpy_image_verify(const char *path, int rank, int size, void (*progress)(uint64_t), char *err, size_t n) {
     mpy_image_t image;

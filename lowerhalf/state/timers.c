@@ -215,7 +215,9 @@ static uint64_t pending(void)
 
 static int requeue(const siginfo_t *info)
 {
-    return (int)syscall(SYS_rt_sigqueueinfo, self(), info->si_signo, info);
+    if (syscall(SYS_rt_sigqueueinfo, self(), info->si_signo, info) == 0)
+        return 0;
+    return errno == EPERM ? kill(self(), info->si_signo) : -1; /* only the first thread may send as if it were kill(2) or the kernel */
 }
 
 static void signals_save(mpy_blob_t *b)

@@ -139,9 +139,10 @@ def _numbered(directory: Path) -> list[tuple[int, Path]]:
 
 def begin(directory: Path) -> Path:
     """Make the temporary directory of a new checkpoint. Raises CheckpointError."""
-    taken = [int(match[1]) for name in os.listdir(directory) if (match := _NAME.match(name))]
-    path = directory / f"tmp-{max(taken, default=0) + 1:06d}-{os.urandom(3).hex()}"
+    path = directory
     try:
+        taken = [int(match[1]) for name in os.listdir(directory) if (match := _NAME.match(name))]
+        path = directory / f"tmp-{max(taken, default=0) + 1:06d}-{os.urandom(3).hex()}"
         path.mkdir()
     except OSError as error:
         raise CheckpointError(f"cannot make {path}: {error.strerror}") from error

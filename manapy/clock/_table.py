@@ -39,7 +39,7 @@ def table() -> dict[int, list[Communicator]]:
         return result
     for i in range(block.clock.nrows):
         row = block.clock.rows[i]
-        if row.cid:
+        if row.cid and row.handle != _boundary.ROW_FREED:
             members = tuple(row.members[: row.nmembers])
             name = row.name.decode(errors="replace") if row.name else ""
             result.setdefault(row.ggid, []).append(Communicator(row.cid, row.ggid, row.seq, row.target, members, name, row.handle))

@@ -17,7 +17,7 @@ def test_layout(tmp_path: Path, include: Path) -> None:
 
 
 def test_constants(tmp_path: Path, include: Path) -> None:
-    names = {"MAGIC": "MPY_BOUNDARY_MAGIC", "VERSION": "MPY_BOUNDARY_VERSION", "AT_BOUNDARY": "MPY_AT_BOUNDARY", "UPPER_ADDR": "MPY_UPPER_ADDR"}
+    names = {"MAGIC": "MPY_BOUNDARY_MAGIC", "VERSION": "MPY_BOUNDARY_VERSION", "AT_BOUNDARY": "MPY_AT_BOUNDARY", "UPPER_ADDR": "MPY_UPPER_ADDR", "ROW_FREED": "MPY_ROW_FREED"}
     for name, value in layout.c_values(tmp_path, include, "manapy/boundary.h", names).items():
         assert getattr(_boundary, name) == value, name
 

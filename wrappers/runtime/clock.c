@@ -97,12 +97,30 @@ static void set_state(mpy_thread_t *t, uint32_t state, uint64_t cid) {
 /* ---- rows ---- */
 
 static uint32_t free_rows; /* index + 1 of the first free row; the next one's is kept in its handle */
+static uint32_t kept_rows; /* of freed communicators; their members are a copy, ours */
+
+static void row_clear(uint32_t index) { /* with the lock */
+    CLOCK->rows[index] = (mpy_clock_row_t){.handle = free_rows};
+    free_rows = index + 1;
+}
+
+static void rows_sweep(void) { /* with the lock, when nothing is pending */
+    for (uint32_t i = 0; i < CLOCK->nrows && kept_rows > 0; i++) {
+        mpy_clock_row_t *row = &CLOCK->rows[i];
+        if (row->cid == 0 || row->handle != MPY_ROW_FREED) continue;
+        mpy_free((void *)row->members, row->nmembers * sizeof *row->members);
+        row_clear(i);
+        kept_rows--;
+    }
+}
 
 /* Both with in_lower = 1 or in a hook, and with either TLS. */
 uint32_t mpy_row_add(uint64_t cid, const int32_t *world, int n, int handle) {
     uint64_t ggid = mpy_ggid(world, n);
     mpy_lock(&CLOCK->lock);
     if (CLOCK->rows == NULL) CLOCK->rows = mpy_alloc(MPY_ROWS_MAX * sizeof *CLOCK->rows);
+    bool pending = MPY_LOWER->phase != MPY_PHASE_NONE;
+    if (MPY_UNLIKELY(kept_rows > 0) && !pending) rows_sweep();
     uint32_t index;
     if (free_rows) {
         index = free_rows - 1;
@@ -113,19 +131,30 @@ uint32_t mpy_row_add(uint64_t cid, const int32_t *world, int n, int handle) {
     }
     CLOCK->rows[index] = (mpy_clock_row_t){
         .ggid = ggid, .nmembers = (uint32_t)n, .handle = (uint32_t)handle, .members = world, .cid = cid};
-    bool pending = MPY_LOWER->phase != MPY_PHASE_NONE;
     if (pending) CLOCK->version++; /* its first collective may already be somebody's target */
     mpy_unlock(&CLOCK->lock);
     if (pending) MPY_LOWER->svc->notify();
     return index;
 }
 
-void mpy_row_remove(uint32_t row) {
+/* While pending the row stays until a later call finds nothing pending: the control thread may not have reported yet that it has
+ * reached its TARGET (or that it exists), and who isn't known to have reached it is waited for. */
+void mpy_row_remove(uint32_t index) {
     mpy_lock(&CLOCK->lock);
-    CLOCK->rows[row] = (mpy_clock_row_t){.handle = free_rows};
-    free_rows = row + 1;
+    mpy_clock_row_t *row = &CLOCK->rows[index];
     bool pending = MPY_LOWER->phase != MPY_PHASE_NONE;
-    if (pending) CLOCK->version++;
+    if (pending) {
+        int32_t *members = mpy_alloc(row->nmembers * sizeof *members);
+        __builtin_memcpy(members, row->members, row->nmembers * sizeof *members);
+        row->members = members;
+        row->name = NULL;
+        row->handle = MPY_ROW_FREED;
+        kept_rows++;
+        CLOCK->version++;
+    } else {
+        row_clear(index);
+        if (MPY_UNLIKELY(kept_rows > 0)) rows_sweep();
+    }
     mpy_unlock(&CLOCK->lock);
     if (pending) MPY_LOWER->svc->notify();
 }

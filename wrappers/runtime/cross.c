@@ -93,18 +93,25 @@ static void set_self(mpy_thread_t *t) {
     pthread_setspecific(thread_key, t);
 }
 
+/* With in_lower set: the thread needs a TLS of this lower half, and the real library must be there; after a restart of a program
+ * that had not initialized MPI, neither is. */
+void mpy_bind(mpy_thread_t *t) {
+    if (t->lower_fs == 0) MPY_LOWER->svc->thread_bind(t);
+    if (MPY_LOWER->mpi[0] != NULL) return;
+    extern char **environ;
+    char **env = environ;
+    mpy_hook_in(t);
+    MPY_LOWER->svc->mpi_load(env);
+    mpy_hook_out(t);
+}
+
 mpy_thread_t *mpy_self_slow(void) {
     mpy_require_boundary();
     mpy_thread_t *t = mpy_self_tls;
     if (t == NULL) set_self(t = take_slot());
-    if (t->lower_fs == 0) MPY_LOWER->svc->thread_bind(t);
-    if (MPY_LOWER->mpi[0] == NULL) {
-        extern char **environ;
-        char **env = environ;
-        mpy_cross_in(t);
-        MPY_LOWER->svc->mpi_load(env);
-        mpy_cross_out(t);
-    }
+    mpy_guard_in(t);
+    mpy_bind(t);
+    mpy_guard_out(t);
     return t;
 }
 
@@ -142,5 +149,5 @@ void mpy_cross_stop(mpy_thread_t *t) {
         t->in_lower = 1;
         __asm__ volatile("" ::: "memory");
     }
-    if (t->lower_fs == 0) MPY_LOWER->svc->thread_bind(t);
+    mpy_bind(t);
 }

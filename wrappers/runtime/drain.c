@@ -11,6 +11,8 @@
  *  3. No slot is taken or released here but orphans': a thread may be stopped between taking a slot and using it, but not
  *     inside (invariant 1 of p2p.h).
  *  4. Error codes that stay in slots are classes: codes of the real library die with it.
+ *  5. Without a coordinator ranks may go on singly: no wait here outlasts MPY_LOWER->abandoned. What a collective that was left
+ *     may still write to isn't freed, and the private communicator neither; no drain follows.
  */
 #include "p2p.h"
 #include "objects.h"
@@ -33,6 +35,8 @@ static int64_t seconds(void) {
 
 /* ---- the private communicator ---- */
 
+static bool was_left; /* in the middle of a collective (invariant 5) */
+
 /* With the lower TLS: inside MPI_Init's crossing, or a hook's. */
 int mpy_p2p_init(void) {
     if (mpy_acks_sent == NULL) {
@@ -50,8 +54,21 @@ void mpy_p2p_finalize(void) {
     mpy_orphan_reap(&mpy_p2p_threads[0]);
     if (mpy_private_comm == MPI_COMM_NULL) return;
     while (!mpy_ack_sends_done()) continue;
-    MPY_REAL(Comm_free)(&mpy_private_comm);
+    if (!was_left) MPY_REAL(Comm_free)(&mpy_private_comm);
     mpy_private_comm = MPI_COMM_NULL;
+}
+
+/* The end of a nonblocking collective on it, or ABANDONED (invariant 5). */
+enum { ABANDONED = -1 };
+static int await(int rc, int *request) {
+    for (int done = 0; !rc && !done;) {
+        rc = MPY_REAL(Test)(request, &done, MPI_STATUS_IGNORE);
+        if (!rc && !done && MPY_LOWER->abandoned) was_left = true, rc = ABANDONED;
+    }
+    return rc;
+}
+static void drop(void *p, size_t size) {
+    if (!was_left) mpy_free(p, size);
 }
 
 /* ---- one round of the drain; true if anything moved ---- */
@@ -152,6 +169,9 @@ static int empty_network(mpy_p2p_thread_t *th, const column_t *expected, int siz
         if (from < 0 && sends_done && acks_done) return 0;
         if (moved) {
             last_move = seconds();
+        } else if (MPY_LOWER->abandoned) {
+            mpy_text_format(error, n, "the coordinator is lost");
+            return -1;
         } else if (round % 1024 == 0 && seconds() - last_move > GIVE_UP_SECONDS) {
             if (from >= 0)
                 mpy_text_format(error, n, "a message from rank %d can't be received (was its communicator freed before?)", from);
@@ -221,15 +241,18 @@ static int alltoallv(const void *out, const int *out_counts, void *in, const int
     int *a = mpy_alloc((size_t)size * 4 * sizeof *a);
     prefix_sums(out_counts, a, size, unit, a + size);
     prefix_sums(in_counts, a + 2 * size, size, unit, a + 3 * size);
-    int rc = MPY_REAL(Alltoallv)(out, a + size, a, MPI_BYTE, in, a + 3 * size, a + 2 * size, MPI_BYTE, mpy_private_comm);
-    mpy_free(a, (size_t)size * 4 * sizeof *a);
+    int request;
+    int rc = MPY_REAL(Ialltoallv)(out, a + size, a, MPI_BYTE, in, a + 3 * size, a + 2 * size, MPI_BYTE, mpy_private_comm, &request);
+    rc = await(rc, &request);
+    drop(a, (size_t)size * 4 * sizeof *a);
     return rc;
 }
 
 static int settle_ssends(int size) {
     int *counts = mpy_alloc((size_t)size * 3 * sizeof *counts), *in_counts = counts + size, *next = counts + 2 * size;
-    int n = count_notices(counts), n_in = 0;
-    int rc = MPY_REAL(Alltoall)(counts, 1, MPI_INT, in_counts, 1, MPI_INT, mpy_private_comm);
+    int n = count_notices(counts), n_in = 0, request;
+    int rc = MPY_REAL(Ialltoall)(counts, 1, MPI_INT, in_counts, 1, MPI_INT, mpy_private_comm, &request);
+    if ((rc = await(rc, &request)) != 0) return rc; /* the counts are left to it */
     for (int p = 0, sum = 0; p < size; sum += counts[p++]) {
         next[p] = sum;
         n_in += in_counts[p];
@@ -251,41 +274,43 @@ static int settle_ssends(int size) {
     if (!rc) rc = alltoallv(given, in_counts, answers, counts, size, 1);
     for (int i = 0; i < n && !rc; i++)
         if (answers[i]) asked[i]->flags = (asked[i]->flags & ~(uint32_t)MPY_RF_COMPLETE) | MPY_RF_SYNC;
-    mpy_free(given, (size_t)n_in + 1);
-    mpy_free(answers, (size_t)n + 1);
-    mpy_free(asked, (size_t)(n + 1) * sizeof *asked);
-    mpy_free(in, (size_t)(n_in + 1) * sizeof *in);
-    mpy_free(out, (size_t)(n + 1) * sizeof *out);
-    mpy_free(counts, (size_t)size * 3 * sizeof *counts);
+    drop(given, (size_t)n_in + 1);
+    drop(answers, (size_t)n + 1);
+    drop(asked, (size_t)(n + 1) * sizeof *asked);
+    drop(in, (size_t)(n_in + 1) * sizeof *in);
+    drop(out, (size_t)(n + 1) * sizeof *out);
+    drop(counts, (size_t)size * 3 * sizeof *counts);
     return rc;
 }
 
 /* ---- the hook ---- */
 
+typedef struct outcome {
+    int failures, notices; /* of ranks; of synchronous sends */
+} outcome_t;
+
 static int drain(mpy_p2p_thread_t *th, char *error, uint64_t n) {
-    int size = mpy_world->size;
-    column_t *out = mpy_alloc((size_t)size * 2 * sizeof *out), *expected = out + size;
+    int size = mpy_world->size, request;
+    size_t bytes = (size_t)size * 2 * sizeof(column_t) + 2 * sizeof(outcome_t);
+    column_t *out = mpy_alloc(bytes), *expected = out + size;
+    outcome_t *mine = (outcome_t *)(expected + size), *all = mine + 1;
     for (int p = 0; p < size; p++) out[p] = (column_t){sum_sent(p), mpy_acks_sent[p]};
-    int outcome[2] = {0, 0}; /* failures; notices of synchronous sends */
-    int rc = MPY_REAL(Alltoall)(out, (int)sizeof *out, MPI_BYTE, expected, (int)sizeof *out, MPI_BYTE, mpy_private_comm);
+    int rc = MPY_REAL(Ialltoall)(out, (int)sizeof *out, MPI_BYTE, expected, (int)sizeof *out, MPI_BYTE, mpy_private_comm, &request);
+    rc = await(rc, &request);
     if (rc)
-        mpy_text_format(error, n, "the MPI library failed in the exchange of message counts (error %d)", rc);
+        mpy_text_format(error, n, was_left ? "the coordinator is lost" : "the MPI library failed in the exchange of message counts (error %d)", rc);
     else
         rc = empty_network(th, expected, size, error, n);
-    outcome[0] = rc != 0;
-    outcome[1] = count_notices(NULL);
-    mpy_free(out, (size_t)size * 2 * sizeof *out);
-
-    int all[2], request, done = 0;
-    int agreed = MPY_REAL(Iallreduce)(outcome, all, 2, MPI_INT, MPI_SUM, mpy_private_comm, &request);
-    while (!agreed && !done) agreed = MPY_REAL(Test)(&request, &done, MPI_STATUS_IGNORE);
-    if (rc) return -1;
-    if (!agreed && all[0] == 0 && all[1] > 0) agreed = settle_ssends(size);
-    if (agreed || all[0] > 0) {
+    *mine = (outcome_t){rc != 0, count_notices(NULL)};
+    int agreed = was_left ? ABANDONED : MPY_REAL(Iallreduce)(mine, all, 2, MPI_INT, MPI_SUM, mpy_private_comm, &request);
+    agreed = await(agreed, &request);
+    if (!rc && !agreed && all->failures == 0 && all->notices > 0) agreed = settle_ssends(size);
+    if (!rc && (agreed || all->failures > 0)) {
         mpy_text_format(error, n, "another rank could not empty the network");
-        return -1;
+        rc = -1;
     }
-    return 0;
+    drop(out, bytes);
+    return rc ? -1 : 0;
 }
 
 int mpy_p2p_drain(char *error, uint64_t n) {

@@ -86,7 +86,8 @@ extern MPY_HIDDEN uint32_t mpy_p2p_lock; /* slots in the global pool, synchronou
 typedef struct mpy_p2p_thread {
     mpy_request_t *free;
     uint64_t *sent, *received; /* by world rank */
-    uint32_t fails;            /* polls that failed while a checkpoint is pending */
+    uint32_t fails;            /* polls that failed while a checkpoint is pending ... */
+    int64_t failing_since;     /* ... the first of them in milliseconds */
 } mpy_p2p_thread_t;
 
 extern MPY_HIDDEN mpy_p2p_thread_t mpy_p2p_threads[MPY_THREADS_MAX];

@@ -31,6 +31,7 @@
 
 /* ---- threads and crossing (cross.c) ---- */
 extern __thread mpy_thread_t *mpy_self_tls __attribute__((tls_model("initial-exec"))) MPY_HIDDEN;
+MPY_HIDDEN void mpy_bind(mpy_thread_t *t); /* with in_lower set: lower TLS and real library are there */
 MPY_HIDDEN mpy_thread_t *mpy_self_slow(void); /* register and bind the calling thread */
 
 static inline mpy_thread_t *mpy_self(void) {
@@ -150,7 +151,7 @@ static inline void mpy_clock_enter(mpy_thread_t *t, mpy_clock_row_t *row) {
     if (MPY_UNLIKELY(MPY_LOWER->phase != MPY_PHASE_NONE)) mpy_clock_enter_slow(t, row);
 }
 static inline void mpy_cross_in_collective(mpy_thread_t *t) {
-    if (MPY_UNLIKELY(t->lower_fs == 0)) MPY_LOWER->svc->thread_bind(t);
+    if (MPY_UNLIKELY(t->lower_fs == 0)) mpy_bind(t);
     mpy_hook_in(t);
 }
 static inline void mpy_clock_leave(mpy_thread_t *t) {

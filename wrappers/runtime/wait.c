@@ -16,7 +16,8 @@ enum {
     ROUNDS_AWAKE = 16,   /* rounds that only yield the processor; later ones sleep NAP_NS */
     ROUNDS_SILENT = 26,  /* rounds before the first report: about 1 ms */
     ROUNDS_REPORT = 16,  /* the peers may have changed: look again every so many rounds */
-    POLLS_SILENT = 16,   /* failing polls of the program before the first report */
+    POLLS_SILENT = 16,   /* failing polls of the program before the first report ... */
+    POLLS_SILENT_MS = 20, /* ... or failing for so long */
     NAP_NS = 50000,
     PEERS_MANY = MPY_PEERS_MAX + 1,
 };
@@ -119,7 +120,11 @@ void mpy_wait_round(mpy_thread_t *t, mpy_wait_t *w) {
 }
 
 void mpy_poll_failed_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_wait_t *w) {
-    if (++th->fails >= POLLS_SILENT && th->fails % POLLS_SILENT == 0) report(t, w);
+    int64_t now[2];
+    mpy_syscall4(MPY_SYS_CLOCK_GETTIME, 1 /* CLOCK_MONOTONIC */, (long)now, 0, 0);
+    if (th->fails++ == 0) th->failing_since = now[0] * 1000 + now[1] / 1000000;
+    /* A program that sleeps between its polls fails seldom, but as truly. */
+    if (th->fails % POLLS_SILENT == 0 || now[0] * 1000 + now[1] / 1000000 - th->failing_since >= POLLS_SILENT_MS) report(t, w);
 }
 
 /* ---- finishing one slot ---- */

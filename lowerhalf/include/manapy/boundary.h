@@ -95,13 +95,14 @@ typedef struct mpy_thread {
 
 /* One communicator in the collective clock (the design's SEQ and TARGET). `members` points to world ranks in the order of
  * the communicator's ranks, in upper-half memory. An inter-communicator counts on the union of both groups. */
+#define MPY_ROW_FREED 0xffffffffu /* no handle: the communicator was freed while a checkpoint was pending */
 typedef struct mpy_clock_row {
     uint64_t cid;  /* agreed identity: child_identity(parent cid, parent SEQ, smallest world rank); 0 = free row */
     uint64_t ggid; /* FNV-1a 64 over the sorted world ranks as little-endian uint32 */
     volatile uint64_t seq;    /* collective calls initiated here; plain increment by the wrapper */
     volatile uint64_t target; /* meaningful while pending */
     uint32_t nmembers;
-    uint32_t handle;        /* the program's (virtual) handle, for messages to people */
+    uint32_t handle;        /* the program's (virtual) handle, for messages to people; 0: under construction; or MPY_ROW_FREED */
     const int32_t *members;
     const char *name; /* MPI_Comm_set_name, or NULL */
     uint64_t reported; /* highest SEQ sent to the coordinator as a RAISE in this epoch; control thread only */
@@ -166,7 +167,7 @@ typedef struct mpy_lower {
     volatile uint32_t phase; /* mpy_phase_t */
     int32_t rank; /* world rank as the process manager gave it */
     int32_t size;
-    uint32_t pad;
+    volatile uint32_t abandoned; /* the coordinator is lost: no checkpoint any more; hooks.drain leaves, as other ranks may never come */
     uint64_t table_hash; /* of the generated function table; both halves must agree */
     const mpy_services_t *svc;
     int64_t tls_upper_fs; /* offset from a lower FS base of the word that holds the upper FS base (for signal entry) */

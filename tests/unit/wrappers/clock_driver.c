@@ -67,7 +67,7 @@ static void show(uint32_t version, unsigned before) {
     printf(" %u %u", MPY_UPPER->clock.version - version, notified - before);
     for (uint32_t i = 0; i < MPY_UPPER->clock.nrows; i++) {
         mpy_clock_row_t *r = &MPY_UPPER->clock.rows[i];
-        if (r->cid) printf(" %lx:%lu:%lu", r->cid, r->seq, r->target);
+        if (r->cid && r->handle != MPY_ROW_FREED) printf(" %lx:%lu:%lu", r->cid, r->seq, r->target);
     }
     printf("\n");
     if (done) entering = 0;

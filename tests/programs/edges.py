@@ -1,0 +1,140 @@
+"""Situations in which a checkpoint depends on who may go on, each repeated for some seconds and checked.
+
+    mpirun -n N python edges.py KIND [SECONDS]
+
+Prints "in KIND" when it begins and, as rank 0's last line, "ok".
+
+    chain      a rank that is waited for in a collective waits for messages of ranks that stop at other collectives
+    crossed    pairs exchange messages which one of the two sends after a collective and the other one receives before or after it
+    anysource  rank 0 receives from any source while the only sender is about to enter a collective
+    polling    the same, with a Test between long sleeps
+    late       rank 0 is in MPI_Init for SECONDS before the others come
+    leave      rank 0 has left the job SECONDS before the others
+    compute    rank 0 computes without any MPI call; the others wait for it in a collective
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+KIND, SECONDS = sys.argv[1], float(sys.argv[2])
+
+if KIND == "late" and os.environ["PMI_RANK"] != "0":
+    time.sleep(SECONDS)
+elif KIND == "late":
+    print("in late", flush=True)
+
+from mpi4py import MPI
+
+WORLD = MPI.COMM_WORLD
+ME, SIZE = WORLD.rank, WORLD.size
+
+
+def chain(turn: int, own: MPI.Comm, ends: MPI.Comm) -> None:
+    """The last rank is in a collective with rank 0, which waits along a chain for ranks that stop at collectives of their own."""
+    token = np.zeros(1, dtype="i8")
+    if ME == SIZE - 1:
+        ends.Barrier()
+        return
+    if ME < SIZE - 2:
+        WORLD.Recv(token, source=ME + 1, tag=turn)
+        assert token[0] == turn * 100 + ME + 1
+    else:
+        time.sleep(0.02)
+    if ME:
+        own.Barrier()
+        own.Barrier()
+        token[0] = turn * 100 + ME
+        WORLD.Send(token, dest=ME - 1, tag=turn)
+    else:
+        ends.Barrier()
+
+
+def crossed(turn: int, *_: MPI.Comm) -> None:
+    """One rank of each pair sends after a collective of all, the other one posts its receive before it; they take turns."""
+    token = np.full(1, turn, dtype="i8")
+    sender = turn % 2
+    if ME % 2 == sender:
+        WORLD.Barrier()
+        if (peer := ME ^ 1) < SIZE:
+            WORLD.Ssend(token, dest=peer, tag=turn)
+    else:
+        request = WORLD.Irecv(token, source=ME ^ 1, tag=turn) if (ME ^ 1) < SIZE else MPI.REQUEST_NULL
+        WORLD.Barrier()
+        request.Wait()
+    assert token[0] == turn
+
+
+def anysource(turn: int, *_: MPI.Comm, poll: float = 0.0) -> None:
+    """The others go ahead to the next turn's collective: rank 0 needs one of them to pass it."""
+    token = np.full(1, turn, dtype="i8")
+    last = SIZE - 1
+    if ME == 0:
+        for _ in range(2):
+            if poll:
+                request = WORLD.Irecv(token, source=MPI.ANY_SOURCE, tag=turn)
+                while not request.Test():
+                    time.sleep(poll)
+            else:
+                WORLD.Recv(token, source=MPI.ANY_SOURCE, tag=turn)
+        WORLD.Barrier()
+    else:
+        if ME == last:
+            WORLD.Send(token, dest=0, tag=turn)
+        OTHERS.Barrier()
+        time.sleep(0.01)
+        OTHERS.Barrier()
+        if ME == last:
+            WORLD.Send(token, dest=0, tag=turn)
+        WORLD.Barrier()
+    assert token[0] == turn
+
+
+def polling(turn: int, *_: MPI.Comm) -> None:
+    anysource(turn, poll=0.3)
+
+
+def compute() -> None:
+    value = np.zeros(1)
+    if ME == 0:
+        until, count = time.monotonic() + SECONDS, 0
+        while time.monotonic() < until:
+            count += int(np.sum(np.arange(1000)) == 499500)
+        value[0] = float(count > 0)
+    WORLD.Bcast(value, root=0)
+    assert value[0] == 1.0
+
+
+OTHERS = WORLD.Split(int(ME > 0), ME)
+
+
+def main() -> None:
+    own, ends = MPI.COMM_SELF.Dup(), WORLD.Split(int(ME in (0, SIZE - 1)), -ME)
+    WORLD.Barrier()
+    if ME == 0 and KIND != "late":
+        print(f"in {KIND}", flush=True)
+    loops: dict[str, Callable[..., None]] = {"chain": chain, "crossed": crossed, "anysource": anysource, "polling": polling}
+    if KIND in loops:
+        begin, turn = time.monotonic(), 0
+        while WORLD.bcast(time.monotonic() - begin < SECONDS):
+            loops[KIND](turn, own, ends)
+            turn += 1
+    elif KIND == "compute":
+        compute()
+    if KIND != "leave":
+        time.sleep(1.5)  # a test kills the job here
+    assert WORLD.allreduce(ME) == SIZE * (SIZE - 1) // 2
+    if ME == 0:
+        print("ok", flush=True)
+    if KIND == "leave":
+        MPI.Finalize()
+        if ME:
+            time.sleep(SECONDS)
+
+
+main()
