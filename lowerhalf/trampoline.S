@@ -5,6 +5,7 @@
  * lower block.
  *
  * mpy_code_restorer       return address of every signal handler: rt_sigreturn.
+ * mpy_code_masked_call    see below.
  * mpy_code_signal_entry   the kernel's handler for every signal the program catches.
  *   in:  rdi = signal, rsi = siginfo, rdx = ucontext (as the kernel calls handlers)
  *   The sender's pid in siginfo, if it is our own (raise, pthread_cancel, sigqueue), becomes the one the program knows: glibc
@@ -60,6 +61,21 @@ mpy_code_signal_entry:
     wrfsbase %r8
     leave
     ret
+
+/* Where a system call that takes a signal mask is made on behalf of the program (mpy_trap_with_mask): with a corrected copy of the
+ * mask, interruptible as at its own place, and exempt from the filter. On the stack: rdi, r10, r8, r9, the return address, and
+ * 152 bytes (copies, red zone) that the return skips. */
+    .balign 16
+    .globl mpy_code_masked_call, mpy_code_masked_call_done
+    .hidden mpy_code_masked_call, mpy_code_masked_call_done
+mpy_code_masked_call:
+    syscall
+mpy_code_masked_call_done:
+    popq %rdi
+    popq %r10
+    popq %r8
+    popq %r9
+    ret $152
 mpy_code_end:
 
 /* void mpy_jump(uint64_t entry, uint64_t stack): start the upper half as the kernel starts a program. */

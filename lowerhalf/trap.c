@@ -21,7 +21,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
-extern const char mpy_code_begin[], mpy_code_restorer[], mpy_code_signal_entry[], mpy_code_end[];
+extern const char mpy_code_begin[], mpy_code_restorer[], mpy_code_signal_entry[], mpy_code_masked_call[], mpy_code_masked_call_done[], mpy_code_end[];
 void (*mpy_trap_on_exit)(int code);
 enum { FD_SCAN_MAX = 1 << 16 }; /* the lower half has no descriptors beyond */
 
@@ -30,7 +30,7 @@ _Static_assert(offsetof(mpy_trapstate_t, signals) == 0 && sizeof(mpy_ksigaction_
 _Static_assert(offsetof(mpy_trapstate_t, pid) == 0x820 && offsetof(mpy_trapstate_t, real_pid) == 0x824, "trampoline.S knows these offsets");
 
 uint64_t mpy_code_address(const char *symbol) {
-    return MPY_CODE_ADDR + (uint64_t)((symbol[0] == 'r' ? mpy_code_restorer : mpy_code_signal_entry) - mpy_code_begin);
+    return MPY_CODE_ADDR + (uint64_t)((symbol[0] == 'r' ? mpy_code_restorer : symbol[0] == 'm' ? mpy_code_masked_call : mpy_code_signal_entry) - mpy_code_begin);
 }
 
 void mpy_code_install(void) {
@@ -105,6 +105,12 @@ static const row_t table[] = {
     {SYS_shmat, mpy_trap_shmat, 0, 0},
     {SYS_rt_sigaction, mpy_trap_sigaction, 0, 0},
     {SYS_rt_sigprocmask, mpy_trap_sigprocmask, 0, 0},
+    {SYS_rt_sigsuspend, mpy_trap_with_mask, 0, 0},
+    {SYS_rt_sigtimedwait, mpy_trap_with_mask, 0, 0},
+    {SYS_ppoll, mpy_trap_with_mask, 0, 0},
+    {SYS_pselect6, mpy_trap_with_mask, 0, 0},
+    {SYS_epoll_pwait, mpy_trap_with_mask, 0, 0},
+    {SYS_epoll_pwait2, mpy_trap_with_mask, 0, 0},
     {SYS_execve, mpy_trap_execve, 0, 0},
     {SYS_readlink, mpy_trap_readlink, 0, 0},
     {SYS_readlinkat, mpy_trap_readlink, 0, 0},
@@ -153,7 +159,7 @@ void mpy_trap_install(void) {
 }
 
 int mpy_trap_filter(int low_exec, int with_ids) {
-    struct sock_filter f[3 * ROWS + 16];
+    struct sock_filter f[3 * ROWS + 20];
     unsigned n = 0;
     f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
     f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0);
@@ -175,6 +181,12 @@ int mpy_trap_filter(int low_exec, int with_ids) {
     }
     f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     for (unsigned i = 0; i < njumps; i++) f[jumps[i]].jt = (unsigned char)(n - jumps[i] - 1);
+    uint64_t exempt = MPY_CODE_ADDR + (uint64_t)(mpy_code_masked_call_done - mpy_code_begin); /* the pointer is behind the instruction */
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer));
+    f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)exempt, 0, 3);
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer) + 4);
+    f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)(exempt >> 32), 0, 1);
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer) + 4);
     f[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xffffff00u);
     f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)(MPY_ARENA_LO >> 32), 2, 0);

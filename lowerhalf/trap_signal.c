@@ -73,6 +73,35 @@ long mpy_trap_sigprocmask(mpy_trap_t *t) {
     return 0;
 }
 
+/* Calls that install a mask while they sleep, or that take signals away: with our signals stripped, lest a sleeping thread can't be
+ * halted, and a handler that runs meanwhile can't trap. They must not sleep in this handler, where all signals are blocked, so
+ * the program makes them itself, at mpy_code_masked_call, when the handler has returned. */
+long mpy_trap_with_mask(mpy_trap_t *t) {
+    greg_t *g = t->uc->uc_mcontext.gregs;
+    int at = t->nr == SYS_rt_sigsuspend || t->nr == SYS_rt_sigtimedwait ? 0 : t->nr == SYS_ppoll ? 3 : t->nr == SYS_pselect6 ? 5 : 4;
+    static const int registers[] = {REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9};
+    uint64_t *frame = (uint64_t *)(g[REG_RSP] - 192), *mask = frame + 5, *pair = frame + 6;
+    frame[0] = (uint64_t)g[REG_RDI];
+    frame[1] = (uint64_t)g[REG_R10];
+    frame[2] = (uint64_t)g[REG_R8];
+    frame[3] = (uint64_t)g[REG_R9];
+    frame[4] = (uint64_t)g[REG_RIP];
+    const uint64_t *given = (const uint64_t *)t->a[at];
+    if (given && at == 5) { /* pselect: a pointer to {mask, size} */
+        pair[0] = given[0];
+        pair[1] = given[1];
+        given = (const uint64_t *)given[0];
+        if (given) pair[0] = (uint64_t)mask;
+        g[REG_R9] = (greg_t)pair;
+    } else if (given) {
+        g[registers[at]] = (greg_t)mask;
+    }
+    if (given) *mask = *given & ~RESERVED;
+    g[REG_RSP] = (greg_t)frame;
+    g[REG_RIP] = (greg_t)mpy_code_address("masked_call");
+    return t->nr; /* into rax, for the system call there */
+}
+
 /* The table shows a handler where the kernel has our entry; elsewhere default or ignore, as the kernel says. */
 void mpy_signals_collect(void) {
     for (long sig = 1; sig < MPY_SIGNALS; sig++) {

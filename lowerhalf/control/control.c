@@ -336,6 +336,11 @@ static void converse(void) {
     }
 }
 
+static void fail_tickets(void) {
+    int64_t tickets = __atomic_load_n(&WORDS->tickets, __ATOMIC_SEQ_CST);
+    if (tickets > 0) __atomic_store_n(&WORDS->tickets_done, -tickets, __ATOMIC_SEQ_CST);
+}
+
 /* Invariant 3. The thread stays: a step may still run, and tickets must fail. */
 static void go_on_without_coordinator(bool was_connected) {
     __atomic_store_n(&WORDS->lost, 1, __ATOMIC_SEQ_CST);
@@ -344,11 +349,11 @@ static void go_on_without_coordinator(bool was_connected) {
     set_go(GO_FAILED);
     set_finish_sent();
     MPY_LOWER->abandoned = 1;
+    fail_tickets(); /* before the program goes on and asks */
     abandon();
     for (;;) {
         mpy_text_clear(&plane.out); /* nobody reads it */
-        int64_t tickets = __atomic_load_n(&WORDS->tickets, __ATOMIC_SEQ_CST);
-        if (tickets > 0) __atomic_store_n(&WORDS->tickets_done, -tickets, __ATOMIC_SEQ_CST);
+        fail_tickets();
         struct pollfd p = {.fd = WORDS->event, .events = POLLIN};
         if (poll(&p, 1, -1) < 0) continue;
         uint64_t count;

@@ -95,7 +95,7 @@ const char *mpy_mpi_path(void) {
 }
 
 static void adopt_environment(char **env) { /* invariant 2; what the launcher changed for the program stays as it was for us */
-    static const char *const ours[] = {"LD_LIBRARY_PATH=", "MPI4PY_LIBMPI=", "MPI4PY_MPIABI=", "PMI_FD=", "LD_PRELOAD="};
+    static const char *const ours[] = {"LD_LIBRARY_PATH=", "MPI4PY_LIBMPI=", "MPI4PY_MPIABI=", "LD_PRELOAD=", "PMI_", "PMIX_", "HYDI_", "HYDRA_", "MPI_LOCALRANKID=", "MPI_LOCALNRANKS="};
     for (; env && *env; env++) {
         int skip = 0;
         for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) skip |= !strncmp(*env, ours[i], strlen(ours[i]));

@@ -395,8 +395,8 @@ class Coordinator:
                 assert task is not None
                 self._commands.add(task)
                 await self._serve_command(reader, writer)
-        except (ConnectionError, TimeoutError, asyncio.IncompleteReadError):
-            pass
+        except (ConnectionError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # cancelled: the job has ended, and so does this task
         except Exception:
             log.exception("a connection")
         finally:

@@ -73,7 +73,7 @@ static void abort_job(int code, const char *reason) {
     event("abort %d %s", code, reason);
     _exit(code);
 }
-static const mpy_engine_ops_t ops = {check, stop, drain, write_image, resume, abort_job};
+static const mpy_engine_ops_t ops = {.check = check, .stop = stop, .drain = drain, .write = write_image, .resume = resume, .abort_job = abort_job};
 
 static void *map(uint64_t address, uint64_t bytes) {
     void *p = mmap((void *)address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
