@@ -7,12 +7,15 @@
  *     vDSO, service stack), and for a program linked without -pie what lies below 4 GiB.
  */
 #include "maps.h"
+#include "state/fdguard.h"
 #include "trapstate.h"
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 /* Mappings can cross a border: the kernel merges neighbours. */
@@ -96,6 +99,27 @@ void mpy_maps_free(mpy_map_t *maps, long count) {
     free(maps);
 }
 
+/* Shared memory without a file to go back to (memfd, a deleted file, MAP_ANONYMOUS) is restored as memory of its own: which it must
+ * be already. A descriptor of the same file, or a second mapping of the same pages, would show other bytes afterwards. */
+static int check_alone(const mpy_map_t *maps, long count, const mpy_map_t *m, char *error, size_t n) {
+    for (const mpy_map_t *o = maps; o < maps + count; o++) {
+        if (o == m || !o->shared || o->device != m->device || o->inode != m->inode || o->offset >= m->offset + (m->hi - m->lo) || m->offset >= o->offset + (o->hi - o->lo)) continue;
+        snprintf(error, n, "shared memory (%s) is mapped twice, at %#lx and %#lx, and its file has no name; unmap one before the checkpoint", m->path, (unsigned long)m->lo, (unsigned long)o->lo);
+        return -1;
+    }
+    DIR *d = opendir("/proc/thread-self/fd");
+    int found = -1;
+    for (struct dirent *e; d && found < 0 && (e = readdir(d));) {
+        struct stat st;
+        int fd = atoi(e->d_name);
+        if (e->d_name[0] != '.' && !mpy_fd_is_lower(fd) && fstat(fd, &st) == 0 && st.st_dev == m->device && st.st_ino == m->inode) found = fd;
+    }
+    if (d) closedir(d);
+    if (found < 0) return 0;
+    snprintf(error, n, "descriptor %d (%s) is a file without a name that is also mapped shared; close it or unmap it before the checkpoint", found, m->path);
+    return -1;
+}
+
 int mpy_maps_check(char *error, size_t n) {
     if (MPY_TRAP->foreign) {
         snprintf(error, n, "the program has mapped memory at the fixed address %#lx, outside the range that can be saved", (unsigned long)MPY_TRAP->foreign);
@@ -104,11 +128,13 @@ int mpy_maps_check(char *error, size_t n) {
     mpy_map_t *maps;
     long count = mpy_maps_read(&maps, error, n);
     int bad = count < 0 ? -1 : 0;
-    for (long i = 0; i < count && !bad; i++)
-        if (!strncmp(maps[i].path, "/dev/", 5) && strncmp(maps[i].path, "/dev/shm/", 9) && strcmp(maps[i].path, "/dev/zero")) {
+    for (long i = 0; i < count && !bad; i++) {
+        if (maps[i].shared && maps[i].deleted && check_alone(maps, count, &maps[i], error, n)) bad = -1;
+        else if (!strncmp(maps[i].path, "/dev/", 5) && strncmp(maps[i].path, "/dev/shm/", 9) && strcmp(maps[i].path, "/dev/zero")) {
             snprintf(error, n, "memory of the device %s is mapped; it cannot be saved", maps[i].path);
             bad = -1;
         }
+    }
     if (count >= 0) mpy_maps_free(maps, count);
     return bad;
 }

@@ -22,6 +22,7 @@
 #include <arpa/inet.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -102,11 +103,20 @@ static const struct { int level, name; } kept[] = {
 
 #define KEPT (sizeof kept / sizeof *kept)
 
+static const int timeouts[2] = {SO_RCVTIMEO, SO_SNDTIMEO};
+
 static void options_save(int fd, mpy_blob_t *b)
 {
     mpy_blob_put_u32(b, KEPT);
     for (size_t i = 0; i < KEPT; i++)
         mpy_blob_put_i64(b, option(fd, kept[i].level, kept[i].name));
+    for (int i = 0; i < 2; i++) {
+        struct timeval value = {0};
+        socklen_t bytes = sizeof value;
+        getsockopt(fd, SOL_SOCKET, timeouts[i], &value, &bytes);
+        mpy_blob_put_i64(b, value.tv_sec);
+        mpy_blob_put_i64(b, value.tv_usec);
+    }
 }
 
 /* Best effort, and only what differs: setting a buffer size would switch off the kernel's tuning of it. */
@@ -121,6 +131,12 @@ static void options_restore(int fd, mpy_reader_t *r)
         if (kept[i].level == SOL_SOCKET && (kept[i].name == SO_SNDBUF || kept[i].name == SO_RCVBUF))
             set /= 2; /* the kernel doubles what is set, socket(7) */
         setsockopt(fd, kept[i].level, kept[i].name, &set, sizeof set);
+    }
+    for (int i = 0; i < 2; i++) {
+        struct timeval value = {.tv_sec = mpy_reader_i64(r)};
+        value.tv_usec = mpy_reader_i64(r);
+        if (value.tv_sec || value.tv_usec)
+            setsockopt(fd, SOL_SOCKET, timeouts[i], &value, sizeof value);
     }
 }
 

@@ -252,6 +252,8 @@ int mpy_timers_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size_t
     for (int i = 0; i < 3; i++) {
         struct itimerval value = {0};
         getitimer(i, &value);
+        if (!value.it_value.tv_sec && !value.it_value.tv_usec) /* 0 also where the signal is pending: the kernel goes on when it is taken */
+            value.it_value = value.it_interval;
         mpy_blob_put_i64(b, value.it_value.tv_sec);
         mpy_blob_put_i64(b, value.it_value.tv_usec);
         mpy_blob_put_i64(b, value.it_interval.tv_sec);

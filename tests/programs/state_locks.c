@@ -63,33 +63,6 @@ static void held_check(void) {
     CHECK(entered == 2);
 }
 
-/* ---- a robust mutex whose owner ends after the restart ---- */
-
-static pthread_mutex_t orphaned;
-static volatile int orphan_go, orphan_holds;
-
-static void *orphan(void *a) {
-    pthread_mutex_lock(&orphaned);
-    orphan_holds = 1;
-    while (!orphan_go) pause_ms(5);
-    return a;
-}
-
-static pthread_t orphan_thread;
-static void owner_dies_set_up(void) {
-    orphaned = typed(PTHREAD_MUTEX_NORMAL, PTHREAD_PRIO_NONE, PTHREAD_MUTEX_ROBUST);
-    orphan_thread = thread(orphan, NULL);
-    while (!orphan_holds) pause_ms(1);
-}
-
-static void owner_dies_check(void) {
-    orphan_go = 1;
-    pthread_join(orphan_thread, NULL);
-    CHECK(pthread_mutex_lock(&orphaned) == EOWNERDEAD);
-    CHECK(pthread_mutex_consistent(&orphaned) == 0);
-    CHECK(pthread_mutex_unlock(&orphaned) == 0);
-}
-
 /* ---- read-write lock, barrier, semaphore, spin lock ---- */
 
 static pthread_rwlock_t rw = PTHREAD_RWLOCK_INITIALIZER;
@@ -296,4 +269,4 @@ static void lives_check(void) {
     }
 }
 
-MAIN(STATE(held), STATE(owner_dies), STATE(others), STATE(conditions), STATE(locals), STATE(cancellation), STATE(lives))
+MAIN(STATE(held), STATE(others), STATE(conditions), STATE(locals), STATE(cancellation), STATE(lives))

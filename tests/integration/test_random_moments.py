@@ -1,0 +1,315 @@
+"""Checkpoints at any moment of a job with all kinds of traffic; and whoever may die while one is taken."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import BIN, PROGRAMS, Job, JobError, manapy
+
+from manapy.ckpt import command
+from manapy.ckpt import job as job_files
+from manapy.ckpt.errors import JobError as NoJob
+
+ENV = {"OPENBLAS_NUM_THREADS": "1"}
+PAUSE = "0.05"
+TOO_LATE = re.compile(r"finishing|has ended|not running|connection to the coordinator is lost")
+
+
+@functools.cache
+def native(seed: int, ranks: int, steps: int) -> str:
+    """The last line of stress.py without manapy."""
+    program = [str(BIN / "mpirun"), "-n", str(ranks), sys.executable, str(PROGRAMS / "stress.py"), str(seed), str(steps)]
+    done = subprocess.run(program, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, env={**os.environ, **ENV})
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+def stress(job: Job, seed: int, steps: int) -> Job:
+    return job.start_python("stress.py", str(seed), str(steps), "--pause", PAUSE, options=["--keep", "2"])
+
+
+def in_output(job: Job, line: str) -> bool:
+    """Has any run printed it? (What a run prints just before SIGKILL may be lost, or come with the run before.)"""
+    return any(line in job.output(run).splitlines() for run in range(len(job.runs)))
+
+
+def request(job: Job, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([str(BIN / "manapy"), "checkpoint", str(job.dir), *options], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def answer(process: subprocess.Popen[str], timeout: float = 60) -> tuple[int, str, str]:
+    """Exit code, output and errors of a request; it must come back."""
+    try:
+        out, errors = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise JobError(f"manapy checkpoint did not return; it said {process.communicate()[1]}") from None
+    return process.returncode, out.strip(), errors.strip()
+
+
+def ended(job: Job) -> bool:
+    return job.process is None or job.process.poll() is not None
+
+
+# ---- all kinds of traffic
+
+
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 3, 4])
+def test_and_go_on(make_job: Callable[..., Job], ranks: int) -> None:
+    seed, steps, generator = 100 + ranks, 120, random.Random(ranks)
+    job = stress(make_job(ranks, env=ENV), seed, steps)
+    job.wait_for(lambda _: (job.dir / "job.json").exists())
+    published = 0
+    while not ended(job):
+        code, _, errors = answer(request(job))
+        published += code == 0
+        assert code == 0 or TOO_LATE.search(errors), errors
+        time.sleep(generator.random() * 0.4)
+    assert in_output(job, native(seed, ranks, steps)), job.report()
+    assert published >= 3
+
+
+def test_twice_at_once(make_job: Callable[..., Job]) -> None:
+    seed, steps = 110, 80
+    job = stress(make_job(3, env=ENV), seed, steps)
+    job.wait_for(lambda _: (job.dir / "job.json").exists())
+    while not ended(job):
+        for code, path, errors in [answer(r) for r in [request(job), request(job)]]:
+            assert (code == 0 and path) or TOO_LATE.search(errors), errors
+    assert in_output(job, native(seed, 3, steps)), job.report()
+
+
+def generations(job: Job, seed: int, steps: int, wanted: int) -> int:
+    """Checkpoint, kill, restart again and again from the very start; the number of restarts."""
+    generator, done = random.Random(seed), 0
+    stress(job, seed, steps)
+    job.wait_for(lambda _: (job.dir / "job.json").exists())
+    while done < wanted and not ended(job):
+        time.sleep(generator.random() * 0.4)
+        code, _, errors = answer(request(job))
+        if code:
+            assert TOO_LATE.search(errors) or re.search(r"rank \d+ (died|is lost)", errors), errors  # the latter: of the run before
+            continue
+        with contextlib.suppress(JobError):  # it has just ended by itself
+            job.kill()
+            job.restart()
+            done += 1
+    job.finish()
+    return done
+
+
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 4])
+def test_and_restart(make_job: Callable[..., Job], ranks: int) -> None:
+    seed, steps = 120 + ranks, 120
+    job = make_job(ranks, env=ENV)
+    assert generations(job, seed, steps, 4) >= 2
+    assert in_output(job, native(seed, ranks, steps)), job.report()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_many_generations(make_job: Callable[..., Job], ranks: int) -> None:
+    seed, steps = 130 + ranks, 500
+    job = make_job(ranks, env=ENV)
+    assert generations(job, seed, steps, 15) >= 10
+    assert in_output(job, native(seed, ranks, steps)), job.report()
+
+
+# ---- who has to go on first
+
+
+@pytest.mark.parametrize("kind", ["chain", "crossed", "anysource", "polling"])
+def test_who_is_needed_goes_on(make_job: Callable[..., Job], kind: str) -> None:
+    job = make_job(4, env=ENV).start_python("edges.py", kind, "3")
+    job.wait_for(f"in {kind}")
+    for _ in range(3):
+        begin = time.monotonic()
+        job.checkpoint()
+        assert time.monotonic() - begin < 8, "a stall time-out was needed"
+    job.kill()
+    job.restart()
+    job.finish()
+    assert in_output(job, "ok")
+
+
+def test_who_computes_is_named(make_job: Callable[..., Job]) -> None:
+    job = make_job(2, env=ENV).start_python("edges.py", "compute", "3")
+    job.wait_for("in compute")
+    time.sleep(0.3)
+    asked = request(job)
+    waiting: list[str] = []
+    while asked.poll() is None and not waiting:
+        waiting = [line for line in job.status()["waiting"] if "has computed for" in line]
+    code, _, errors = answer(asked)
+    assert code == 0, errors
+    assert waiting and re.search(r"rank 0 has computed for \d+ s; rank 1 waits for it on communicator", waiting[0]), waiting
+    job.kill()
+    job.restart().finish()
+    assert in_output(job, "ok")
+
+
+def test_some_ranks_are_in_init(make_job: Callable[..., Job]) -> None:
+    job = make_job(3, env=ENV).start_python("edges.py", "late", "2")
+    job.wait_for("in late")
+    time.sleep(0.5)
+    job.checkpoint()
+    job.kill()
+    job.restart().finish()
+    assert in_output(job, "ok")
+
+
+def test_some_ranks_have_left(make_job: Callable[..., Job]) -> None:
+    job = make_job(3, env=ENV).start_python("edges.py", "leave", "2")
+    job.wait_for("ok")
+    while not ended(job):
+        begin = time.monotonic()
+        code, _, errors = answer(request(job))
+        assert time.monotonic() - begin < 5
+        assert code == 0 or TOO_LATE.search(errors), errors
+        assert len(errors.splitlines()) <= 1, errors
+    job.finish()
+
+
+# ---- who dies meanwhile
+
+PHASES = ["checking", "waiting for a safe moment", "stopping", "draining messages", "writing", "publishing", "resuming"]
+
+
+def slow_but(*quick: str) -> list[Any]:
+    return [p if p in quick else pytest.param(p, marks=pytest.mark.slow) for p in PHASES]
+
+
+
+def reach(job: Job, phase: str) -> tuple[subprocess.Popen[str], Path]:
+    """A request whose checkpoint was just seen in this phase, and the last published checkpoint; asks again if it went by too fast."""
+    where = job_files.read(job.dir)
+    for _ in range(20):
+        last = job.checkpoint()
+        asked = request(job)
+        while asked.poll() is None:
+            with contextlib.suppress(NoJob):
+                if command.status(where)["phase"] == phase:
+                    return asked, last
+        answer(asked)
+    raise JobError(f"phase {phase} was never seen")
+
+
+def finish_after_restart(job: Job, line: str) -> None:
+    """From the latest checkpoint; and what the interrupted one has left vanishes."""
+    job.restart().finish()
+    assert in_output(job, line), job.report()
+    assert not list(job.dir.glob("tmp-*"))
+
+
+@pytest.mark.parametrize("phase", slow_but("waiting for a safe moment", "draining messages"))
+def test_coordinator_dies(make_job: Callable[..., Job], phase: str) -> None:
+    seed, steps = 140, 120
+    job = stress(make_job(3, env=ENV), seed, steps)
+    job.wait_for("step 10")
+    pid = int(job.status()["pid"])
+    asked, last = reach(job, phase)
+    os.kill(pid, signal.SIGKILL)
+    code, path, errors = answer(asked)
+    assert code == 0 or len(errors.splitlines()) == 1, errors
+    job.finish()
+    lines = [line for line in job.output().splitlines() if line.startswith("manapy")]
+    assert lines == ["manapy: rank 0: the coordinator is lost; the job goes on, but can't be checkpointed any more"]
+    assert in_output(job, native(seed, 3, steps))
+    if phase not in ("publishing", "resuming"):
+        assert (job.dir / "latest").resolve() == last
+    finish_after_restart(job, native(seed, 3, steps))
+
+
+@pytest.mark.parametrize("phase", slow_but("writing"))
+def test_rank_dies(make_job: Callable[..., Job], phase: str) -> None:
+    seed, steps = 150, 120
+    job = stress(make_job(3, env=ENV), seed, steps)
+    job.wait_for("step 10")
+    pids = job.pids()
+    asked, last = reach(job, phase)
+    os.kill(pids[1], signal.SIGKILL)
+    code, path, errors = answer(asked)
+    assert code == 0 or re.search("rank 1 (died|is lost)", errors), errors
+    assert job.wait(30) != 0
+    assert (job.dir / "latest").resolve() == (Path(path) if code == 0 else last) or phase in ("publishing", "resuming")
+    finish_after_restart(job, native(seed, 3, steps))
+
+
+# ---- where nothing can be written
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """mount(*options) on a new directory; undone after the test."""
+    places: list[Path] = []
+
+    def mount(*options: str) -> Path:
+        place = tmp_path / f"mount-{len(places)}"
+        place.mkdir()
+        if os.geteuid() != 0 or subprocess.run(["mount", *options, str(place)], capture_output=True).returncode:
+            pytest.skip("mounting needs root")
+        places.append(place)
+        return place
+
+    yield mount
+    for place in reversed(places):
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fails_with_one_line(job: Job, text: str, last: Path) -> None:
+    before: dict[str, Any] = {p.name: p.stat().st_size for p in last.iterdir()}
+    code, _, errors = answer(request(job))
+    assert code == 1 and text in errors and len(errors.splitlines()) == 1, errors
+    assert (job.dir / "latest").resolve() == last.resolve()
+    assert {p.name: p.stat().st_size for p in last.iterdir()} == before
+    assert manapy("verify", last).returncode == 0
+    assert not list(job.dir.glob("tmp-*"))
+
+
+def test_full_disk_keeps_the_last_checkpoint(make_job: Callable[..., Job], mounted: Callable[..., Path]) -> None:
+    seed, steps = 160, 150
+    job = make_job(2, env=ENV)
+    job.where = mounted("-t", "tmpfs", "-o", "size=150m", "manapy-test")
+    stress(job, seed, steps)
+    job.wait_for("step 10")
+    last = job.checkpoint()
+    filler = job.where / "filler"
+    filler.write_bytes(bytes(shutil.disk_usage(job.where).free - (3 << 20)))
+    fails_with_one_line(job, "No space left on device", last)
+    fails_with_one_line(job, "No space left on device", last)
+    filler.unlink()
+    job.checkpoint()
+    job.kill()
+    finish_after_restart(job, native(seed, 2, steps))
+
+
+def test_directory_becomes_unwritable(make_job: Callable[..., Job], mounted: Callable[..., Path]) -> None:
+    seed, steps = 170, 150
+    job = make_job(2, env=ENV)
+    job.where = mounted("-t", "tmpfs", "-o", "size=150m", "manapy-test")
+    stress(job, seed, steps)
+    job.wait_for("step 10")
+    last = job.checkpoint()
+    subprocess.run(["mount", "--bind", str(job.dir), str(job.dir)], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(job.dir)], check=True)
+        fails_with_one_line(job, "Read-only file system", last)
+    finally:
+        subprocess.run(["umount", "-l", str(job.dir)], check=True)
+    job.checkpoint()
+    job.finish()
+    assert in_output(job, native(seed, 2, steps))
