@@ -23,6 +23,8 @@
 
 #include "functions.h" /* MPY_TABLE_HASH */
 
+enum { SPEAKER_US = 500000 };
+
 mpy_options_t mpy_options = {.command = "manapy-launch"};
 
 void mpy_fail(int code, const char *format, ...) {
@@ -126,6 +128,7 @@ void mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t g
         if (!mpy_rejoin(mpy_options.rejoin, &job, error, sizeof error)) mpy_fail(1, "%s", error);
     } else if (!mpy_rendezvous(&options, &job, &say_it, error, sizeof error)) {
         if (say_it) mpy_fail(1, "%s", error);
+        usleep(SPEAKER_US); /* the process manager kills all ranks as soon as one leaves: first the one that says why */
         _exit(1);
     }
     mpy_lower_t *b = MPY_LOWER;

@@ -138,6 +138,30 @@ def test_checkpoint_storm(make_job: Callable[..., Job], built: Callable[[str], l
     finished(job, go)
 
 
+def test_thread_that_takes_every_signal(make_job: Callable[..., Job]) -> None:
+    """A common pattern: all signals blocked, one thread in sigwait for all of them. It must not take manapy's own."""
+    program = """
+import os, signal, threading, time
+got = []
+signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+thread = threading.Thread(target=lambda: got.append(int(signal.sigwait(signal.valid_signals()))))
+thread.start()
+time.sleep(0.1)
+print("ready", flush=True)
+while not os.path.exists(os.environ["STATE_GO"]): time.sleep(0.01)
+os.kill(os.getpid(), signal.SIGUSR1)
+thread.join(20)
+print("ok" if got == [signal.SIGUSR1] else got)
+"""
+    job = make_job(1)
+    go = start(job, [sys.executable, "-c", program])
+    job.checkpoint()
+    job.checkpoint()
+    job.kill()
+    restarted(job)
+    finished(job, go)
+
+
 # ---- what is refused ----
 
 
