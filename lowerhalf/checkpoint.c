@@ -6,6 +6,7 @@
  *  1. Whatever fails, mpy_stop_release lets the program go on as if nothing had happened.
  */
 #include "checkpoint.h"
+#include "control/control.h"
 #include "lower.h"
 #include "maps.h"
 #include "snapshot.h"
@@ -35,7 +36,10 @@ static int write_image(const char *directory, mpy_image_result_t *result, char *
 }
 
 static int resume(int exit_after, char *error, size_t n) {
-    if (exit_after) mpy_sys(SYS_exit_group, MPY_EXIT_CHECKPOINTED);
+    if (exit_after) {
+        mpy_control_leave_process_manager();
+        mpy_sys(SYS_exit_group, MPY_EXIT_CHECKPOINTED);
+    }
     int r = 0;
     if (uses_mpi() && MPY_UPPER->hooks.resume && mpy_stop_count()) r = mpy_stop_run_hook(MPY_UPPER->hooks.resume, error, n);
     mpy_stop_release();

@@ -41,5 +41,7 @@ int64_t mpy_control_request_done(void);
  * there is none; never later than two seconds). Also ends the dialogue with the process manager if the program has never
  * initialized MPI, so that it may end while other ranks go on. Any number of calls. */
 void mpy_control_finished(void);
+/* The rank is about to exit on purpose, whatever the program was doing: the process manager must not take it for a crash. */
+void mpy_control_leave_process_manager(void);
 
 #endif

@@ -42,13 +42,12 @@ int64_t mpy_control_request_done(void) { return __atomic_load_n(&WORDS->tickets_
 
 /* To hydra, a process that has spoken PMI and ends without finalize has crashed: it kills the others and forgets exit codes. MPICH 4
  * finalizes in MPI_Finalize, MPICH 5 in an exit handler of its libc, which never runs because the program leaves by its own. So
- * we do it, unless the program ends between MPI_Init and MPI_Finalize, or the library has closed the connection (and perhaps
- * reused its number). */
-static void leave_process_manager(void) {
+ * we do it, unless the library has closed the connection (and perhaps reused its number). */
+void mpy_control_leave_process_manager(void) {
     static const char request[] = "cmd=finalize\n";
     static volatile uint32_t left;
     struct stat now;
-    if (WORDS->pmi_fd < 0 || (MPY_UPPER->mpi_initialized && !MPY_UPPER->mpi_finalized) || __atomic_exchange_n(&left, 1, __ATOMIC_SEQ_CST)) return;
+    if (WORDS->pmi_fd < 0 || __atomic_exchange_n(&left, 1, __ATOMIC_SEQ_CST)) return;
     if (mpy_sys(SYS_fstat, WORDS->pmi_fd, &now) < 0 || now.st_ino != WORDS->pmi_inode || now.st_dev != WORDS->pmi_device) return;
     if (mpy_sys(SYS_write, WORDS->pmi_fd, request, sizeof request - 1) < 0) return;
     char c = 0;
@@ -60,7 +59,7 @@ static void tell_coordinator(void);
 void mpy_control_finished(void) {
     if (!ours()) return;
     tell_coordinator();
-    leave_process_manager();
+    if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized) mpy_control_leave_process_manager(); /* else it is a crash, as natively */
 }
 
 static void tell_coordinator(void) {

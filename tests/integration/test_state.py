@@ -218,12 +218,20 @@ print("ok")
 
 
 def test_child_ends_within_the_grace_time(make_job: Callable[..., Job]) -> None:
-    program = "import subprocess, sys; print('ready', flush=True); r = subprocess.run(['sleep', '1.5']); print('code', r.returncode); sys.stdin.read(); print('ok')"
-    job = make_job(1).start(sys.executable, "-c", program)
-    job.wait_for("ready")
+    program = """
+import os, subprocess, time
+print("ready", flush=True)
+print("code", subprocess.run(["sleep", "1.5"]).returncode, flush=True)
+while not os.path.exists(os.environ["STATE_GO"]): time.sleep(0.01)
+print("ok")
+"""
+    job = make_job(1)
+    go = start(job, [sys.executable, "-c", program])
     job.checkpoint("--child-grace", "30s")
-    job.wait(30)
-    assert "ok" in job.output().splitlines()
+    job.kill()
+    restarted(job)
+    finished(job, go)
+    assert "code 0" in job.output(0) + job.output()
 
 
 def test_inherited_descriptors(make_job: Callable[..., Job], built: Callable[[str], list[str]]) -> None:
