@@ -22,6 +22,7 @@ static int uses_mpi(void) { return MPY_UPPER->mpi_initialized && !MPY_UPPER->mpi
 
 static int check(int grace_ms, char *error, size_t n) {
     if (MPY_UPPER->mpi_finalized) { snprintf(error, n, "the job is finishing: MPI_Finalize has been called"); return -1; }
+    if (MPY_UPPER->obstacle[0]) { snprintf(error, n, "%s", MPY_UPPER->obstacle); return -1; }
     if (mpy_children_wait(grace_ms, error, n)) return -1; /* first: the pipe to a child goes with it */
     return mpy_maps_check(error, n) || mpy_fds_check(error, n) || mpy_process_check(error, n) ? -1 : 0;
 }
@@ -31,6 +32,7 @@ static int stop(char *error, size_t n) { return mpy_stop_all(error, n); }
 static int drain(char *error, size_t n) { return uses_mpi() && MPY_UPPER->hooks.drain ? mpy_stop_run_hook(MPY_UPPER->hooks.drain, error, n) : 0; }
 
 static int write_image(const char *directory, mpy_image_result_t *result, char *error, size_t n) {
+    if (MPY_UPPER->obstacle[0]) { snprintf(error, n, "%s", MPY_UPPER->obstacle); return -1; } /* it may have come since the check */
     if (mpy_children_wait(0, error, n)) return -1; /* one may have been started since the check */
     return mpy_snapshot_write(directory, result, error, n);
 }

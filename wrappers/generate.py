@@ -4,7 +4,7 @@
 
 Output (never edited, lives in the build tree)
     function_index.h   slots MPY_FN_*, MPY_FN_COUNT, MPY_TABLE_HASH                     both halves
-    function_names.h   mpy_function_names[]: the name of each slot, for dlsym           lower half
+    function_names.h   mpy_function_names[]: the name of each slot, and of each data symbol, for dlsym          lower half
     functions.h        prototypes of all PMPI_ functions, pointer types mpy_fn_*_t      wrappers
     generated.c        wrappers of class "generated"
     stubs.c            weak PMPI_ functions for the rest: unsupported ones, and manual ones until somebody writes them
@@ -225,7 +225,9 @@ BANNER = "/* Made by wrappers/generate.py from wrappers/table/. Don't edit. */\n
 def function_index(table: Table) -> str:
     lines = [BANNER, "#ifndef MANAPY_FUNCTION_INDEX_H", "#define MANAPY_FUNCTION_INDEX_H", "", "enum {"]
     lines += [f"    MPY_FN_{f.name} = {i}," for i, f in enumerate(table.functions)]
-    lines += [f"    MPY_FN_COUNT = {len(table.functions)},", "};", f"#define MPY_TABLE_HASH 0x{table.hash:016x}ul", "", "#endif"]
+    lines += [f"    MPY_FN_COUNT = {len(table.functions)},", "};", "enum {"]
+    lines += [f"    MPY_DATA_{name.removeprefix('MPI_')} = {i}," for i, name in enumerate(table.data)]
+    lines += [f"    MPY_DATA_COUNT = {len(table.data)},", "};", f"#define MPY_TABLE_HASH 0x{table.hash:016x}ul", "", "#endif"]
     return "\n".join(lines) + "\n"
 
 
@@ -233,6 +235,8 @@ def function_names(table: Table) -> str:
     lines = [BANNER, "#ifndef MANAPY_FUNCTION_NAMES_H", "#define MANAPY_FUNCTION_NAMES_H", "", '#include "function_index.h"', ""]
     lines += ["static const char *const mpy_function_names[MPY_FN_COUNT] = {"]
     lines += [f'    "{f.symbol}",' for f in table.functions]
+    lines += ["};", "static const char *const mpy_data_names[MPY_DATA_COUNT] = {"]
+    lines += [f'    "{name}",' for name in table.data]
     lines += ["};", "", "#endif"]
     return "\n".join(lines) + "\n"
 

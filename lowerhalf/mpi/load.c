@@ -168,6 +168,10 @@ void mpy_mpi_load(char **env) {
         void *f = dlsym(library, mpy_function_names[i]);
         MPY_LOWER->mpi[i] = f ? f : (void *)missing;
     }
+    for (int i = 0; i < MPY_DATA_COUNT; i++) {
+        void **symbol = dlsym(library, mpy_data_names[i]);
+        MPY_LOWER->mpi_data[i] = symbol ? *symbol : NULL;
+    }
     real_init = (int (*)(int *, char ***))MPY_LOWER->mpi[MPY_FN_Init];
     real_init_thread = (int (*)(int *, char ***, int, int *))MPY_LOWER->mpi[MPY_FN_Init_thread];
     MPY_LOWER->mpi[MPY_FN_Init] = (void *)init;

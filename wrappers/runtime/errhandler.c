@@ -51,9 +51,8 @@ static int create(mpy_errhandler_kind_t kind, void *function, MPI_Errhandler *ha
     return MPI_SUCCESS;
 }
 
-/* Put `handle` into *slot, which holds another one. */
-static int set(int *slot, int handle, mpy_errhandler_kind_t kind, const mpy_comm_t *comm, const char *name) {
-    if (!valid(handle, kind)) return mpy_error(comm, MPI_ERR_ERRHANDLER, name);
+int mpy_errhandler_put(int *slot, int handle, mpy_errhandler_kind_t kind) {
+    if (!valid(handle, kind)) return MPI_ERR_ERRHANDLER;
     mpy_thread_t *t = mpy_self();
     mpy_guard_in(t);
     int old = *slot;
@@ -65,7 +64,7 @@ static int set(int *slot, int handle, mpy_errhandler_kind_t kind, const mpy_comm
 }
 
 /* The program gets a reference: it may free it. */
-static int get(int slot, MPI_Errhandler *handle) {
+int mpy_errhandler_get(int slot, MPI_Errhandler *handle) {
     mpy_errhandler_t *e = (mpy_errhandler_t *)mpy_lookup(MPY_ERRHANDLER, slot);
     if (e != NULL) e->handles++;
     *handle = slot;
@@ -91,14 +90,14 @@ int PMPI_Session_create_errhandler(MPI_Session_errhandler_function *function, MP
 int PMPI_Comm_set_errhandler(MPI_Comm comm, MPI_Errhandler errhandler) {
     mpy_comm_t *c = mpy_comm(comm);
     if (c == NULL) return mpy_error(NULL, MPI_ERR_COMM, "MPI_Comm_set_errhandler");
-    return set(&c->errhandler, errhandler, MPY_ERRHANDLER_COMM, c, "MPI_Comm_set_errhandler");
+    return mpy_error(c, mpy_errhandler_put(&c->errhandler, errhandler, MPY_ERRHANDLER_COMM), "MPI_Comm_set_errhandler");
 }
 int PMPI_Errhandler_set(MPI_Comm comm, MPI_Errhandler errhandler) { return PMPI_Comm_set_errhandler(comm, errhandler); }
 
 int PMPI_Comm_get_errhandler(MPI_Comm comm, MPI_Errhandler *errhandler) {
     mpy_comm_t *c = mpy_comm(comm);
     if (c == NULL) return mpy_error(NULL, MPI_ERR_COMM, "MPI_Comm_get_errhandler");
-    return get(c->errhandler, errhandler);
+    return mpy_errhandler_get(c->errhandler, errhandler);
 }
 int PMPI_Errhandler_get(MPI_Comm comm, MPI_Errhandler *errhandler) { return PMPI_Comm_get_errhandler(comm, errhandler); }
 
@@ -107,11 +106,11 @@ static int file_default = MPI_ERRORS_RETURN;
 
 int PMPI_File_set_errhandler(MPI_File file, MPI_Errhandler errhandler) {
     if (file != MPI_FILE_NULL) return mpy_error(NULL, MPI_ERR_FILE, "MPI_File_set_errhandler");
-    return set(&file_default, errhandler, MPY_ERRHANDLER_FILE, NULL, "MPI_File_set_errhandler");
+    return mpy_error(NULL, mpy_errhandler_put(&file_default, errhandler, MPY_ERRHANDLER_FILE), "MPI_File_set_errhandler");
 }
 int PMPI_File_get_errhandler(MPI_File file, MPI_Errhandler *errhandler) {
     if (file != MPI_FILE_NULL) return mpy_error(NULL, MPI_ERR_FILE, "MPI_File_get_errhandler");
-    return get(file_default, errhandler);
+    return mpy_errhandler_get(file_default, errhandler);
 }
 
 int PMPI_Comm_call_errhandler(MPI_Comm comm, int errorcode) {

@@ -171,18 +171,27 @@ static void end_job(const mpy_comm_t *comm, int code, const char *function) {
     mpy_cross_out(t);
 }
 
-int mpy_error(const mpy_comm_t *comm, int code, const char *function) {
-    if (code == MPI_SUCCESS) return code;
-    if (comm == NULL) comm = mpy_comm(MPI_COMM_SELF); /* MPI-4 9.3: errors of no communicator */
-    int handler = comm != NULL ? comm->errhandler : MPI_ERRORS_ARE_FATAL;
-    if (handler == MPI_ERRORS_RETURN) return code;
-    mpy_errhandler_t *e = (mpy_errhandler_t *)mpy_lookup(MPY_ERRHANDLER, handler);
+static int handled(void *handle, int errhandler, const mpy_comm_t *comm, int code, const char *function) {
+    if (errhandler == MPI_ERRORS_RETURN) return code;
+    mpy_errhandler_t *e = (mpy_errhandler_t *)mpy_lookup(MPY_ERRHANDLER, errhandler);
     if (e == NULL) {
         end_job(comm, code, function);
         return code;
     }
-    MPI_Comm handle = comm->obj.handle;
     int given = code;
-    ((MPI_Comm_errhandler_function *)e->function)(&handle, &given, function, (char *)NULL);
+    /* The handlers of all kinds of objects have one type but for what their first argument points to. */
+    ((void (*)(void *, int *, ...))e->function)(handle, &given, function, (char *)NULL);
     return code;
+}
+
+int mpy_error_of(void *handle, int errhandler, int code, const char *function) {
+    return MPY_LIKELY(code == MPI_SUCCESS) ? code : handled(handle, errhandler, NULL, code, function);
+}
+
+int mpy_error(const mpy_comm_t *comm, int code, const char *function) {
+    if (code == MPI_SUCCESS) return code;
+    if (comm == NULL) comm = mpy_comm(MPI_COMM_SELF); /* MPI-4 9.3: errors of no communicator */
+    if (comm == NULL) return handled(NULL, MPI_ERRORS_ARE_FATAL, NULL, code, function);
+    MPI_Comm handle = comm->obj.handle;
+    return handled(&handle, comm->errhandler, comm, code, function);
 }

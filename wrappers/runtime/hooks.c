@@ -4,7 +4,8 @@
  *
  * Invariants
  *  1. Rebuilding follows the order in which objects need each other: infos, error codes, datatypes, operations, communicators
- *     (groups are made from the world's group), groups, requests.
+ *     (groups are made from the world's group), groups, requests, and what is made of communicators: windows, files, persistent
+ *     collectives.
  */
 #include "objects.h"
 
@@ -13,7 +14,9 @@ extern const mpy_hooks_t mpy_hooks MPY_HIDDEN;
 static int rebuild(char *error, uint64_t n) {
     static int (*const steps[])(char *, uint64_t) = {
         mpy_info_rebuild, mpy_errors_rebuild, mpy_datatype_rebuild, mpy_op_rebuild, mpy_comm_rebuild, mpy_group_rebuild, mpy_request_rebuild,
+        mpy_win_rebuild, mpy_file_rebuild, mpy_persistent_rebuild,
     };
+    if (mpy_tools_rebuild(error, n) != 0) return -1; /* MPI_T lives before Init and after Finalize */
     if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized) return 0;
     for (uint64_t i = 0; i < sizeof steps / sizeof *steps; i++)
         if (steps[i](error, n) != 0) return -1;
@@ -22,7 +25,13 @@ static int rebuild(char *error, uint64_t n) {
 
 static int drain(char *error, uint64_t n) {
     if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized) return 0;
-    return mpy_p2p_drain(error, n);
+    if (mpy_p2p_drain(error, n) != 0) return -1;
+    return mpy_win_drain(error, n);
 }
 
-const mpy_hooks_t mpy_hooks = {.drain = drain, .rebuild = rebuild, .resume = NULL};
+static int resume(char *error, uint64_t n) {
+    if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized) return 0;
+    return mpy_win_resume(error, n);
+}
+
+const mpy_hooks_t mpy_hooks = {.drain = drain, .rebuild = rebuild, .resume = resume};

@@ -108,6 +108,9 @@ typedef struct mpy_errhandler {
     void *function;
     int32_t handles;
 } mpy_errhandler_t;
+/* Put `handle` into *slot, an object's handler; MPI_SUCCESS or MPI_ERR_ERRHANDLER. And the answer to X_get_errhandler. */
+MPY_HIDDEN int mpy_errhandler_put(int *slot, int handle, mpy_errhandler_kind_t kind);
+MPY_HIDDEN int mpy_errhandler_get(int slot, MPI_Errhandler *handle);
 MPY_HIDDEN void mpy_errhandler_ref(int handle);
 MPY_HIDDEN void mpy_errhandler_unref(int handle);
 MPY_HIDDEN int mpy_error_virtual(int real); /* the program's value of an error class or code */

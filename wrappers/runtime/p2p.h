@@ -27,7 +27,8 @@ typedef enum {
     MPY_REQ_SENDRECV, /* Isendrecv(_replace): the real request stands for both; re-posted as its receive */
     MPY_REQ_MRECV,    /* receive of a probed message: matched, so the drain completes it */
     MPY_REQ_MESSAGE,  /* a probed message (MPI_Message, same handle space as in MPICH) */
-    MPY_REQ_OTHER,    /* later families start here: an active real request that carries nothing to re-post */
+    MPY_REQ_OTHER,    /* nonblocking collectives, I/O, request-based RMA: an active real request that the drain completes */
+    MPY_REQ_FAMILY,   /* what it does is in r->family (persistent, generalized, partitioned ...); never "simple" */
 } mpy_request_kind_t;
 
 /* What a slot is besides "active in the real library" (invariant 4). */
@@ -37,6 +38,8 @@ enum {
     MPY_RF_NEVER = 1 << 2,     /* receive on a freed communicator that nothing can match any more */
     MPY_RF_CANCEL = 1 << 3,    /* MPI_Cancel was called: the status tells whether it came in time */
     MPY_RF_STATUS = 1 << 4,    /* the status to report is in the slot already; the real request only has to finish */
+    MPY_RF_FAMILY = 1 << 6,    /* r->family is set: nothing about it is simple */
+    MPY_RF_INACTIVE = 1 << 7,  /* persistent, and not started: complete for every completion call, which leave it alone */
     MPY_RF_ORPHAN = 1 << 5,    /* the program freed it (or it is the send behind a Bsend): released when it finishes */
     /* what release has to give back */
     MPY_RF_REF_COMM = 1 << 16, /* the communicator was freed meanwhile and is kept alive for us */
@@ -47,6 +50,27 @@ enum {
 };
 
 typedef struct mpy_stored mpy_stored_t;
+struct mpy_request;
+struct mpy_p2p_thread;
+struct mpy_wait_peers;
+
+/* What makes a request more than a real one to be tested. Any function may be NULL. The slot's `more` is the family's own data. */
+typedef struct mpy_request_family {
+    const char *name;
+    bool persistent; /* completion makes it INACTIVE and leaves the program's handle; else it's released */
+    bool in_drain;   /* the drain must bring it to completion (collectives, I/O); else it may stay open over a checkpoint */
+    /* Lower half: true when finished, with status and error in the slot. NULL: test r->real. */
+    bool (*poke)(struct mpy_p2p_thread *th, struct mpy_request *r);
+    /* Upper TLS, in_lower = 0, in the program's completion call, once per completion: callbacks of the program. May change *status
+     * (never MPI_STATUS_IGNORE here); returns the request's error. */
+    int (*finish)(mpy_thread_t *t, struct mpy_request *r, MPI_Status *status);
+    /* Upper TLS: MPI_Start; MPI_SUCCESS and ACTIVE, or an error code. It counts on the clock and crosses by itself. */
+    int (*start)(mpy_thread_t *t, struct mpy_p2p_thread *th, struct mpy_request *r);
+    int (*cancel)(mpy_thread_t *t, struct mpy_request *r); /* upper TLS */
+    void (*release)(struct mpy_request *r); /* lower half: `more` goes */
+    /* Who is waited for: adds to the report of a blocked thread. NULL: nobody in particular. */
+    void (*peers)(struct mpy_wait_peers *p, const struct mpy_request *r);
+} mpy_request_family_t;
 
 typedef struct mpy_request {
     int real;     /* the real request or message; MPI_REQUEST_NULL when it has finished */
@@ -60,6 +84,8 @@ typedef struct mpy_request {
     void *buf;
     MPI_Count count;
     uint64_t order; /* posting order of receives over all threads; identity of a synchronous send */
+    const mpy_request_family_t *family; /* with MPY_RF_FAMILY */
+    void *more;
     struct mpy_request *next, *prev; /* free list, or list of synchronous sends */
     union {
         mpy_stored_t *stored; /* MESSAGE whose content is in our store */
@@ -71,7 +97,7 @@ typedef struct mpy_request {
 } mpy_request_t;
 
 enum {
-    MPY_REQUEST_BASE = (int)0x98000000, /* MPICH: direct handle of kind request */
+    MPY_REQUEST_BASE = (int)0xac000000, /* MPICH: direct handle of kind request */
     MPY_CHUNK_BITS = 10,
     MPY_CHUNK = 1 << MPY_CHUNK_BITS,
     MPY_CHUNKS_MAX = 4096,

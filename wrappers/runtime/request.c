@@ -24,7 +24,7 @@ enum { REFILL = 64, STACK_REQUESTS = 64 };
 /* ---- slots ---- */
 
 void mpy_p2p_counters(mpy_p2p_thread_t *th) {
-    size_t size = (size_t)mpy_world->size * sizeof(uint64_t);
+    size_t size = (size_t)(mpy_world->size + 1) * sizeof(uint64_t); /* one more: MPY_FOREIGN */
     th->received = mpy_alloc(size);
     th->sent = mpy_alloc(size);
 }

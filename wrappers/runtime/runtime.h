@@ -77,7 +77,7 @@ MPY_HIDDEN void *mpy_alloc(size_t size);
 MPY_HIDDEN void mpy_free(void *p, size_t size);
 
 /* ---- object tables (vid.c): handle -> object is one array access ---- */
-typedef enum { MPY_COMM, MPY_GROUP, MPY_DATATYPE, MPY_OP, MPY_ERRHANDLER, MPY_INFO, MPY_KEYVAL, MPY_REQUEST, MPY_MESSAGE, MPY_WIN, MPY_FILE, MPY_SESSION, MPY_KINDS } mpy_kind_t;
+typedef enum { MPY_COMM, MPY_GROUP, MPY_DATATYPE, MPY_OP, MPY_ERRHANDLER, MPY_INFO, MPY_KEYVAL, MPY_WIN, MPY_SESSION, MPY_REQUEST, MPY_KINDS } mpy_kind_t;
 
 typedef struct mpy_object { /* head of every object */
     int real;      /* the lower half's handle (MPICH-typed; adapters of other families map it) */
@@ -86,7 +86,7 @@ typedef struct mpy_object { /* head of every object */
     uint32_t flags;
 } mpy_object_t;
 
-#define MPY_TABLE_KINDS MPY_REQUEST /* the kinds below have a table here; requests have their own (request.c) */
+#define MPY_TABLE_KINDS MPY_REQUEST /* the kinds below have a table here; requests (and messages) have their own (request.c), files are pointers */
 #define MPY_INDEX_BITS 18
 extern MPY_HIDDEN mpy_object_t *mpy_slots[MPY_TABLE_KINDS][1 << MPY_INDEX_BITS];
 
@@ -110,16 +110,22 @@ typedef struct mpy_comm {
     int rank, size;            /* rank of this process, -1 in no case: objects exist only where we are a member */
     uint32_t row;              /* index into MPY_UPPER->clock.rows */
     int32_t *world;            /* world rank of each member, in the communicator's rank order */
-    int32_t remote_size;       /* inter-communicators (next issue): 0 */
-    int32_t *remote_world;
+    int32_t remote_size;       /* inter-communicators: of the other group; else 0 */
+    int32_t *remote_world;     /* world ranks of the other group, or NULL */
     int errhandler;            /* virtual handle; the real one always has MPI_ERRORS_RETURN */
     mpy_attr_t *attrs;         /* kept here only; the real communicator has none of the program's attributes */
-    int topology;              /* MPI_UNDEFINED, MPI_CART ... (next issue) */
+    int topology;              /* MPI_UNDEFINED, MPI_CART, MPI_GRAPH or MPI_DIST_GRAPH */
+    int indegree, outdegree;   /* neighbours we receive from and send to, with a topology */
+    bool foreign;              /* members outside the job (spawn, connect); their world rank is MPY_FOREIGN */
     char name[128];
     int has_name;
     int info;                  /* virtual info object given at creation or by Comm_set_info, or MPI_INFO_NULL */
     uint32_t incomplete_ssends;/* p2p.c: see "synchronous sends" there */
 } mpy_comm_t;
+
+/* "World rank" of a process outside the job: the index behind the last one, where counters have a place for it. Nobody waits
+ * for it in the protocol, and a checkpoint is refused while it is reachable. */
+#define MPY_FOREIGN (mpy_world->size)
 
 MPY_HIDDEN extern mpy_comm_t *mpy_world;
 static inline mpy_comm_t *mpy_comm(int handle) { return (mpy_comm_t *)mpy_lookup(MPY_COMM, handle); }
@@ -177,6 +183,8 @@ MPY_HIDDEN void mpy_clock_unblocked(mpy_thread_t *t);
 
 /* ---- errors (errors.c): calls the communicator's virtual error handler; returns the code to return ---- */
 MPY_HIDDEN int mpy_error(const mpy_comm_t *comm_or_null, int code, const char *function);
+/* The same for a window, file or session: `handle` points to its handle, `errhandler` is its handler. */
+MPY_HIDDEN int mpy_error_of(void *handle, int errhandler, int code, const char *function);
 
 /* ---- rebuilding: one function per object kind, called in this order by hooks.c after a restart ---- */
 MPY_HIDDEN int mpy_info_rebuild(char *error, uint64_t n);
@@ -184,7 +192,14 @@ MPY_HIDDEN int mpy_datatype_rebuild(char *error, uint64_t n);
 MPY_HIDDEN int mpy_op_rebuild(char *error, uint64_t n);
 MPY_HIDDEN int mpy_group_rebuild(char *error, uint64_t n);
 MPY_HIDDEN int mpy_comm_rebuild(char *error, uint64_t n);
+MPY_HIDDEN int mpy_win_rebuild(char *error, uint64_t n);        /* windows: memory at its old address, epochs open again */
+MPY_HIDDEN int mpy_file_rebuild(char *error, uint64_t n);       /* files: opened again, views and positions */
+MPY_HIDDEN int mpy_persistent_rebuild(char *error, uint64_t n); /* persistent collective requests */
+MPY_HIDDEN int mpy_tools_rebuild(char *error, uint64_t n);      /* MPI_T handles */
 MPY_HIDDEN int mpy_request_rebuild(char *error, uint64_t n); /* re-posts unmatched receives in their order */
-MPY_HIDDEN int mpy_p2p_drain(char *error, uint64_t n);
+/* ---- at a safe state, all ranks together and in this order; resume: after a checkpoint without restart ---- */
+MPY_HIDDEN int mpy_p2p_drain(char *error, uint64_t n); /* also completes nonblocking collectives and other requests */
+MPY_HIDDEN int mpy_win_drain(char *error, uint64_t n);
+MPY_HIDDEN int mpy_win_resume(char *error, uint64_t n);
 
 #endif

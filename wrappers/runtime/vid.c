@@ -20,6 +20,7 @@ enum { INDICES = 1 << MPY_INDEX_BITS };
 static const uint32_t kind_bits[MPY_TABLE_KINDS] = {
     [MPY_COMM] = 0x84000000, [MPY_GROUP] = 0x88000000, [MPY_DATATYPE] = 0x8c000000,  [MPY_ERRHANDLER] = 0x94000000,
     [MPY_OP] = 0x98000000,   [MPY_INFO] = 0x9c000000,  [MPY_KEYVAL] = 0xa4000000,
+    [MPY_WIN] = 0xa0000000,  [MPY_SESSION] = 0xb8000000,
 };
 static const uint32_t reserved[MPY_TABLE_KINDS] = {[MPY_COMM] = 2, [MPY_DATATYPE] = 5}; /* invariant 2 */
 

@@ -35,6 +35,7 @@ typedef struct peers {
 static void peer_add(peers_t *p, const mpy_comm_t *c, int rank) {
     if (rank < 0) return; /* MPI_PROC_NULL waits for nobody */
     int32_t world = mpy_peer_world(c, rank);
+    if (world == MPY_FOREIGN) return;
     uint32_t n = p->n < MPY_PEERS_MAX ? p->n : MPY_PEERS_MAX;
     for (uint32_t i = 0; i < n; i++)
         if (p->world[i] == world) return;
@@ -67,6 +68,7 @@ static void peer_add_request(peers_t *p, const mpy_request_t *r) {
         peer_add_source(p, r->comm, row_of, r->peer);
         break;
     case MPY_REQ_OTHER:
+    case MPY_REQ_FAMILY:
     case MPY_REQ_FREE:
     case MPY_REQ_MESSAGE:
         break;

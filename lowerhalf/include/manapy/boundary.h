@@ -35,7 +35,7 @@
 #include <stdint.h>
 
 #define MPY_BOUNDARY_MAGIC   0x59444E554F42594Dul /* "MYBOUNDY" */
-#define MPY_BOUNDARY_VERSION 1u
+#define MPY_BOUNDARY_VERSION 2u
 
 #define MPY_ARENA_LO   0x200000000000ul
 #define MPY_ARENA_HI   0x210000000000ul
@@ -51,6 +51,13 @@
 /* Auxiliary-vector entry by which the wrapper library finds out that it runs above a lower half (value: MPY_LOWER_ADDR). */
 #define MPY_AT_BOUNDARY 0x6d616e61
 
+/* How collectives are made safe to interrupt (manapy-launch --protocol). */
+typedef enum {
+    MPY_PROTOCOL_CC = 0,  /* the collective clock */
+    MPY_PROTOCOL_2PC = 1, /* two-phase commit: a barrier before every blocking collective (comparator) */
+} mpy_protocol_t;
+
+#define MPY_MPI_DATA    32   /* capacity of the table of data symbols */
 #define MPY_MPI_SLOTS   2048 /* capacity of the MPI function table; the generated count is smaller */
 #define MPY_THREADS_MAX 1024
 #define MPY_ROWS_MAX    65536
@@ -134,6 +141,7 @@ typedef struct mpy_upper {
     uint32_t mpi_finalized;
     int32_t mpi_thread_required; /* thread level asked for, to be asked for again at a restart (MPI values: 0..3) */
     mpy_hooks_t hooks;
+    char obstacle[256]; /* while not empty no checkpoint is possible; one line that says why (wrappers, with clock.lock) */
     mpy_clock_t clock;
     mpy_thread_t threads[MPY_THREADS_MAX];
 } mpy_upper_t;
@@ -172,7 +180,10 @@ typedef struct mpy_lower {
     const mpy_services_t *svc;
     int64_t tls_upper_fs; /* offset from a lower FS base of the word that holds the upper FS base (for signal entry) */
     char job_dir[1024];
+    uint32_t protocol;     /* mpy_protocol_t */
+    uint32_t pad;
     char checkpoint[1024]; /* path of the checkpoint this process was restarted from, or "" */
+    void *mpi_data[MPY_MPI_DATA]; /* what the real library's data symbols hold (MPI_UNWEIGHTED ...), in the table's order */
     void *mpi[MPY_MPI_SLOTS]; /* real functions in the order of the generated table; never NULL after mpi_load */
 } mpy_lower_t;
 

@@ -1,0 +1,37 @@
+"""Every function of the table has a case in a program tests/programs/surface_*.c, which test_surface.py checkpoints and restarts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+# What the MPI standard doesn't define (MPICH's own extensions) may be unsupported.
+OPTIONAL = {"extension"}
+
+
+def table(root: Path) -> dict[str, tuple[str, str]]:
+    """function -> (family, class)"""
+    found, family = {}, ""
+    for line in (root / "wrappers/table/functions.txt").read_text().splitlines():
+        words = line.split()
+        if line.startswith("["):
+            family = line.strip("[]")
+        elif words and words[0].startswith("MPI"):
+            found[words[0]] = (family, words[1])
+    return found
+
+
+def called(root: Path) -> set[str]:
+    """Functions called in the bodies of cases."""
+    text = "".join(p.read_text() for p in (root / "tests/programs").glob("surface_*.c"))
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.S)
+    return set(re.findall(r"\b(MPIX?_[A-Z]\w*)\s*\(", text))
+
+
+def test_every_standard_function_is_supported(root: Path) -> None:
+    assert [n for n, (family, cls) in table(root).items() if cls == "unsupported" and family not in OPTIONAL] == []
+
+
+def test_every_supported_function_has_a_case(root: Path) -> None:
+    missing = [n for n, (_, cls) in table(root).items() if cls != "unsupported" and n not in called(root)]
+    assert missing == [], f"{len(missing)} functions without a case in tests/programs/surface_*.c"

@@ -1,0 +1,7 @@
+/* persistent.c - persistent collective requests. Not there yet: only the hooks. */
+#include "objects.h"
+
+int mpy_persistent_rebuild(char *error, uint64_t n) {
+    (void)error, (void)n;
+    return 0;
+}
