@@ -1,0 +1,248 @@
+"""mpi4py's own test suite natively and under manapy, compared test by test; also under fire, that is with checkpoints, and kills
+and restarts, at random moments.
+
+    python tests/conformance/suite.py                           everything: 1 to 4 ranks, plain, checkpoints, restarts
+    python tests/conformance/suite.py --ranks 2 --mode restart --only 'win|rma' --seed 7
+
+The suite isn't part of manapy: the source distribution of the installed mpi4py's version is fetched with pip (or taken from
+--sdist), into a cache directory. Spawning tests are left out (LIMITATIONS.md: dynamic processes).
+
+plain       no checkpoint
+checkpoint  a checkpoint about every --interval seconds, at seeded random moments; the job goes on
+restart     the same, and after each checkpoint SIGKILL to everything, and a restart
+
+Equal means, for every rank: the same tests in the same order, each with the same outcome, and the same number of them.
+A checkpoint that is refused for a reason that lies in the program (LIMITATIONS.md) is counted and shown, not hidden.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import os
+import random
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "integration"))
+
+from jobs import BIN, PATIENCE, Job, JobError, manapy  # noqa: E402
+
+RECORD = Path(__file__).resolve().parent / "record.py"
+EXCLUDED = ("-e", "spawn", "-e", "dynproc")
+MODES = ("plain", "checkpoint", "restart")
+LONGEST = 3600.0  # seconds for one run
+
+Outcome = tuple[str, str]  # test id, outcome
+
+
+class SuiteError(Exception):
+    """Something in the way of a comparison; one line."""
+
+
+def suite_main(sdist: Path | None = None, cache: Path | None = None) -> Path:
+    """test/main.py of the suite of the installed mpi4py's version. Raises SuiteError if it can't be fetched."""
+    wanted = version("mpi4py")
+    cache = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "manapy"
+    main = cache / f"mpi4py-{wanted}" / "test" / "main.py"
+    if main.exists():
+        return main
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+        if sdist is None:
+            pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "mpi4py", "-d", scratch, f"mpi4py=={wanted}"]
+            done = subprocess.run(pip, capture_output=True, text=True, check=False)
+            found = list(Path(scratch).glob("mpi4py-*.tar.gz"))
+            if not found:
+                raise SuiteError(f"cannot fetch mpi4py's source distribution ({done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'pip said nothing'}); give it with --sdist FILE")
+            sdist = found[0]
+        with tarfile.open(sdist) as archive:
+            archive.extractall(scratch, filter="data")
+        (Path(scratch) / f"mpi4py-{wanted}").rename(cache / f"mpi4py-{wanted}")
+    return main
+
+
+def outcomes(results: Path) -> dict[int, list[Outcome]]:
+    """What the ranks have recorded, by rank."""
+    return {int(file.stem.split("-")[1]): [(name, outcome) for name, outcome, _ in map(json.loads, file.read_text().splitlines())] for file in sorted(results.glob("rank-*.jsonl"))}
+
+
+def texts(results: Path) -> dict[tuple[int, str], str]:
+    """Texts of the tests that aren't ok, by rank and test."""
+    return {(int(file.stem.split("-")[1]), name): text for file in results.glob("rank-*.jsonl") for name, _, text in map(json.loads, file.read_text().splitlines())}
+
+
+def differences(native: dict[int, list[Outcome]], ours: dict[int, list[Outcome]]) -> list[str]:
+    """Lines that say what isn't equal; none if all is."""
+    lines = []
+    for rank, expected in native.items():
+        got = ours.get(rank, [])
+        if len(got) != len(expected):
+            lines.append(f"rank {rank}: {len(got)} outcomes, natively {len(expected)}")
+        have = dict(got)
+        lines += [f"rank {rank}: {name}: {have.get(name, 'did not run')}, natively {outcome}" for name, outcome in expected if have.get(name) != outcome]
+        lines += [f"rank {rank}: {name} did not run natively" for name in have.keys() - dict(expected).keys()]
+        if not lines and got != expected:
+            lines.append(f"rank {rank}: another order of tests")
+    return lines
+
+
+@dataclass
+class Run:
+    """One run of the suite and what happened to it."""
+
+    where: Path
+    ranks: int
+    checkpoints: int = 0
+    restarts: int = 0
+    refused: collections.Counter[str] = field(default_factory=collections.Counter)
+    seconds: float = 0.0
+    longest: float = 0.0  # the longest checkpoint, seconds
+
+    @property
+    def results(self) -> Path:
+        return self.where / "results"
+
+
+def arguments(run: Run, main: Path, only: str | None) -> list[str]:
+    run.results.mkdir(parents=True, exist_ok=True)
+    return [sys.executable, str(RECORD), str(run.results), str(main), *EXCLUDED, *(("-i", only) if only else ())]
+
+
+def native(where: Path, ranks: int, main: Path, only: str | None) -> Run:
+    """The suite without manapy."""
+    run = Run(where, ranks)
+    job = Job(where, ranks)
+    where.mkdir(parents=True, exist_ok=True)
+    start = time.monotonic()
+    job.spawn([*job.mpirun, "-n", str(ranks), *arguments(run, main, only)])
+    job.wait(LONGEST)
+    run.seconds = time.monotonic() - start
+    return run
+
+
+def one_checkpoint(run: Run, job: Job) -> bool:
+    """True when it was taken; a refusal is counted."""
+    assert job.process is not None
+    start = time.monotonic()
+    done = manapy("checkpoint", job.dir)
+    run.longest = max(run.longest, time.monotonic() - start)
+    if done.returncode == 0:
+        run.checkpoints += 1
+        return True
+    if job.process.poll() is None:
+        time.sleep(0.2)
+    if job.process.poll() is None and "finishing" not in done.stderr:
+        run.refused[done.stderr.strip()] += 1
+    return False
+
+
+def wait_up(job: Job, coordinator: int) -> None:
+    """Until a restarted job runs under its own coordinator."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            if job.status()["pid"] != coordinator:
+                return
+        except JobError:  # neither the old coordinator nor the new one
+            pass
+        assert job.process is not None
+        if job.process.poll() is not None:
+            return
+        if time.monotonic() > deadline:
+            raise JobError(f"the restart hangs:\n{job.report()}")
+        time.sleep(0.05)
+
+
+def under_manapy(where: Path, ranks: int, main: Path, only: str | None, mode: str, seed: int, interval: float, launch: tuple[str, ...] = ()) -> Run:
+    """The suite under manapy-launch in one of MODES. Raises JobError if a run hangs or dies."""
+    run = Run(where, ranks)
+    where.mkdir(parents=True, exist_ok=True)
+    job = Job(where, ranks)
+    chance = random.Random(seed)
+    start = time.monotonic()
+    job.start(*arguments(run, main, only), options=["--keep", "2", *launch])
+    assert job.process is not None
+    try:
+        while mode != "plain":
+            try:
+                job.process.wait(chance.uniform(0.2, 2 * interval - 0.2))
+                break
+            except subprocess.TimeoutExpired:
+                pass
+            if one_checkpoint(run, job) and mode == "restart":
+                coordinator = job.status()["pid"]
+                job.kill()
+                job.restart()
+                run.restarts += 1
+                wait_up(job, coordinator)
+            if time.monotonic() - start > LONGEST:
+                raise JobError(f"more than {LONGEST:.0f} s:\n{job.report()}")
+        job.wait(LONGEST if mode == "plain" else PATIENCE)
+    finally:
+        if job.process.poll() is None:
+            job.kill()
+    run.seconds = time.monotonic() - start
+    return run
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="mpi4py's test suite natively and under manapy, compared test by test")
+    parser.add_argument("--ranks", default="1,2,3,4", help="numbers of ranks (default 1,2,3,4)")
+    parser.add_argument("--mode", default=",".join(MODES), help="of plain,checkpoint,restart (default: all)")
+    parser.add_argument("--only", metavar="REGEX", help="test modules whose name matches")
+    parser.add_argument("--seed", type=int, default=1, help="of the random moments (default 1)")
+    parser.add_argument("--interval", type=float, default=1.0, help="mean seconds between checkpoints (default 1)")
+    parser.add_argument("--sdist", type=Path, help="mpi4py's source distribution, if pip can't fetch it")
+    parser.add_argument("--dir", type=Path, help="where runs are kept (default: a temporary directory, removed if all is equal)")
+    options = parser.parse_args(argv)
+    modes = options.mode.split(",")
+    if unknown := set(modes) - set(MODES):
+        parser.error(f"unknown mode {unknown.pop()!r}: choose of {', '.join(MODES)}")
+    try:
+        ranks = [int(n) for n in options.ranks.split(",")]
+        suite = suite_main(options.sdist)
+    except (ValueError, SuiteError) as error:
+        parser.error(str(error))
+    base = options.dir or Path(tempfile.mkdtemp(prefix="manapy-conformance-"))
+    unequal = 0
+    for n in ranks:
+        reference = native(base / f"native-{n}", n, suite, options.only)
+        expected = outcomes(reference.results)
+        count = collections.Counter(outcome for _, outcome in expected.get(0, []))
+        print(f"{n} ranks, native: {sum(count.values())} outcomes ({', '.join(f'{v} {k}' for k, v in sorted(count.items()))}) in {reference.seconds:.0f} s", flush=True)
+        for mode in modes:
+            where = base / f"{mode}-{n}"
+            try:
+                run = under_manapy(where, n, suite, options.only, mode, options.seed, options.interval)
+                lines = differences(expected, outcomes(run.results))
+            except JobError as error:
+                unequal += 1
+                print(f"{n} ranks, {mode}: {error}", flush=True)
+                continue
+            what = "equal" if not lines else f"{len(lines)} differences"
+            print(f"{n} ranks, {mode}: {what}; {run.checkpoints} checkpoints (longest {run.longest:.2f} s), {run.restarts} restarts, {run.refused.total()} refused, {run.seconds:.0f} s", flush=True)
+            for reason, times in run.refused.items():
+                print(f"    refused {times} times: {reason}")
+            for line in lines[:40]:
+                print(f"    {line}")
+            if any(line.endswith("did not run") or "did not run," in line for line in lines):  # it died: its last words
+                log = max(where.glob("run-*.log"), key=lambda p: p.stat().st_mtime)
+                print("".join(f"    | {line}\n" for line in log.read_text(errors="replace").splitlines()[-12:]), end="")
+            unequal += bool(lines)
+    if options.dir is None and not unequal:
+        subprocess.run(["rm", "-rf", str(base)], check=False)
+    elif unequal:
+        print(f"outputs are in {base}")
+    return 1 if unequal else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
