@@ -193,6 +193,12 @@ def under_manapy(where: Path, ranks: int, main: Path, only: str | None, mode: st
     return run
 
 
+def last_words(where: Path) -> list[str]:
+    """The end of what the last run printed."""
+    log = max(where.glob("run-*.log"), key=lambda p: p.stat().st_mtime)
+    return log.read_text(errors="replace").splitlines()[-12:]
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="mpi4py's test suite natively and under manapy, compared test by test")
     parser.add_argument("--ranks", default="1,2,3,4", help="numbers of ranks (default 1,2,3,4)")
@@ -234,8 +240,7 @@ def main(argv: list[str] | None = None) -> int:
             for line in lines[:40]:
                 print(f"    {line}")
             if any(line.endswith("did not run") or "did not run," in line for line in lines):  # it died: its last words
-                log = max(where.glob("run-*.log"), key=lambda p: p.stat().st_mtime)
-                print("".join(f"    | {line}\n" for line in log.read_text(errors="replace").splitlines()[-12:]), end="")
+                print("\n".join(f"    | {line}" for line in last_words(where)))
             unequal += bool(lines)
     if options.dir is None and not unequal:
         subprocess.run(["rm", "-rf", str(base)], check=False)

@@ -1,0 +1,48 @@
+"""mpi4py's own test suite under manapy gives the native result, test by test; also under fire (tests/conformance/suite.py).
+
+Here with two ranks and one seed; tools/conformance runs one to four ranks.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "conformance"))
+
+import suite  # noqa: E402
+
+RANKS = 2
+SEED = 20261121
+LEAST = 2000  # outcomes of mpi4py 4.1.2: fewer means that modules are missing
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+
+@pytest.fixture(scope="module")
+def main(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    try:
+        return suite.suite_main(cache=tmp_path_factory.mktemp("mpi4py"))
+    except suite.SuiteError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def native(main: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[suite.Outcome]]:
+    found = suite.outcomes(suite.native(tmp_path_factory.mktemp("native"), RANKS, main, None).results)
+    assert sorted(found) == list(range(RANKS)) and all(len(o) > LEAST for o in found.values()), {r: len(o) for r, o in found.items()}
+    return found
+
+
+@pytest.mark.parametrize("mode", suite.MODES)
+def test_suite(main: Path, native: dict[int, list[suite.Outcome]], tmp_path: Path, mode: str) -> None:
+    run = suite.under_manapy(tmp_path / "run", RANKS, main, None, mode, SEED, interval=1.0)
+    lines = suite.differences(native, suite.outcomes(run.results))
+    assert not lines, "\n".join([*lines[:40], *suite.last_words(run.where)])
+    print(f"{mode}: {run.checkpoints} checkpoints, longest {run.longest:.2f} s, {run.restarts} restarts, refused {dict(run.refused)}")
+    if mode != "plain":
+        assert run.checkpoints >= 5, f"only {run.checkpoints} checkpoints; refused: {dict(run.refused)}"
+    if mode == "restart":
+        assert run.restarts == run.checkpoints
