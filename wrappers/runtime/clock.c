@@ -254,9 +254,10 @@ static bool same_peers(const mpy_thread_t *t, const int32_t *peers, uint32_t n) 
     return true;
 }
 
-/* `peers` are world ranks. Called again and again by a loop that keeps failing: only a change is reported. */
+/* `peers` are world ranks; `comm` may be NULL: nobody is waited for, who hasn't started a collective is below its target there.
+ * Called again and again by a loop that keeps failing: only a change is reported. */
 void mpy_clock_blocked(mpy_thread_t *t, const mpy_comm_t *comm, const int32_t *peers, uint32_t n, int all_members, int mode) {
-    uint64_t cid = CLOCK->rows[comm->row].cid;
+    uint64_t cid = comm != NULL ? CLOCK->rows[comm->row].cid : 0;
     if (n > MPY_PEERS_MAX) all_members = 1;
     if (all_members) n = 0;
     if (t->state == MPY_STATE_BLOCKED_P2P && t->state_cid == cid && t->block_mode == (uint32_t)mode &&

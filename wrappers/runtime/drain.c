@@ -5,8 +5,9 @@
  * communicator is the real library's alone: the program never sees it, no object describes it, a restart makes a new one.
  *
  * Invariants
- *  1. The drain ends when every message counted as sent to us has been received, every send has finished and every ack is in:
- *     then the real library holds nothing of ours but receives that match nothing.
+ *  1. The drain ends when every message counted as sent to us has been received, every send and every nonblocking collective has
+ *     finished (all members have started it: the clock sees to that) and every ack is in: then the real library holds
+ *     nothing of ours but receives that match nothing.
  *  2. Ranks leave together, after one Iallreduce of their outcome; a rank that gives up takes part in it too.
  *  3. No slot is taken or released here but orphans': a thread may be stopped between taking a slot and using it, but not
  *     inside (invariant 1 of p2p.h).
@@ -73,18 +74,31 @@ static void drop(void *p, size_t size) {
 
 /* ---- one round of the drain; true if anything moved ---- */
 
-static bool poke_slots(mpy_p2p_thread_t *th, bool *sends_done) {
+/* Only what waits for a message that nobody has sent, or for the program itself. */
+static bool may_stay_open(const mpy_request_t *r) {
+    switch ((mpy_request_kind_t)r->kind) {
+    case MPY_REQ_RECV:
+    case MPY_REQ_SENDRECV:
+        return true;
+    case MPY_REQ_FAMILY:
+        return !r->family->in_drain;
+    default:
+        return false;
+    }
+}
+
+static bool poke_slots(mpy_p2p_thread_t *th, bool *all_done) {
     bool moved = false;
-    *sends_done = true;
+    *all_done = true;
     for (uint32_t i = 0; i < mpy_request_limit; i++) {
         mpy_request_t *r = mpy_request_at(i);
         if (r->kind == MPY_REQ_FREE || r->kind == MPY_REQ_MESSAGE) continue;
-        if (r->flags & (MPY_RF_COMPLETE | MPY_RF_SYNC | MPY_RF_NEVER)) continue;
+        if (r->flags & (MPY_RF_COMPLETE | MPY_RF_INACTIVE | MPY_RF_SYNC | MPY_RF_NEVER)) continue;
         if (mpy_request_poke(th, r)) {
             moved = true;
             if (r->error) MPY_REAL(Error_class)(r->error, &r->error);
-        } else if (r->kind == MPY_REQ_SEND || r->kind == MPY_REQ_SSEND || r->kind == MPY_REQ_MRECV) {
-            *sends_done = false;
+        } else if (!may_stay_open(r)) {
+            *all_done = false;
         }
     }
     return moved;
@@ -155,7 +169,7 @@ static int empty_network(mpy_p2p_thread_t *th, const column_t *expected, int siz
     int64_t last_move = seconds();
     for (uint32_t round = 0;; round++) {
         int rc = MPI_SUCCESS;
-        bool sends_done, moved = poke_slots(th, &sends_done);
+        bool all_done, moved = poke_slots(th, &all_done);
         mpy_orphan_reap(th);
         moved |= take_probed(th, &rc);
         if (!rc) moved |= take_unmatched(th, &rc);
@@ -166,7 +180,7 @@ static int empty_network(mpy_p2p_thread_t *th, const column_t *expected, int siz
             return -1;
         }
         int from = missing_from(expected, size);
-        if (from < 0 && sends_done && acks_done) return 0;
+        if (from < 0 && all_done && acks_done) return 0;
         if (moved) {
             last_move = seconds();
         } else if (MPY_LOWER->abandoned) {
@@ -176,7 +190,7 @@ static int empty_network(mpy_p2p_thread_t *th, const column_t *expected, int siz
             if (from >= 0)
                 mpy_text_format(error, n, "a message from rank %d can't be received (was its communicator freed before?)", from);
             else
-                mpy_text_format(error, n, "a send doesn't finish though everything was received");
+                mpy_text_format(error, n, "a send or a nonblocking collective doesn't finish though everything was received");
             return -1;
         }
         if (!moved && round > YIELD_ROUNDS) mpy_syscall4(MPY_SYS_SCHED_YIELD, 0, 0, 0, 0);
@@ -345,7 +359,7 @@ static void sort_by_order(mpy_request_t **a, uint32_t n) {
 }
 
 static bool is_open_receive(const mpy_request_t *r) {
-    return (r->kind == MPY_REQ_RECV || r->kind == MPY_REQ_SENDRECV) && !(r->flags & (MPY_RF_COMPLETE | MPY_RF_NEVER));
+    return (r->kind == MPY_REQ_RECV || r->kind == MPY_REQ_SENDRECV) && !(r->flags & (MPY_RF_COMPLETE | MPY_RF_INACTIVE | MPY_RF_NEVER));
 }
 
 static int repost(mpy_request_t *r) {

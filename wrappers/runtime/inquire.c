@@ -4,27 +4,17 @@
  */
 #include "p2p.h"
 
-static inline mpy_request_t *valid(int handle) {
-    mpy_request_t *r = mpy_request(handle);
-    return r != NULL && r->kind != MPY_REQ_MESSAGE ? r : NULL;
-}
-
 /* In the lower half. Doesn't finish the request: a later Wait or Test does. */
-static int get_status(int handle, int *flag, MPI_Status *status) {
-    if (handle == MPI_REQUEST_NULL) {
-        *flag = 1;
-        mpy_status_empty(status);
-        return MPI_SUCCESS;
-    }
-    mpy_request_t *r = mpy_request(handle);
+static int get_status(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r, int *flag, MPI_Status *status) {
     *flag = 0;
     if (r->flags & MPY_RF_SYNC) mpy_ack_poll();
-    if (r->flags & MPY_RF_COMPLETE) {
+    if (r->flags & (MPY_RF_COMPLETE | MPY_RF_INACTIVE) || (r->flags & MPY_RF_FAMILY && mpy_request_poke(th, r))) {
         *flag = 1;
+        mpy_request_tell(t, r, false);
         mpy_status_copy(status, &r->status);
         return r->error;
     }
-    if (r->flags & (MPY_RF_SYNC | MPY_RF_NEVER)) return MPI_SUCCESS;
+    if (r->flags & (MPY_RF_SYNC | MPY_RF_NEVER | MPY_RF_FAMILY)) return MPI_SUCCESS;
     int rc = MPY_REAL(Request_get_status)(r->real, flag, status);
     if (*flag && r->flags & MPY_RF_STATUS) mpy_status_copy(status, &r->status);
     return rc;
@@ -36,19 +26,22 @@ typedef enum { ONE, ALL, ANY, SOME } inquiry_t;
 static int inquire(inquiry_t what, int n, const int *handles, int *flag, int *outcount, int *indices, MPI_Status *statuses, const char *name) {
     if (n < 0) return mpy_error(NULL, MPI_ERR_COUNT, name);
     for (int i = 0; i < n; i++)
-        if (handles[i] != MPI_REQUEST_NULL && valid(handles[i]) == NULL) return mpy_error(NULL, MPI_ERR_REQUEST, name);
+        if (handles[i] != MPI_REQUEST_NULL && mpy_request_valid(handles[i]) == NULL) return mpy_error(NULL, MPI_ERR_REQUEST, name);
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int active = 0, finished = 0, rc = MPI_SUCCESS;
 
     mpy_cross_in(t);
     for (int i = 0; i < n && !rc; i++) {
-        bool null = handles[i] == MPI_REQUEST_NULL;
-        if (null && what != ONE && what != ALL) continue;
+        mpy_request_t *r = handles[i] == MPI_REQUEST_NULL ? NULL : mpy_request(handles[i]);
+        if ((r == NULL || r->flags & MPY_RF_INACTIVE) && what != ONE && what != ALL) continue;
         active++;
-        int slot = what == SOME ? finished : what == ALL ? i : 0;
-        int done = 0;
-        rc = get_status(handles[i], &done, statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[slot]);
+        int slot = what == SOME ? finished : what == ALL ? i : 0, done = 1;
+        MPI_Status *status = statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[slot];
+        if (r == NULL)
+            mpy_status_empty(status);
+        else
+            rc = get_status(t, th, r, &done, status);
         if (!done) continue;
         if (what == ANY || what == SOME) indices[what == ANY ? 0 : finished] = i;
         finished++;
@@ -94,10 +87,14 @@ MPY_API int PMPI_Request_get_status_some(int incount, const MPI_Request array_of
 MPY_EXPORT(Request_get_status_some)
 
 MPY_API int PMPI_Cancel(MPI_Request *request) {
-    mpy_request_t *r = valid(*request);
-    if (r == NULL) return mpy_error(NULL, MPI_ERR_REQUEST, "MPI_Cancel");
+    mpy_request_t *r = mpy_request_valid(*request);
+    if (r == NULL || r->flags & MPY_RF_INACTIVE) return mpy_error(NULL, MPI_ERR_REQUEST, "MPI_Cancel");
     mpy_thread_t *t = mpy_self();
     int rc = MPI_SUCCESS;
+    if (r->flags & MPY_RF_FAMILY && r->family->cancel) {
+        rc = r->family->cancel(t, r);
+        return rc == MPI_SUCCESS ? rc : mpy_error(mpy_request_comm(r), rc, "MPI_Cancel");
+    }
     mpy_cross_in(t);
     if (r->flags & MPY_RF_NEVER) { /* nothing can match it: cancelled here and now */
         r->flags = (r->flags & ~(uint32_t)MPY_RF_NEVER) | MPY_RF_COMPLETE;
@@ -109,21 +106,39 @@ MPY_API int PMPI_Cancel(MPI_Request *request) {
         if (rc == MPI_SUCCESS) r->flags |= MPY_RF_CANCEL;
     }
     mpy_cross_out(t);
-    return rc == MPI_SUCCESS ? rc : mpy_error(r->comm, rc, "MPI_Cancel");
+    return rc == MPI_SUCCESS ? rc : mpy_error(mpy_request_comm(r), rc, "MPI_Cancel");
 }
 MPY_EXPORT(Cancel)
 
+/* In the lower half, with ways out: the last callbacks of a family. True if the request will go by itself. */
+static bool let_go(mpy_thread_t *t, mpy_request_t *r, bool *finished) {
+    const mpy_request_family_t *f = r->family;
+    if (!*finished && f->let_go) {
+        mpy_cross_out(t);
+        *finished = !f->let_go(t, r);
+        mpy_cross_in(t);
+        if (!*finished) return true;
+    }
+    if (*finished && !f->persistent && f->dispose) {
+        mpy_cross_out(t);
+        f->dispose(t, r);
+        mpy_cross_in(t);
+    }
+    return false;
+}
+
 MPY_API int PMPI_Request_free(MPI_Request *request) {
-    mpy_request_t *r = valid(*request);
+    mpy_request_t *r = mpy_request_valid(*request);
     if (r == NULL) return mpy_error(NULL, MPI_ERR_REQUEST, "MPI_Request_free");
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     mpy_cross_in(t);
     mpy_orphan_reap(th);
-    /* It goes on without the program; kept until it has finished, since the drain must know of it. */
-    if (r->flags & (MPY_RF_SYNC | MPY_RF_NEVER) || mpy_request_poke(th, r))
+    bool finished = r->flags & (MPY_RF_SYNC | MPY_RF_NEVER) || mpy_request_poke(th, r);
+    bool gone = r->flags & MPY_RF_FAMILY && let_go(t, r, &finished);
+    if (finished)
         mpy_request_release(th, r);
-    else
+    else if (!gone) /* it goes on without the program; kept until it has finished, since the drain must know of it */
         mpy_orphan_add(r);
     *request = MPI_REQUEST_NULL;
     mpy_cross_out(t);

@@ -43,7 +43,7 @@ INLINE int send_blocking(int fn, int fn_c, const char *name, const void *buf, MP
         if (MPY_UNLIKELY(!done && !rc)) {
             mpy_request_t *r = mpy_request_take(th);
             mpy_request_fill(r, MPY_REQ_SEND, real, buf, count, datatype, dest, tag, c);
-            rc = mpy_request_finish(t, th, r, MPI_STATUS_IGNORE);
+            rc = mpy_request_finish(t, th, r, NULL, MPI_STATUS_IGNORE);
         }
     }
     mpy_cross_out(t);
@@ -91,7 +91,7 @@ INLINE int send_synchronous(const char *name, const void *buf, MPI_Count count, 
         if (request != NULL)
             *request = r->handle;
         else
-            rc = mpy_request_finish(t, th, r, MPI_STATUS_IGNORE);
+            rc = mpy_request_finish(t, th, r, NULL, MPI_STATUS_IGNORE);
     }
     mpy_cross_out(t);
     mpy_p2p_done(t, th);
@@ -157,7 +157,7 @@ INLINE int recv_blocking(const char *name, void *buf, MPI_Count count, int datat
             mpy_request_t *r = mpy_request_take(th);
             mpy_request_fill(r, MPY_REQ_RECV, real, buf, count, datatype, source, tag, c);
             r->order = __atomic_add_fetch(&mpy_request_order, 1, __ATOMIC_RELAXED);
-            rc = mpy_request_finish(t, th, r, s);
+            rc = mpy_request_finish(t, th, r, NULL, s);
         }
     }
 out:

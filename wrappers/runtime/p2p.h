@@ -1,5 +1,6 @@
-/* p2p.h - point-to-point in the wrapper runtime: virtual requests, the store of drained messages, waiting. Private to p2p.c,
- * sendrecv.c, bsend.c, request.c, inquire.c, wait.c, probe.c, store.c and drain.c; what other files call is at the end.
+/* p2p.h - requests and point-to-point in the wrapper runtime: virtual requests, the store of drained messages, waiting. Shared
+ * by p2p.c, sendrecv.c, bsend.c, start.c, grequest.c, request.c, inquire.c, wait.c, probe.c, store.c, drain.c and all files
+ * that make requests (generated.c too); what other files call is at the end.
  *
  * Invariants
  *  1. All state of this header (request slots, free lists, counters, store) changes only while the thread has in_lower = 1,
@@ -38,15 +39,18 @@ enum {
     MPY_RF_NEVER = 1 << 2,     /* receive on a freed communicator that nothing can match any more */
     MPY_RF_CANCEL = 1 << 3,    /* MPI_Cancel was called: the status tells whether it came in time */
     MPY_RF_STATUS = 1 << 4,    /* the status to report is in the slot already; the real request only has to finish */
+    MPY_RF_ORPHAN = 1 << 5,    /* the program freed it (or it is the send behind a Bsend): released when it finishes */
     MPY_RF_FAMILY = 1 << 6,    /* r->family is set: nothing about it is simple */
     MPY_RF_INACTIVE = 1 << 7,  /* persistent, and not started: complete for every completion call, which leave it alone */
-    MPY_RF_ORPHAN = 1 << 5,    /* the program freed it (or it is the send behind a Bsend): released when it finishes */
+    MPY_RF_FINISHED = 1 << 8,  /* the family's finish was called for this completion */
     /* what release has to give back */
     MPY_RF_REF_COMM = 1 << 16, /* the communicator was freed meanwhile and is kept alive for us */
     MPY_RF_REF_TYPE = 1 << 17, /* a reference on a derived datatype */
     MPY_RF_PACKED = 1 << 18,   /* buf is a packed copy of `bytes` bytes, ours */
     MPY_RF_LISTED = 1 << 19,   /* in the list of incomplete synchronous sends */
     MPY_RF_BSEND = 1 << 20,    /* counts in the attached buffer (with PACKED and ORPHAN) */
+    MPY_RF_MORE = 1 << 21,     /* `more` is ours, of `bytes` bytes */
+    MPY_RF_OWNS = MPY_RF_FAMILY | 0x7fff << 16, /* one of these: release has something to do */
 };
 
 typedef struct mpy_stored mpy_stored_t;
@@ -54,21 +58,39 @@ struct mpy_request;
 struct mpy_p2p_thread;
 struct mpy_wait_peers;
 
-/* What makes a request more than a real one to be tested. Any function may be NULL. The slot's `more` is the family's own data. */
+/* What makes a request more than a real one to be tested. Any function may be NULL. The slot's `more` is the family's own data.
+ *
+ * The kind of a family's slot says what the drain and a restart do with it, as for other requests (a persistent receive is a
+ * RECV, a persistent collective may be an OTHER); MPY_REQ_FAMILY: only the family knows.
+ *
+ * A completion call (Wait*, Test*) pokes until what it needs is COMPLETE; calls finish, query and dispose, in this order, for
+ * each request whose completion it reports; then gives out the status and makes the slot INACTIVE or releases it. Before that the program
+ * knows nothing: it may be checkpointed and restarted between any two of these steps. A callback that doesn't return (longjmp,
+ * exception) leaves a COMPLETE request. Request_get_status* does the same up to query.
+ */
 typedef struct mpy_request_family {
     const char *name;
     bool persistent; /* completion makes it INACTIVE and leaves the program's handle; else it's released */
-    bool in_drain;   /* the drain must bring it to completion (collectives, I/O); else it may stay open over a checkpoint */
-    /* Lower half: true when finished, with status and error in the slot. NULL: test r->real. */
+    bool in_drain;   /* of kind FAMILY: the drain must bring it to completion (collectives, I/O); else it may stay open over a checkpoint */
+    /* Lower half, also in the drain: is it finished? Then status and error are in the slot. NULL: test r->real (if it is
+     * MPI_REQUEST_NULL, it is finished). Not called when COMPLETE or INACTIVE; the caller sets COMPLETE. */
     bool (*poke)(struct mpy_p2p_thread *th, struct mpy_request *r);
-    /* Upper TLS, in_lower = 0, in the program's completion call, once per completion: callbacks of the program. May change *status
-     * (never MPI_STATUS_IGNORE here); returns the request's error. */
+    /* The three on the upper TLS, in_lower = 0, no lock held: callbacks of the program. They return the request's error, which is
+     * r->error until then, and may change *status (r->status).
+     * finish: once per completion. query: each time a status is asked for. dispose: once, before the handle becomes
+     * null; also in Request_free of a finished request (but not of an INACTIVE one). */
     int (*finish)(mpy_thread_t *t, struct mpy_request *r, MPI_Status *status);
-    /* Upper TLS: MPI_Start; MPI_SUCCESS and ACTIVE, or an error code. It counts on the clock and crosses by itself. */
+    int (*query)(mpy_thread_t *t, struct mpy_request *r, MPI_Status *status);
+    int (*dispose)(mpy_thread_t *t, struct mpy_request *r);
+    /* Upper TLS: MPI_Start, Startall. Given an INACTIVE slot it counts on the clock and crosses by itself (mpy_cross_in ... ), starts
+     * and calls mpy_request_activate before mpy_cross_out; or returns an error code (the caller calls the error handler). */
     int (*start)(mpy_thread_t *t, struct mpy_p2p_thread *th, struct mpy_request *r);
-    int (*cancel)(mpy_thread_t *t, struct mpy_request *r); /* upper TLS */
+    int (*cancel)(mpy_thread_t *t, struct mpy_request *r); /* upper TLS, active request. NULL: the real MPI_Cancel of r->real */
+    /* Upper TLS: Request_free of an active request that isn't finished. True: it will go by itself. False: it has finished
+     * meanwhile. NULL: it becomes an orphan, released when it's finished, without callbacks. */
+    bool (*let_go)(mpy_thread_t *t, struct mpy_request *r);
     void (*release)(struct mpy_request *r); /* lower half: `more` goes */
-    /* Who is waited for: adds to the report of a blocked thread. NULL: nobody in particular. */
+    /* Who is waited for: mpy_wait_peer() for each. NULL: by the slot's kind. */
     void (*peers)(struct mpy_wait_peers *p, const struct mpy_request *r);
 } mpy_request_family_t;
 
@@ -79,17 +101,17 @@ typedef struct mpy_request {
     int peer, tag; /* in the communicator's ranks, as given (ANY_SOURCE, PROC_NULL ...) */
     int datatype;  /* virtual handle */
     int error;     /* MPI error code when COMPLETE */
-    mpy_comm_t *comm;
+    mpy_comm_t *comm; /* may be NULL if kind is FAMILY */
     mpy_object_t *type; /* with REF_TYPE */
     void *buf;
     MPI_Count count;
     uint64_t order; /* posting order of receives over all threads; identity of a synchronous send */
     const mpy_request_family_t *family; /* with MPY_RF_FAMILY */
-    void *more;
+    void *more; /* the family's; or with MPY_RF_MORE `bytes` bytes that live as long as the request */
     struct mpy_request *next, *prev; /* free list, or list of synchronous sends */
     union {
         mpy_stored_t *stored; /* MESSAGE whose content is in our store */
-        size_t bytes;         /* size of the packed copy */
+        size_t bytes;         /* size of the packed copy, or of `more` */
         uint32_t later;       /* SSEND: later sends in the same (comm, dest, tag) stream */
         int send_peer;        /* SENDRECV: destination */
     };
@@ -125,6 +147,28 @@ static inline mpy_p2p_thread_t *mpy_p2p_self(mpy_thread_t *t) {
     return MPY_LIKELY(th != NULL) ? th : mpy_p2p_self_slow(t);
 }
 
+/* ---- status ---- */
+static inline void mpy_status_set(MPI_Status *s, int source, int tag, uint64_t bytes) { /* MPI_ERROR stays as it is */
+    s->count_lo = (int)(uint32_t)bytes;
+    s->count_hi_and_cancelled = (int)((uint32_t)(bytes >> 32) << 1);
+    s->MPI_SOURCE = source;
+    s->MPI_TAG = tag;
+}
+static inline uint64_t mpy_status_bytes(const MPI_Status *s) {
+    return (uint64_t)(uint32_t)s->count_lo | (uint64_t)((uint32_t)s->count_hi_and_cancelled >> 1) << 32;
+}
+static inline void mpy_status_copy(MPI_Status *to, const MPI_Status *from) {
+    if (to == MPI_STATUS_IGNORE) return;
+    int error = to->MPI_ERROR; /* single completions don't touch it (MPI-4 3.2.5) */
+    *to = *from;
+    to->MPI_ERROR = error;
+}
+static inline void mpy_status_empty(MPI_Status *s) {
+    if (s == MPI_STATUS_IGNORE) return;
+    mpy_status_set(s, MPI_ANY_SOURCE, MPI_ANY_TAG, 0);
+    s->MPI_ERROR = MPI_SUCCESS; /* an empty status (MPI-4 3.7.3) */
+}
+
 /* ---- slots (request.c) ---- */
 static inline mpy_request_t *mpy_request_at(uint32_t i) { return &mpy_request_chunks[i >> MPY_CHUNK_BITS][i & (MPY_CHUNK - 1)]; }
 /* The request of a program's handle, or NULL. */
@@ -134,6 +178,14 @@ static inline mpy_request_t *mpy_request(int handle) {
     mpy_request_t *r = mpy_request_at(i);
     return MPY_LIKELY(r->kind != MPY_REQ_FREE && !(r->flags & MPY_RF_ORPHAN)) ? r : NULL;
 }
+/* The same for completion calls: no messages. */
+static inline mpy_request_t *mpy_request_valid(int handle) {
+    mpy_request_t *r = mpy_request(handle);
+    return MPY_LIKELY(r != NULL && r->kind != MPY_REQ_MESSAGE) ? r : NULL;
+}
+/* Whose error handler: a freed communicator has none any more. */
+static inline const mpy_comm_t *mpy_request_comm(const mpy_request_t *r) { return r->flags & MPY_RF_REF_COMM ? NULL : r->comm; }
+
 MPY_HIDDEN void mpy_request_refill(mpy_p2p_thread_t *th);
 /* A slot; flags 0. The caller fills it and sets kind last. */
 static inline mpy_request_t *mpy_request_take(mpy_p2p_thread_t *th) {
@@ -145,7 +197,7 @@ static inline mpy_request_t *mpy_request_take(mpy_p2p_thread_t *th) {
 }
 MPY_HIDDEN void mpy_request_release_refs(mpy_request_t *r);
 static inline void mpy_request_release(mpy_p2p_thread_t *th, mpy_request_t *r) {
-    if (MPY_UNLIKELY(r->flags >> 16)) mpy_request_release_refs(r);
+    if (MPY_UNLIKELY(r->flags & MPY_RF_OWNS)) mpy_request_release_refs(r);
     r->kind = MPY_REQ_FREE;
     r->next = th->free;
     th->free = r;
@@ -162,6 +214,34 @@ static inline void mpy_request_fill(mpy_request_t *r, mpy_request_kind_t kind, i
     r->comm = comm;
     if (MPY_UNLIKELY(!mpy_is_builtin(datatype))) mpy_request_ref_type(r);
     r->kind = kind;
+}
+/* A nonblocking collective, or anything else that the real library completes by itself; in the lower half. Returns the handle. */
+static inline int mpy_request_other(mpy_p2p_thread_t *th, int real, mpy_comm_t *comm) {
+    mpy_request_t *r = mpy_request_take(th);
+    r->real = real;
+    r->comm = comm;
+    r->kind = MPY_REQ_OTHER;
+    return r->handle;
+}
+/* A request of a family, INACTIVE if it's a persistent one; with in_lower set. `comm` may be NULL. */
+static inline mpy_request_t *mpy_request_of_family(mpy_p2p_thread_t *th, const mpy_request_family_t *family, mpy_request_kind_t kind,
+                                                   mpy_comm_t *comm, void *more) {
+    mpy_request_t *r = mpy_request_take(th);
+    r->real = MPI_REQUEST_NULL;
+    r->comm = comm;
+    r->peer = MPI_PROC_NULL;
+    r->datatype = MPI_DATATYPE_NULL;
+    r->family = family;
+    r->more = more;
+    r->error = MPI_SUCCESS;
+    mpy_status_empty(&r->status);
+    r->flags = MPY_RF_FAMILY | (family->persistent ? MPY_RF_INACTIVE : 0);
+    r->kind = kind;
+    return r;
+}
+/* For `start`, before mpy_cross_out: active; or finished already, with status and error in the slot. */
+static inline void mpy_request_activate(mpy_request_t *r, bool finished) {
+    r->flags = (r->flags & ~(uint32_t)MPY_RF_INACTIVE) | (finished ? MPY_RF_COMPLETE : 0);
 }
 
 /* ---- counting ---- */
@@ -184,22 +264,6 @@ static inline void mpy_count_request(mpy_p2p_thread_t *th, const mpy_request_t *
         mpy_count_received(th, r->comm, s);
 }
 
-/* ---- status ---- */
-static inline void mpy_status_set(MPI_Status *s, int source, int tag, uint64_t bytes) { /* MPI_ERROR stays as it is */
-    s->count_lo = (int)(uint32_t)bytes;
-    s->count_hi_and_cancelled = (int)((uint32_t)(bytes >> 32) << 1);
-    s->MPI_SOURCE = source;
-    s->MPI_TAG = tag;
-}
-static inline uint64_t mpy_status_bytes(const MPI_Status *s) {
-    return (uint64_t)(uint32_t)s->count_lo | (uint64_t)((uint32_t)s->count_hi_and_cancelled >> 1) << 32;
-}
-static inline void mpy_status_copy(MPI_Status *to, const MPI_Status *from) {
-    if (to == MPI_STATUS_IGNORE) return;
-    int error = to->MPI_ERROR; /* single completions don't touch it (MPI-4 3.2.5) */
-    *to = *from;
-    to->MPI_ERROR = error;
-}
 /* A blocking receive that we made of a nonblocking one has finished. From MPI_PROC_NULL, MPICH 4 leaves the status of the
  * nonblocking one unset, but that of a blocking one is defined (MPI-4 3.11). */
 static inline void mpy_count_blocking(mpy_p2p_thread_t *th, const mpy_comm_t *c, int source, MPI_Status *s) {
@@ -208,12 +272,6 @@ static inline void mpy_count_blocking(mpy_p2p_thread_t *th, const mpy_comm_t *c,
     else
         mpy_count_received(th, c, s);
 }
-static inline void mpy_status_empty(MPI_Status *s) {
-    if (s == MPI_STATUS_IGNORE) return;
-    mpy_status_set(s, MPI_ANY_SOURCE, MPI_ANY_TAG, 0);
-    s->MPI_ERROR = MPI_SUCCESS; /* an empty status (MPI-4 3.7.3) */
-}
-
 /* ---- waiting (wait.c) ---- */
 /* Between two failing rounds of a loop in the lower half: after a microsecond or two give way, as MPICH's own loops do: the peer
  * may need this processor. Always true, for use in a condition. */
@@ -234,11 +292,19 @@ typedef struct mpy_wait {
 /* All but mpy_poll_failed and mpy_p2p_done: in the lower half, with its TLS. */
 /* After a round of tests that failed: leave and come back while a checkpoint is pending (stops here when frozen). */
 MPY_HIDDEN void mpy_wait_round(mpy_thread_t *t, mpy_wait_t *w);
-/* Test one active slot; true when it is COMPLETE. */
+/* Test one slot; true when it is COMPLETE or INACTIVE. */
 MPY_HIDDEN bool mpy_request_poke(mpy_p2p_thread_t *th, mpy_request_t *r);
-/* Wait for one slot, give its status, release it; returns its error. */
-MPY_HIDDEN int mpy_request_finish(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r, MPI_Status *status);
-MPY_HIDDEN int mpy_request_collect(mpy_p2p_thread_t *th, mpy_request_t *r, MPI_Status *status);
+/* The program is about to learn that r is COMPLETE: the family's callbacks, outside; `last`: the request will be collected. */
+MPY_HIDDEN void mpy_request_tell_slow(mpy_thread_t *t, mpy_request_t *r, bool last);
+static inline void mpy_request_tell(mpy_thread_t *t, mpy_request_t *r, bool last) {
+    if (MPY_UNLIKELY(r->flags & MPY_RF_FAMILY)) mpy_request_tell_slow(t, r, last);
+}
+/* Give the status of a slot that was told; release it and make *handle null, or make it INACTIVE. Returns its error. */
+MPY_HIDDEN int mpy_request_collect(mpy_p2p_thread_t *th, mpy_request_t *r, int *handle, MPI_Status *status);
+/* Wait for one slot, tell, collect. */
+MPY_HIDDEN int mpy_request_finish(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r, int *handle, MPI_Status *status);
+/* For a family's `peers`: a rank of the communicator (of its remote group), or MPI_ANY_SOURCE. */
+MPY_HIDDEN void mpy_wait_peer(struct mpy_wait_peers *p, const mpy_request_t *r, int rank);
 /* A completion test or probe of the program that failed while pending (upper TLS, after mpy_cross_out). */
 MPY_HIDDEN void mpy_poll_failed_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_wait_t *w);
 static inline void mpy_poll_failed(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_wait_t *w) {

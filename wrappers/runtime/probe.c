@@ -163,7 +163,7 @@ static int mrecv(const char *name, void *buf, MPI_Count count, int datatype, int
         if (request != NULL)
             *request = r->handle;
         else if (!no_proc)
-            rc = mpy_request_finish(t, th, r, status);
+            rc = mpy_request_finish(t, th, r, NULL, status);
     }
     mpy_cross_out(t);
     mpy_p2p_done(t, th);

@@ -8,7 +8,8 @@
  * Invariants
  *  1. Of p2p.h, 1 and 2: slots are released and the program's handles set to null before mpy_cross_out.
  *  2. A call that failed to complete anything leaves the slots unchanged, real handles included.
- *  3. An error handler runs after mpy_cross_out, when all is recorded.
+ *  3. An error handler runs after mpy_cross_out, when all is recorded. Callbacks of a family run between two crossings, before the
+ *     program's handle or status changes.
  */
 #include "p2p.h"
 
@@ -68,20 +69,20 @@ void mpy_request_ref_type(mpy_request_t *r) {
 void mpy_request_release_refs(mpy_request_t *r) {
     if (r->flags & MPY_RF_LISTED) mpy_ssend_remove(r);
     if (r->flags & MPY_RF_PACKED) mpy_free(r->buf, r->bytes);
+    if (r->flags & MPY_RF_MORE) mpy_free(r->more, r->bytes);
+    if (r->flags & MPY_RF_FAMILY && r->family->release) r->family->release(r);
     if (r->flags & MPY_RF_REF_TYPE) mpy_object_unref(MPY_DATATYPE, r->type);
     if (r->flags & MPY_RF_REF_COMM) mpy_object_unref(MPY_COMM, &r->comm->obj);
     r->flags = 0;
 }
 
-/* Whose error handler: a freed communicator has none any more. */
-static const mpy_comm_t *error_comm(const mpy_request_t *r) { return r->flags & MPY_RF_REF_COMM ? NULL : r->comm; }
-
 static inline bool simple(const mpy_request_t *r) { return MPY_LIKELY((r->flags & 0xffff) == 0); }
 
-/* The request behind a handle that isn't null, or NULL if it isn't one. */
-static inline mpy_request_t *valid(int handle) {
-    mpy_request_t *r = mpy_request(handle);
-    return MPY_LIKELY(r != NULL && r->kind != MPY_REQ_MESSAGE) ? r : NULL;
+/* The real call has finished a simple one. */
+static inline void retire(mpy_p2p_thread_t *th, mpy_request_t *r, int *handle, const MPI_Status *s) {
+    mpy_count_request(th, r, s);
+    mpy_request_release(th, r);
+    *handle = MPI_REQUEST_NULL;
 }
 
 /* ---- one request ---- */
@@ -92,11 +93,11 @@ static inline __attribute__((always_inline)) int complete_one(int *request, int 
         mpy_status_empty(status);
         return MPI_SUCCESS;
     }
-    mpy_request_t *r = valid(*request);
+    mpy_request_t *r = mpy_request_valid(*request);
     if (MPY_UNLIKELY(r == NULL)) return mpy_error(NULL, MPI_ERR_REQUEST, name);
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
-    const mpy_comm_t *comm = error_comm(r);
+    const mpy_comm_t *comm = mpy_request_comm(r);
     int rc = MPI_SUCCESS, done = 0;
     uint32_t spins = 0;
 
@@ -106,21 +107,18 @@ static inline __attribute__((always_inline)) int complete_one(int *request, int 
         do rc = MPY_REAL(Test)(&r->real, &done, s);
         while (!done && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
         if (rc) done = 1;
-        if (MPY_LIKELY(done)) {
-            mpy_count_request(th, r, s);
-            mpy_request_release(th, r);
-        }
+        if (MPY_LIKELY(done)) retire(th, r, request, s);
     }
     if (MPY_UNLIKELY(!done)) {
         if (block) {
-            rc = mpy_request_finish(t, th, r, status);
+            rc = mpy_request_finish(t, th, r, request, status);
             done = 1;
         } else if (!simple(r) && mpy_request_poke(th, r)) {
-            rc = mpy_request_collect(th, r, status);
+            mpy_request_tell(t, r, true);
+            rc = mpy_request_collect(th, r, request, status);
             done = 1;
         }
     }
-    if (done) *request = MPI_REQUEST_NULL;
     mpy_cross_out(t);
 
     *flag = done;
@@ -163,8 +161,22 @@ enum { GATHER_BYTES = sizeof(mpy_request_t *) + sizeof(int) }; /* per request, i
 
 static gather_t gather_failed(int n, const int *handles) {
     for (int i = 0; i < n; i++)
-        if (handles[i] != MPI_REQUEST_NULL && valid(handles[i]) == NULL) return SOME_BAD;
+        if (handles[i] != MPI_REQUEST_NULL && mpy_request_valid(handles[i]) == NULL) return SOME_BAD;
     return SOME_SLOW;
+}
+
+/* Does counting it take the status? */
+static inline bool status_needed(const mpy_request_t *r) {
+    switch ((mpy_request_kind_t)r->kind) {
+    case MPY_REQ_SEND:
+    case MPY_REQ_SSEND:
+    case MPY_REQ_OTHER:
+        return false;
+    case MPY_REQ_RECV:
+        return r->peer < 0;
+    default:
+        return true;
+    }
 }
 
 static inline __attribute__((always_inline)) gather_t gather(gathered_t *g, int n, const int *handles, MPI_Status *statuses, bool want_statuses) {
@@ -182,9 +194,9 @@ static inline __attribute__((always_inline)) gather_t gather(gathered_t *g, int 
     for (int i = 0; i < n; i++) {
         mpy_request_t *r = NULL;
         if (MPY_LIKELY(handles[i] != MPI_REQUEST_NULL)) {
-            r = valid(handles[i]);
+            r = mpy_request_valid(handles[i]);
             if (MPY_UNLIKELY(r == NULL) || !simple(r)) return gather_failed(n, handles);
-            need |= !(r->kind == MPY_REQ_SEND || r->kind == MPY_REQ_SSEND || (r->kind == MPY_REQ_RECV && r->peer >= 0));
+            need |= status_needed(r);
         }
         g->slots[i] = r;
         g->real[i] = r ? r->real : MPI_REQUEST_NULL;
@@ -200,12 +212,6 @@ static inline void ungather(gathered_t *g, int n) {
     if (MPY_UNLIKELY(g->own_statuses)) mpy_free(g->statuses, (size_t)n * sizeof *g->statuses);
 }
 
-static inline void retire(mpy_p2p_thread_t *th, mpy_request_t *r, int *handle, const MPI_Status *s) {
-    mpy_count_request(th, r, s);
-    mpy_request_release(th, r);
-    *handle = MPI_REQUEST_NULL;
-}
-
 static int bad_arguments(mpy_thread_t *t, gathered_t *g, int n, const char *name) {
     ungather(g, n);
     mpy_cross_out(t);
@@ -219,21 +225,21 @@ static int all_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, 
     bool failed = false;
     for (;;) {
         int open = 0;
-        failed = false;
-        for (int i = 0; i < n; i++) {
-            if (handles[i] == MPI_REQUEST_NULL) continue;
-            mpy_request_t *r = mpy_request(handles[i]);
-            if (!mpy_request_poke(th, r)) {
-                open++;
-            } else if (r->error && !failed) {
-                failed = true;
-                *comm = error_comm(r);
-            }
-        }
+        for (int i = 0; i < n; i++)
+            if (handles[i] != MPI_REQUEST_NULL && !mpy_request_poke(th, mpy_request(handles[i]))) open++;
         *done = open == 0;
         if (*done) break;
         if (!block) return MPI_SUCCESS;
         mpy_wait_round(t, &w);
+    }
+    for (int i = 0; i < n; i++) {
+        if (handles[i] == MPI_REQUEST_NULL) continue;
+        mpy_request_t *r = mpy_request(handles[i]);
+        mpy_request_tell(t, r, true);
+        if (r->error && !(r->flags & MPY_RF_INACTIVE) && !failed) {
+            failed = true;
+            *comm = mpy_request_comm(r);
+        }
     }
     for (int i = 0; i < n; i++) {
         MPI_Status *s = statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[i];
@@ -241,9 +247,8 @@ static int all_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, 
         if (handles[i] == MPI_REQUEST_NULL)
             mpy_status_empty(s);
         else
-            error = mpy_request_collect(th, mpy_request(handles[i]), s);
+            error = mpy_request_collect(th, mpy_request(handles[i]), &handles[i], s);
         if (failed && s != MPI_STATUS_IGNORE) s->MPI_ERROR = error;
-        handles[i] = MPI_REQUEST_NULL;
     }
     return failed ? MPI_ERR_IN_STATUS : MPI_SUCCESS;
 }
@@ -268,7 +273,7 @@ static inline __attribute__((always_inline)) int complete_all(int n, int *handle
         } else if (rc) { /* what finished, with or without error, is null now */
             for (int i = 0; i < n; i++) {
                 if (g.slots[i] == NULL || g.real[i] != MPI_REQUEST_NULL) continue;
-                if (comm == NULL) comm = error_comm(g.slots[i]);
+                if (comm == NULL) comm = mpy_request_comm(g.slots[i]);
                 retire(th, g.slots[i], &handles[i], g.statuses + i);
             }
             done = 1;
@@ -319,7 +324,7 @@ static int complete_any(int n, int *handles, int *index, int *flag, MPI_Status *
         while (!done && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
         for (int i = 0; i < n && (done || rc); i++) {
             if (g.slots[i] == NULL || g.real[i] != MPI_REQUEST_NULL) continue;
-            comm = error_comm(g.slots[i]);
+            comm = mpy_request_comm(g.slots[i]);
             retire(th, g.slots[i], &handles[i], s);
             *index = i;
             break;
@@ -330,13 +335,13 @@ static int complete_any(int n, int *handles, int *index, int *flag, MPI_Status *
     while (MPY_UNLIKELY(!done)) {
         int active = 0;
         for (int i = 0; i < n && !done; i++) {
-            if (handles[i] == MPI_REQUEST_NULL) continue;
+            mpy_request_t *r = handles[i] == MPI_REQUEST_NULL ? NULL : mpy_request(handles[i]);
+            if (r == NULL || r->flags & MPY_RF_INACTIVE) continue;
             active++;
-            mpy_request_t *r = mpy_request(handles[i]);
             if (!mpy_request_poke(th, r)) continue;
-            comm = error_comm(r);
-            rc = mpy_request_collect(th, r, status);
-            handles[i] = MPI_REQUEST_NULL;
+            comm = mpy_request_comm(r);
+            mpy_request_tell(t, r, true);
+            rc = mpy_request_collect(th, r, &handles[i], status);
             *index = i;
             done = 1;
         }
@@ -371,22 +376,22 @@ MPY_API int PMPI_Testany(int count, MPI_Request array_of_requests[], int *indx, 
 MPY_EXPORT(Testany)
 
 /* Slow path of Waitsome and Testsome: one round; returns whether there is anything to report. */
-static bool some_round(mpy_p2p_thread_t *th, int n, int *handles, int *outcount, int *indices, MPI_Status *statuses, int *rc,
+static bool some_round(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, int *outcount, int *indices, MPI_Status *statuses, int *rc,
                        const mpy_comm_t **comm) {
     int active = 0, k = 0;
     for (int i = 0; i < n; i++) {
-        if (handles[i] == MPI_REQUEST_NULL) continue;
+        mpy_request_t *r = handles[i] == MPI_REQUEST_NULL ? NULL : mpy_request(handles[i]);
+        if (r == NULL || r->flags & MPY_RF_INACTIVE) continue;
         active++;
-        mpy_request_t *r = mpy_request(handles[i]);
         if (!mpy_request_poke(th, r)) continue;
+        mpy_request_tell(t, r, true);
         if (r->error) {
-            *comm = error_comm(r);
+            *comm = mpy_request_comm(r);
             *rc = MPI_ERR_IN_STATUS;
         }
         MPI_Status *s = statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[k];
-        int error = mpy_request_collect(th, r, s);
+        int error = mpy_request_collect(th, r, &handles[i], s);
         if (s != MPI_STATUS_IGNORE) s->MPI_ERROR = error;
-        handles[i] = MPI_REQUEST_NULL;
         indices[k++] = i;
     }
     *outcount = active ? k : MPI_UNDEFINED;
@@ -412,14 +417,14 @@ static int complete_some(int n, int *handles, int *outcount, int *indices, MPI_S
         while (*outcount == 0 && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
         for (int k = 0; k < *outcount; k++) { /* MPI_UNDEFINED is negative */
             int i = indices[k];
-            if (rc && comm == NULL) comm = error_comm(g.slots[i]);
+            if (rc && comm == NULL) comm = mpy_request_comm(g.slots[i]);
             retire(th, g.slots[i], &handles[i], g.statuses + k);
         }
         done = *outcount != 0 || rc;
     }
     ungather(&g, n);
     while (MPY_UNLIKELY(!done)) {
-        done = some_round(th, n, handles, outcount, indices, statuses, &rc, &comm);
+        done = some_round(t, th, n, handles, outcount, indices, statuses, &rc, &comm);
         if (done || !block) break;
         mpy_wait_round(t, &w);
     }

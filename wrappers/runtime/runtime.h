@@ -178,7 +178,7 @@ MPY_HIDDEN uint64_t mpy_group_cid(uint64_t ggid, int tag, uint64_t count);
 MPY_HIDDEN uint32_t mpy_row_add(uint64_t cid, const int32_t *world, int n, int handle);
 MPY_HIDDEN void mpy_row_remove(uint32_t row);
 /* State for the protocol while a blocking point-to-point call or failing poll waits (slow path: only while pending). */
-MPY_HIDDEN void mpy_clock_blocked(mpy_thread_t *t, const mpy_comm_t *comm, const int32_t *peers, uint32_t n, int all_members, int mode);
+MPY_HIDDEN void mpy_clock_blocked(mpy_thread_t *t, const mpy_comm_t *comm_or_null, const int32_t *peers, uint32_t n, int all_members, int mode);
 MPY_HIDDEN void mpy_clock_unblocked(mpy_thread_t *t);
 
 /* ---- errors (errors.c): calls the communicator's virtual error handler; returns the code to return ---- */

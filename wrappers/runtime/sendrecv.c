@@ -84,8 +84,8 @@ static int exchange(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const 
             if (!send_open && !recv_open) break;
             mpy_wait_round(t, &w);
         }
-        if (rs) send_rc = mpy_request_collect(th, rs, MPI_STATUS_IGNORE);
-        if (rr) recv_rc = mpy_request_collect(th, rr, s);
+        if (rs) send_rc = mpy_request_collect(th, rs, NULL, MPI_STATUS_IGNORE);
+        if (rr) recv_rc = mpy_request_collect(th, rr, NULL, s);
     }
     return recv_rc ? recv_rc : send_rc;
 }

@@ -7,7 +7,7 @@
  * Invariants
  *  1. A reported wait is taken back (mpy_p2p_done) by the call that gets on, whatever the phase is by then.
  *  2. Waiting for all of several: the peers that must act are named; wildcards are named only when nothing else is open.
- *     Waiting for any: everybody who could satisfy it.
+ *     Waiting for any: everybody who could satisfy it. Nobody at all is reported too: the rank isn't running.
  *  3. A request finished by a round is recorded in its slot before the thread leaves the lower half.
  */
 #include "p2p.h"
@@ -24,18 +24,21 @@ enum {
 
 /* ---- who is waited for ---- */
 
-typedef struct peers {
+typedef struct mpy_wait_peers {
     int32_t world[MPY_PEERS_MAX];
     uint32_t n; /* PEERS_MANY: too many to list */
-    const mpy_comm_t *comm;     /* of the first request */
+    const mpy_comm_t *comm;     /* of the first peer */
     const mpy_comm_t *wildcard; /* communicator of a wildcard receive; the world if there are several */
     bool one_comm;
-} peers_t;
+} mpy_wait_peers_t;
 
-static void peer_add(peers_t *p, const mpy_comm_t *c, int rank) {
+static void peer_add(mpy_wait_peers_t *p, const mpy_comm_t *c, const mpy_comm_t *row_of, int rank) {
+    if (rank == MPI_ANY_SOURCE) p->wildcard = p->wildcard == NULL || p->wildcard == row_of ? row_of : mpy_world;
     if (rank < 0) return; /* MPI_PROC_NULL waits for nobody */
     int32_t world = mpy_peer_world(c, rank);
     if (world == MPY_FOREIGN) return;
+    if (p->comm == NULL) p->comm = row_of;
+    p->one_comm &= p->comm == row_of;
     uint32_t n = p->n < MPY_PEERS_MAX ? p->n : MPY_PEERS_MAX;
     for (uint32_t i = 0; i < n; i++)
         if (p->world[i] == world) return;
@@ -43,31 +46,29 @@ static void peer_add(peers_t *p, const mpy_comm_t *c, int rank) {
     p->n = n + 1;
 }
 
-static void peer_add_source(peers_t *p, const mpy_comm_t *c, const mpy_comm_t *row_of, int source) {
-    if (source != MPI_ANY_SOURCE)
-        peer_add(p, c, source);
-    else
-        p->wildcard = p->wildcard == NULL || p->wildcard == row_of ? row_of : mpy_world;
+void mpy_wait_peer(mpy_wait_peers_t *p, const mpy_request_t *r, int rank) {
+    peer_add(p, r->comm, r->flags & MPY_RF_REF_COMM ? mpy_world : r->comm, rank); /* a freed one has no row */
 }
 
-static void peer_add_request(peers_t *p, const mpy_request_t *r) {
-    const mpy_comm_t *row_of = r->flags & MPY_RF_REF_COMM ? mpy_world : r->comm; /* a freed one has no row */
-    if (p->comm == NULL) p->comm = row_of;
-    p->one_comm &= p->comm == row_of;
+static void peer_add_request(mpy_wait_peers_t *p, const mpy_request_t *r) {
+    if (r->flags & MPY_RF_FAMILY && r->family->peers) {
+        r->family->peers(p, r);
+        return;
+    }
     switch ((mpy_request_kind_t)r->kind) {
     case MPY_REQ_SEND:
     case MPY_REQ_SSEND:
     case MPY_REQ_MRECV:
-        peer_add(p, r->comm, r->peer);
+        mpy_wait_peer(p, r, r->peer);
         break;
     case MPY_REQ_RECV:
-        if (!(r->flags & MPY_RF_NEVER)) peer_add_source(p, r->comm, row_of, r->peer);
+        if (!(r->flags & MPY_RF_NEVER)) mpy_wait_peer(p, r, r->peer);
         break;
     case MPY_REQ_SENDRECV: /* one real request for both halves: which of them is open isn't known */
-        if (r->peer != MPI_ANY_SOURCE) peer_add(p, r->comm, r->send_peer);
-        peer_add_source(p, r->comm, row_of, r->peer);
+        if (r->peer != MPI_ANY_SOURCE) mpy_wait_peer(p, r, r->send_peer);
+        mpy_wait_peer(p, r, r->peer);
         break;
-    case MPY_REQ_OTHER:
+    case MPY_REQ_OTHER: /* members that haven't started it are below target: they run by themselves */
     case MPY_REQ_FAMILY:
     case MPY_REQ_FREE:
     case MPY_REQ_MESSAGE:
@@ -76,16 +77,16 @@ static void peer_add_request(peers_t *p, const mpy_request_t *r) {
 }
 
 static void report(mpy_thread_t *t, const mpy_wait_t *w) {
-    peers_t p = {.comm = w->comm, .one_comm = true};
-    if (w->handles == NULL) peer_add_source(&p, w->comm, w->comm, w->source);
+    mpy_wait_peers_t p = {.one_comm = true};
+    if (w->handles == NULL) peer_add(&p, w->comm, w->comm, w->source);
     for (int i = 0; w->handles != NULL && i < w->n; i++) {
         const mpy_request_t *r = mpy_request(w->handles[i]);
-        if (r != NULL && !(r->flags & MPY_RF_COMPLETE)) peer_add_request(&p, r);
+        if (r != NULL && !(r->flags & (MPY_RF_COMPLETE | MPY_RF_INACTIVE))) peer_add_request(&p, r);
     }
-    if (p.comm == NULL) return;
-    if (p.n == 0 && p.wildcard == NULL) return;
-    const mpy_comm_t *members = p.one_comm ? p.comm : mpy_world;
-    if (w->mode == MPY_WAIT_ANY && (p.wildcard != NULL || p.n == PEERS_MANY))
+    const mpy_comm_t *members = p.one_comm ? p.comm ? p.comm : p.wildcard : mpy_world;
+    if (p.n == 0 && p.wildcard == NULL)
+        mpy_clock_blocked(t, NULL, NULL, 0, 0, MPY_WAIT_ALL);
+    else if (w->mode == MPY_WAIT_ANY && (p.wildcard != NULL || p.n == PEERS_MANY))
         mpy_clock_blocked(t, members, NULL, 0, 1, MPY_WAIT_ANY);
     else if (p.n == 0)
         mpy_clock_blocked(t, p.wildcard, NULL, 0, 1, MPY_WAIT_ANY);
@@ -133,8 +134,13 @@ void mpy_poll_failed_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_wait_t *w) 
 
 bool mpy_request_poke(mpy_p2p_thread_t *th, mpy_request_t *r) {
     if (r->flags & MPY_RF_SYNC) mpy_ack_poll();
-    if (r->flags & MPY_RF_COMPLETE) return true;
+    if (r->flags & (MPY_RF_COMPLETE | MPY_RF_INACTIVE)) return true;
     if (r->flags & (MPY_RF_SYNC | MPY_RF_NEVER)) return false;
+    if (r->flags & MPY_RF_FAMILY && r->family->poke) {
+        if (!r->family->poke(th, r)) return false;
+        r->flags |= MPY_RF_COMPLETE;
+        return true;
+    }
 
     MPI_Status status;
     int done = 0;
@@ -155,15 +161,45 @@ bool mpy_request_poke(mpy_p2p_thread_t *th, mpy_request_t *r) {
     return true;
 }
 
-int mpy_request_collect(mpy_p2p_thread_t *th, mpy_request_t *r, MPI_Status *status) {
+/* In the lower half, with a way out. */
+void mpy_request_tell_slow(mpy_thread_t *t, mpy_request_t *r, bool last) {
+    const mpy_request_family_t *f = r->family;
+    bool finish = f->finish && !(r->flags & MPY_RF_FINISHED), dispose = last && !f->persistent && f->dispose;
+    if (r->flags & MPY_RF_INACTIVE || !(finish || f->query || dispose)) return;
+    mpy_cross_out(t);
+    if (finish) {
+        r->flags |= MPY_RF_FINISHED;
+        r->error = f->finish(t, r, &r->status);
+    }
+    if (f->query) r->error = f->query(t, r, &r->status);
+    if (dispose) r->error = f->dispose(t, r);
+    mpy_cross_in(t);
+}
+
+/* A persistent request after its operation: as it was before Start. */
+static void deactivate(mpy_request_t *r) {
+    if (r->flags & MPY_RF_LISTED) mpy_ssend_remove(r);
+    r->flags = (r->flags & ((uint32_t)MPY_RF_FAMILY | MPY_RF_REF_COMM | MPY_RF_REF_TYPE)) | MPY_RF_INACTIVE;
+    r->real = MPI_REQUEST_NULL;
+    r->error = MPI_SUCCESS;
+    mpy_status_empty(&r->status);
+}
+
+int mpy_request_collect(mpy_p2p_thread_t *th, mpy_request_t *r, int *handle, MPI_Status *status) {
     int rc = r->error;
     mpy_status_copy(status, &r->status);
+    if (r->flags & MPY_RF_FAMILY && r->family->persistent) {
+        deactivate(r);
+        return rc;
+    }
     mpy_request_release(th, r);
+    if (handle != NULL) *handle = MPI_REQUEST_NULL;
     return rc;
 }
 
-int mpy_request_finish(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r, MPI_Status *status) {
+int mpy_request_finish(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r, int *handle, MPI_Status *status) {
     mpy_wait_t w = {.handles = &r->handle, .n = 1, .mode = MPY_WAIT_ALL};
     while (!mpy_request_poke(th, r)) mpy_wait_round(t, &w);
-    return mpy_request_collect(th, r, status);
+    mpy_request_tell(t, r, true);
+    return mpy_request_collect(th, r, handle, status);
 }
