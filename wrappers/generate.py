@@ -31,7 +31,7 @@ class TableError(Exception):
 class Argument:
     name: str
     kind: str
-    count: str | None  # of arrays of handles: an argument's name, or "size(comm)"
+    count: str | None  # of arrays of handles: an argument's name, or a property of a communicator: "size(comm)"
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def read_table(path: Path) -> Table:
     """Parse functions.txt (its head describes the format). Raises TableError."""
     table = Table()
     family = ""
-    argument = re.compile(r"(\w+|\.\.\.):(\w+)(?:\((\w+|size\(comm\))\))?")
+    argument = re.compile(r"(\w+|\.\.\.):(\w+)(?:\((\w+|(?:size|indegree|outdegree)\(comm\))\))?")
     for number, line in enumerate(path.read_text().splitlines(), 1):
         line = line.strip()
         if not line or line.startswith("#"):
@@ -123,7 +123,10 @@ def result_type(table: Table, f: Function) -> str:
 
 # ---- bodies of generated wrappers
 
-TRANSLATED = {"DATATYPE": "datatype", "OP": "op", "GROUP": "group", "INFO": "info", "COMM": "comm"}
+TRANSLATED = {
+    "DATATYPE": "datatype", "OP": "op", "GROUP": "group", "INFO": "info", "COMM": "comm",
+    "WEIGHTS_ARRAY": "weights", "WEIGHTS_ARRAY_OUT": "weights",
+}  # fmt: skip
 ADOPTED = {"GROUP_OUT": "group", "INFO_OUT": "info"}
 PASSED = re.compile(
     r"(BUFFER|POINTER)(_IN)?|(INT|COUNT|COUNT_C|AINT|OFFSET)(_ARRAY)?(_OUT|_MUT)?|RANK|ROOT|TAG|STRING(_OUT|_ARRAY)?|"
@@ -150,6 +153,15 @@ def real_call(f: Function, comm: str) -> str:
     return f"MPY_REAL({f.name})({', '.join(call_argument(f, a, comm) for a in f.arguments)})"
 
 
+def length(a: Argument) -> str:
+    """The length of an array of types in a collective on `c`."""
+    return {
+        "size(comm)": "c->remote_size != 0 ? c->remote_size : c->size",
+        "indegree(comm)": "c->indegree",
+        "outdegree(comm)": "c->outdegree",
+    }[a.count or ""]
+
+
 def in_place(f: Function, a: Argument) -> str:
     """With MPI_IN_PLACE the types to send are ignored and may be no array at all."""
     return f"sendbuf == MPI_IN_PLACE ? NULL : {a.name}" if a.name == "sendtypes" else a.name
@@ -167,8 +179,7 @@ def collective_body(f: Function) -> list[str]:
         bad = ", ".join(null.get(a.name) or call_argument(f, a, f"mpy_real_comm({a.name})") for a in f.arguments)
         bad = f"MPY_REAL({f.name})({bad})"
         lines += [
-            "    int n = c == NULL ? 0 : c->remote_size != 0 ? c->remote_size : c->size;",
-            *(f"    int local_{a.name}[MPY_LOCAL_TYPES], *real_{a.name};" for a in arrays),
+            *(f"    int local_{a.name}[MPY_LOCAL_TYPES], *real_{a.name}, n_{a.name};" for a in arrays),
         ]
     else:
         bad = real_call(f, f"mpy_real_comm({f.clock})")
@@ -182,9 +193,10 @@ def collective_body(f: Function) -> list[str]:
         "    }",
         "    mpy_clock_enter(t, &MPY_UPPER->clock.rows[c->row]);",
         "    mpy_cross_in_collective(t);",
-        *(f"    real_{a.name} = mpy_real_datatypes({in_place(f, a)}, n, local_{a.name});" for a in arrays),
+        *(f"    n_{a.name} = {length(a)};" for a in arrays),
+        *(f"    real_{a.name} = mpy_real_datatypes({in_place(f, a)}, n_{a.name}, local_{a.name});" for a in arrays),
         f"    rc = {real_call(f, 'c->obj.real')};",
-        *(f"    mpy_real_datatypes_free(real_{a.name}, n, local_{a.name});" for a in arrays),
+        *(f"    mpy_real_datatypes_free(real_{a.name}, n_{a.name}, local_{a.name});" for a in arrays),
         "    mpy_cross_out_collective(t);",
         f'    return MPY_LIKELY(rc == 0) ? 0 : mpy_error(c, rc, "{f.symbol}");',
     ]

@@ -338,25 +338,7 @@ int mpy_p2p_drain(char *error, uint64_t n) {
 
 /* ---- after a restart ---- */
 
-static void sift_down(mpy_request_t **a, uint32_t root, uint32_t n) {
-    for (uint32_t child; (child = 2 * root + 1) < n; root = child) {
-        if (child + 1 < n && a[child]->order < a[child + 1]->order) child++;
-        if (a[root]->order >= a[child]->order) return;
-        mpy_request_t *swap = a[root];
-        a[root] = a[child];
-        a[child] = swap;
-    }
-}
-
-static void sort_by_order(mpy_request_t **a, uint32_t n) {
-    for (uint32_t i = n / 2; i-- > 0;) sift_down(a, i, n);
-    for (uint32_t i = n; i-- > 1;) {
-        mpy_request_t *largest = a[0];
-        a[0] = a[i];
-        a[i] = largest;
-        sift_down(a, 0, i);
-    }
-}
+static uint64_t order_of(const void *request) { return ((const mpy_request_t *)request)->order; }
 
 static bool is_open_receive(const mpy_request_t *r) {
     return (r->kind == MPY_REQ_RECV || r->kind == MPY_REQ_SENDRECV) && !(r->flags & (MPY_RF_COMPLETE | MPY_RF_INACTIVE | MPY_RF_NEVER));
@@ -381,7 +363,7 @@ static int rebuild(void) {
     n = 0;
     for (uint32_t i = 0; i < mpy_request_limit; i++)
         if (is_open_receive(mpy_request_at(i))) open[n++] = mpy_request_at(i);
-    sort_by_order(open, n);
+    mpy_sort((void **)open, n, order_of);
     for (uint32_t i = 0; i < n && !rc; i++) rc = repost(open[i]);
     mpy_free(open, n * sizeof *open);
     return rc;

@@ -67,7 +67,7 @@ int mpy_errhandler_put(int *slot, int handle, mpy_errhandler_kind_t kind) {
 int mpy_errhandler_get(int slot, MPI_Errhandler *handle) {
     mpy_errhandler_t *e = (mpy_errhandler_t *)mpy_lookup(MPY_ERRHANDLER, slot);
     if (e != NULL) e->handles++;
-    *handle = slot;
+    *handle = slot == MPI_ERRHANDLER_NULL ? MPI_ERRORS_ARE_FATAL : slot; /* never set */
     return MPI_SUCCESS;
 }
 

@@ -188,9 +188,16 @@ int mpy_error_of(void *handle, int errhandler, int code, const char *function) {
     return MPY_LIKELY(code == MPI_SUCCESS) ? code : handled(handle, errhandler, NULL, code, function);
 }
 
+static bool has_handler(const mpy_comm_t *c) { return c != NULL && c->errhandler != MPI_ERRHANDLER_NULL; }
+
+/* Errors of no communicator, or of one whose handler was never set, are MPI_COMM_SELF's (MPI-4 9.3); as in MPICH, those of the
+ * world if that one's wasn't set either (MPI-3). */
 int mpy_error(const mpy_comm_t *comm, int code, const char *function) {
     if (code == MPI_SUCCESS) return code;
-    if (comm == NULL) comm = mpy_comm(MPI_COMM_SELF); /* MPI-4 9.3: errors of no communicator */
+    const mpy_comm_t *self = mpy_comm(MPI_COMM_SELF), *world = mpy_comm(MPI_COMM_WORLD);
+    if (!has_handler(comm) && has_handler(self)) comm = self;
+    if (!has_handler(comm) && has_handler(world)) comm = world;
+    if (comm == NULL) comm = self;
     if (comm == NULL) return handled(NULL, MPI_ERRORS_ARE_FATAL, NULL, code, function);
     MPI_Comm handle = comm->obj.handle;
     return handled(&handle, comm->errhandler, comm, code, function);

@@ -28,21 +28,30 @@ static void pair_set(mpy_info_t *info, const char *key, const char *value) {
     (*p)->value = mpy_text_copy(value);
 }
 
-int mpy_info_adopt(int real) {
-    if (mpy_is_builtin(real) || real == MPI_INFO_NULL) return real;
-    mpy_info_t *info = mpy_alloc(sizeof *info);
+static void read_pairs(mpy_info_t *info) {
     int nkeys = 0;
-    MPY_REAL(Info_get_nkeys)(real, &nkeys);
+    MPY_REAL(Info_get_nkeys)(info->obj.real, &nkeys);
     for (int i = 0; i < nkeys; i++) {
         char key[MPI_MAX_INFO_KEY + 1], value[MPI_MAX_INFO_VAL + 1];
         int found = 0;
-        MPY_REAL(Info_get_nthkey)(real, i, key);
-        MPY_REAL(Info_get)(real, key, MPI_MAX_INFO_VAL, value, &found);
+        MPY_REAL(Info_get_nthkey)(info->obj.real, i, key);
+        MPY_REAL(Info_get)(info->obj.real, key, MPI_MAX_INFO_VAL, value, &found);
         if (found) pair_set(info, key, value);
     }
+}
+
+int mpy_info_adopt(int real) {
+    if (mpy_is_builtin(real) || real == MPI_INFO_NULL) return real;
+    mpy_info_t *info = mpy_alloc(sizeof *info);
     info->obj.real = real;
     info->obj.refs = 1;
+    read_pairs(info);
     return mpy_object_add(MPY_INFO, &info->obj);
+}
+
+void mpy_info_reread(int handle) {
+    mpy_info_t *info = find(handle);
+    if (info != NULL) read_pairs(info);
 }
 
 /* The real object is gone, or goes with this. */

@@ -44,6 +44,7 @@ static int init(int *argc, char ***argv, bool with_level, int required, int *pro
         MPY_UPPER->mpi_thread_required = with_level ? required : MPI_THREAD_SINGLE;
         init_tid = t->tid;
         rc = mpy_p2p_init();
+        if (rc == 0) rc = mpy_comm_init_quiet();
         MPY_UPPER->mpi_initialized = 1;
     }
     mpy_cross_out_collective(t);

@@ -38,6 +38,9 @@ static inline void mpy_link_remove(mpy_link_t *l) {
     l->next->prev = l->prev;
 }
 
+/* ---- sorting: ascending keys, in place, no memory (sort.c) ---- */
+MPY_HIDDEN void mpy_sort(void **items, uint32_t n, uint64_t (*key)(const void *));
+
 /* ---- groups ---- */
 typedef struct mpy_group {
     mpy_object_t obj;
@@ -55,6 +58,7 @@ typedef struct mpy_info {
 } mpy_info_t;
 MPY_HIDDEN int mpy_info_adopt(int real);
 MPY_HIDDEN void mpy_info_drop(int handle);              /* in the lower half */
+MPY_HIDDEN void mpy_info_reread(int handle);            /* in the lower half: the real library has changed it */
 MPY_HIDDEN void mpy_info_merge(int *into, int handle); /* in the lower half; makes *into if it is null */
 
 /* ---- datatypes ---- */
@@ -128,10 +132,41 @@ MPY_HIDDEN int mpy_attrs_copy(int from_handle, mpy_attr_t *from, mpy_attr_t **to
 MPY_HIDDEN int mpy_attrs_delete(int handle, mpy_attr_t **attrs);
 MPY_HIDDEN void mpy_attr_read_predefined(void); /* in the lower half, after the real MPI_Init */
 
-/* ---- communicators ---- */
-MPY_HIDDEN void mpy_comm_init(void);     /* world and self, before the real MPI_Init */
-MPY_HIDDEN void mpy_comm_finalize(void); /* forget all of them */
+/* ---- communicators (comm.h says more) ---- */
+typedef struct mpy_topology mpy_topology_t;
+MPY_HIDDEN void mpy_comm_init(void);      /* world and self, before the real MPI_Init */
+MPY_HIDDEN int mpy_comm_init_quiet(void); /* in the lower half, after it */
+MPY_HIDDEN void mpy_comm_finalize(void);  /* forget all of them */
 MPY_HIDDEN void mpy_comm_destroy(mpy_comm_t *c);
+/* All processes of the job, for messages of ours that can be waited for and checkpointed like the program's and that no wildcard
+ * of the program can match: its handle is given to nobody. */
+extern MPY_HIDDEN mpy_comm_t *mpy_quiet;
+
+/* A new real communicator, intra or inter, gets a handle, an error handler and a row. In the lower half. Of members outside the job
+ * it is `foreign`, and counts on a row of those inside. `cid`: the same on all members inside the job, and new. */
+MPY_HIDDEN mpy_comm_t *mpy_comm_adopt(int real, uint64_t cid, int errhandler);
+/* A constructor that all members of one communicator call, from begin to end in the lower half (comm_new.c):
+ *     mpy_construction_t k = mpy_construct_begin(comm);      counts on the parent
+ *     k.rc = MPY_REAL(Comm_...)(mpy_real_comm(comm), ..., &k.real);
+ *     return mpy_construct_end(&k, newcomm, "MPI_Comm_...");
+ */
+typedef struct mpy_construction {
+    mpy_thread_t *t;
+    mpy_comm_t *parent; /* NULL: bad handle, the real library will say so */
+    uint64_t seq;       /* the parent's, this call included: names the child */
+    int errhandler;     /* the parent's, unless the constructor wants another */
+    int rc, real;
+} mpy_construction_t;
+MPY_HIDDEN mpy_construction_t mpy_construct_begin(MPI_Comm comm);
+MPY_HIDDEN int mpy_construct_end(mpy_construction_t *k, MPI_Comm *newcomm, const char *name);
+
+/* Arguments that are weights of a graph: MPI_UNWEIGHTED and MPI_WEIGHTS_EMPTY have other addresses in the real library. */
+extern __attribute__((visibility("default"))) int *const MPI_UNWEIGHTED, *const MPI_WEIGHTS_EMPTY;
+static inline int *mpy_real_weights(const int *weights) {
+    if (weights == MPI_UNWEIGHTED) return MPY_LOWER->mpi_data[MPY_DATA_UNWEIGHTED];
+    if (weights == MPI_WEIGHTS_EMPTY) return MPY_LOWER->mpi_data[MPY_DATA_WEIGHTS_EMPTY];
+    return (int *)weights;
+}
 
 /* ---- rebuild: real handles of predefined objects; in a hook, in the lower half ---- */
 MPY_HIDDEN int mpy_world_group(void);

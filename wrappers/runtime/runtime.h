@@ -112,7 +112,7 @@ typedef struct mpy_comm {
     int32_t *world;            /* world rank of each member, in the communicator's rank order */
     int32_t remote_size;       /* inter-communicators: of the other group; else 0 */
     int32_t *remote_world;     /* world ranks of the other group, or NULL */
-    int errhandler;            /* virtual handle; the real one always has MPI_ERRORS_RETURN */
+    int errhandler;            /* virtual handle, MPI_ERRHANDLER_NULL: never set; the real one always has MPI_ERRORS_RETURN */
     mpy_attr_t *attrs;         /* kept here only; the real communicator has none of the program's attributes */
     int topology;              /* MPI_UNDEFINED, MPI_CART, MPI_GRAPH or MPI_DIST_GRAPH */
     int indegree, outdegree;   /* neighbours we receive from and send to, with a topology */

@@ -1,9 +1,8 @@
 int PMPI_Alltoallw(const void *sendbuf, const int sendcounts[], const int sdispls[], const MPI_Datatype sendtypes[], void *recvbuf, const int recvcounts[], const int rdispls[], const MPI_Datatype recvtypes[], MPI_Comm comm) {
     mpy_thread_t *t = mpy_self();
     mpy_comm_t *c = mpy_comm(comm);
-    int n = c == NULL ? 0 : c->remote_size != 0 ? c->remote_size : c->size;
-    int local_sendtypes[MPY_LOCAL_TYPES], *real_sendtypes;
-    int local_recvtypes[MPY_LOCAL_TYPES], *real_recvtypes;
+    int local_sendtypes[MPY_LOCAL_TYPES], *real_sendtypes, n_sendtypes;
+    int local_recvtypes[MPY_LOCAL_TYPES], *real_recvtypes, n_recvtypes;
     int rc;
     if (MPY_UNLIKELY(c == NULL)) {
         mpy_cross_in(t);
@@ -13,11 +12,13 @@ int PMPI_Alltoallw(const void *sendbuf, const int sendcounts[], const int sdispl
     }
     mpy_clock_enter(t, &MPY_UPPER->clock.rows[c->row]);
     mpy_cross_in_collective(t);
-    real_sendtypes = mpy_real_datatypes(sendbuf == MPI_IN_PLACE ? NULL : sendtypes, n, local_sendtypes);
-    real_recvtypes = mpy_real_datatypes(recvtypes, n, local_recvtypes);
+    n_sendtypes = c->remote_size != 0 ? c->remote_size : c->size;
+    n_recvtypes = c->remote_size != 0 ? c->remote_size : c->size;
+    real_sendtypes = mpy_real_datatypes(sendbuf == MPI_IN_PLACE ? NULL : sendtypes, n_sendtypes, local_sendtypes);
+    real_recvtypes = mpy_real_datatypes(recvtypes, n_recvtypes, local_recvtypes);
     rc = MPY_REAL(Alltoallw)(sendbuf, sendcounts, sdispls, real_sendtypes, recvbuf, recvcounts, rdispls, real_recvtypes, c->obj.real);
-    mpy_real_datatypes_free(real_sendtypes, n, local_sendtypes);
-    mpy_real_datatypes_free(real_recvtypes, n, local_recvtypes);
+    mpy_real_datatypes_free(real_sendtypes, n_sendtypes, local_sendtypes);
+    mpy_real_datatypes_free(real_recvtypes, n_recvtypes, local_recvtypes);
     mpy_cross_out_collective(t);
     return MPY_LIKELY(rc == 0) ? 0 : mpy_error(c, rc, "MPI_Alltoallw");
 }

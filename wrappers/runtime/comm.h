@@ -1,0 +1,55 @@
+/* comm.h - communicators: what their files share. Private to comm*.c, intercomm.c and topology.c; other files find what they
+ * may call in objects.h.
+ *
+ * Upper half, no libc.
+ *
+ * Invariants
+ *  1. Constructors and destructors of a communicator count on it (the parent): its identity, and the parent's SEQ of that call,
+ *     name the child. Comm_create_group and Intercomm_create have no parent of all members: they count on the child, whose row
+ *     is there before the communicator; groups, tag and how often name it.
+ *  2. A new real communicator gets MPI_ERRORS_RETURN and its record (handle, groups, row) before in_lower is cleared.
+ *  3. A clock row's members are the same list on all of them: the group in its order, or, where there are two groups, members
+ *     outside the job, or the row came first, all that belong to the job, ascending.
+ */
+#ifndef MANAPY_COMM_H
+#define MANAPY_COMM_H
+
+#include "objects.h"
+
+typedef struct mpy_comm_record {
+    mpy_comm_t comm; /* first: records and communicators are the same address */
+    mpy_link_t all;
+    uint64_t cid;
+    int32_t *members; /* of the row (invariant 3); may be comm.world */
+    int nmembers;
+    mpy_topology_t *topology; /* NULL: none */
+} mpy_comm_record_t;
+
+#define MPY_COMM_RECORD(LINK) ((mpy_comm_record_t *)((char *)(LINK) - offsetof(mpy_comm_record_t, all)))
+extern MPY_HIDDEN mpy_link_t mpy_comms; /* all records, the oldest first */
+
+/* ---- records (comm.c); in the lower half ---- */
+/* A record of what the real communicator says of itself: groups, topology. It has no handle yet. */
+MPY_HIDDEN mpy_comm_record_t *mpy_comm_read(int real);
+enum { MPY_NEW_ROW = -1 };
+/* Gives it a handle and a row: one that was made before, of the same members, or MPY_NEW_ROW. */
+MPY_HIDDEN void mpy_comm_publish(mpy_comm_record_t *r, uint64_t cid, int errhandler, long row);
+MPY_HIDDEN void mpy_comm_name(mpy_comm_t *c, const char *name);
+/* Gives what a collective call on `parent` made, the `seq`-th there, a handle and a row. */
+MPY_HIDDEN mpy_comm_t *mpy_comm_adopt_child(int real, const mpy_comm_t *parent, uint64_t seq, int errhandler);
+/* The end of a call that counted on a row made at its entry: the communicator gets the row and a handle, or (MPI_COMM_NULL) the row
+ * goes. Returns the program's handle. */
+MPY_HIDDEN int mpy_comm_adopt_row(int real, uint64_t cid, int errhandler, uint32_t row);
+/* The processes of the job among the members of two groups, ascending; mpy_alloc(*n). */
+MPY_HIDDEN int32_t *mpy_comm_union(const int32_t *a, int na, const int32_t *b, int nb, int *n);
+/* How often this identity and tag have been used: part of an identity, the same on all members. */
+MPY_HIDDEN uint64_t mpy_comm_count(uint64_t id, int tag);
+
+/* ---- topologies (topology.c); in the lower half ---- */
+MPY_HIDDEN void mpy_topology_read(mpy_comm_record_t *r);
+MPY_HIDDEN mpy_topology_t *mpy_topology_copy(const mpy_topology_t *from);
+MPY_HIDDEN void mpy_topology_free(mpy_topology_t *topology);
+/* Puts the topology on a copy of `base`, whose ranks stay. */
+MPY_HIDDEN int mpy_topology_rebuild(const mpy_topology_t *topology, int base, int *real);
+
+#endif

@@ -1,0 +1,152 @@
+/* comm_new.c - constructors of communicators out of others: dup, split, create.
+ *
+ * Upper half, no libc. Invariants: comm.h.
+ */
+#include "comm.h"
+
+mpy_construction_t mpy_construct_begin(MPI_Comm comm) {
+    mpy_construction_t k = {.t = mpy_self(), .parent = mpy_comm(comm), .real = MPI_COMM_NULL};
+    if (k.parent == NULL) {
+        mpy_cross_in(k.t);
+        return k;
+    }
+    mpy_clock_row_t *row = &MPY_UPPER->clock.rows[k.parent->row];
+    mpy_clock_enter(k.t, row);
+    k.seq = row->seq;
+    k.errhandler = k.parent->errhandler;
+    mpy_cross_in_collective(k.t);
+    return k;
+}
+
+static void leave(const mpy_construction_t *k) {
+    if (k->parent != NULL)
+        mpy_cross_out_collective(k->t);
+    else
+        mpy_cross_out(k->t);
+}
+
+static mpy_comm_t *adopt(const mpy_construction_t *k) {
+    if (k->rc != 0 || k->real == MPI_COMM_NULL || k->parent == NULL) return NULL;
+    return mpy_comm_adopt_child(k->real, k->parent, k->seq, k->errhandler);
+}
+
+static int result(const mpy_construction_t *k, const mpy_comm_t *c, MPI_Comm *newcomm, const char *name) {
+    if (k->rc != 0) return mpy_error(k->parent, k->rc, name);
+    *newcomm = c != NULL ? c->obj.handle : MPI_COMM_NULL;
+    return MPI_SUCCESS;
+}
+
+int mpy_construct_end(mpy_construction_t *k, MPI_Comm *newcomm, const char *name) {
+    const mpy_comm_t *c = adopt(k);
+    leave(k);
+    return result(k, c, newcomm, name);
+}
+
+/* ---- duplicates: with the attributes whose copy functions say so, and the hints ---- */
+
+/* As in MPICH the callbacks come first: if one fails there is no communicator. */
+static int copy_attributes(MPI_Comm comm, mpy_attr_t **attrs, const char *name) {
+    mpy_comm_t *parent = mpy_comm(comm);
+    *attrs = NULL;
+    if (parent == NULL || parent->attrs == NULL) return MPI_SUCCESS;
+    return mpy_error(parent, mpy_attrs_copy(comm, parent->attrs, attrs), name);
+}
+
+static int end_dup(mpy_construction_t *k, MPI_Info info, mpy_attr_t *attrs, MPI_Comm *newcomm, const char *name) {
+    mpy_comm_t *c = adopt(k);
+    if (c != NULL) {
+        c->attrs = attrs;
+        mpy_info_merge(&c->info, info);
+    }
+    leave(k);
+    if (c == NULL) mpy_attrs_delete(MPI_COMM_NULL, &attrs);
+    return result(k, c, newcomm, name);
+}
+
+int PMPI_Comm_dup(MPI_Comm comm, MPI_Comm *newcomm) {
+    mpy_attr_t *attrs;
+    int rc = copy_attributes(comm, &attrs, "MPI_Comm_dup");
+    if (rc != 0) return rc;
+    mpy_construction_t k = mpy_construct_begin(comm);
+    k.rc = MPY_REAL(Comm_dup)(mpy_real_comm(comm), &k.real);
+    return end_dup(&k, k.parent != NULL ? k.parent->info : MPI_INFO_NULL, attrs, newcomm, "MPI_Comm_dup");
+}
+
+int PMPI_Comm_dup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newcomm) {
+    mpy_attr_t *attrs;
+    int rc = copy_attributes(comm, &attrs, "MPI_Comm_dup_with_info");
+    if (rc != 0) return rc;
+    mpy_construction_t k = mpy_construct_begin(comm);
+    k.rc = MPY_REAL(Comm_dup_with_info)(mpy_real_comm(comm), mpy_real_info(info), &k.real);
+    return end_dup(&k, info, attrs, newcomm, "MPI_Comm_dup_with_info");
+}
+
+/* ---- parts ---- */
+
+int PMPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm *newcomm) {
+    mpy_construction_t k = mpy_construct_begin(comm);
+    k.rc = MPY_REAL(Comm_split)(mpy_real_comm(comm), color, key, &k.real);
+    return mpy_construct_end(&k, newcomm, "MPI_Comm_split");
+}
+
+int PMPI_Comm_split_type(MPI_Comm comm, int split_type, int key, MPI_Info info, MPI_Comm *newcomm) {
+    mpy_construction_t k = mpy_construct_begin(comm);
+    k.rc = MPY_REAL(Comm_split_type)(mpy_real_comm(comm), split_type, key, mpy_real_info(info), &k.real);
+    mpy_info_reread(info); /* with MPI_COMM_TYPE_HW_UNGUIDED the library says there what it has found */
+    return mpy_construct_end(&k, newcomm, "MPI_Comm_split_type");
+}
+
+int PMPI_Comm_create(MPI_Comm comm, MPI_Group group, MPI_Comm *newcomm) {
+    mpy_construction_t k = mpy_construct_begin(comm);
+    k.errhandler = MPI_ERRHANDLER_NULL; /* MPICH doesn't hand it on here, in Comm_create_group and in Intercomm_merge */
+    k.rc = MPY_REAL(Comm_create)(mpy_real_comm(comm), mpy_real_group(group), &k.real);
+    return mpy_construct_end(&k, newcomm, "MPI_Comm_create");
+}
+
+uint64_t mpy_comm_count(uint64_t id, int tag) {
+    typedef struct count { struct count *next; uint64_t id, n; int tag; } count_t;
+    static count_t *counts;
+    mpy_lock(&mpy_objects_lock);
+    count_t *c = counts;
+    while (c != NULL && (c->id != id || c->tag != tag)) c = c->next;
+    if (c == NULL) {
+        c = mpy_alloc(sizeof *c);
+        c->id = id;
+        c->tag = tag;
+        c->next = counts;
+        counts = c;
+    }
+    uint64_t n = ++c->n;
+    mpy_unlock(&mpy_objects_lock);
+    return n;
+}
+
+/* Collective over the group only, so it counts on a row of its own: that of the communicator it makes, which exists (with
+ * handle 0) from the entry on. A member that hasn't come yet is below target there and can't be frozen before it has. */
+int PMPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm *newcomm) {
+    mpy_thread_t *t = mpy_self();
+    mpy_comm_t *parent = mpy_comm(comm);
+    const mpy_group_t *g = mpy_group(group);
+    int real = MPI_COMM_NULL, rc, rank = 0;
+    while (g != NULL && rank < g->size && g->world[rank] != MPY_LOWER->rank) rank++;
+    if (parent == NULL || g == NULL || rank == g->size) { /* wrong arguments: the native error */
+        mpy_cross_in(t);
+        rc = MPY_REAL(Comm_create_group)(mpy_real_comm(comm), mpy_real_group(group), tag, &real);
+        mpy_cross_out(t);
+        *newcomm = MPI_COMM_NULL;
+        return rc == 0 ? rc : mpy_error(parent, rc, "MPI_Comm_create_group");
+    }
+    mpy_guard_in(t);
+    int n;
+    int32_t *members = mpy_comm_union(g->world, g->size, NULL, 0, &n);
+    uint64_t ggid = mpy_ggid(members, n), cid = mpy_group_cid(ggid, tag, mpy_comm_count(ggid, tag));
+    uint32_t row = mpy_row_add(cid, members, n, 0);
+    mpy_guard_out(t);
+
+    mpy_clock_enter(t, &MPY_UPPER->clock.rows[row]);
+    mpy_cross_in_collective(t);
+    rc = MPY_REAL(Comm_create_group)(mpy_real_comm(comm), mpy_real_group(group), tag, &real);
+    *newcomm = mpy_comm_adopt_row(rc == 0 ? real : MPI_COMM_NULL, cid, MPI_ERRHANDLER_NULL, row);
+    mpy_cross_out_collective(t);
+    return rc == 0 ? rc : mpy_error(parent, rc, "MPI_Comm_create_group");
+}
