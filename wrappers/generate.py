@@ -144,6 +144,8 @@ def call_argument(f: Function, a: Argument, comm: str) -> str:
         return f"&real_{a.name}"
     if a.kind == "DATATYPE_ARRAY":
         return f"real_{a.name}"
+    if a.kind == "REQUEST_OUT":
+        return "&real_request"
     if not PASSED.fullmatch(a.kind):
         raise TableError(f"{f.symbol}: no rule to generate argument {a.name} of kind {a.kind}")
     return a.name
@@ -168,39 +170,62 @@ def in_place(f: Function, a: Argument) -> str:
 
 
 def collective_body(f: Function) -> list[str]:
-    """Count the call on its communicator, or park; see clock.c."""
+    """Count the call on its communicator, or park (clock.c). A nonblocking one counts when it's started."""
     arrays = [a for a in f.arguments if a.kind == "DATATYPE_ARRAY"]
-    lines = [
+    # The arrays' lengths are the communicator's: without one there is nothing to translate.
+    null = {a.name: "NULL" for a in arrays}
+    wrong = ", ".join(null.get(a.name) or call_argument(f, a, f"mpy_real_comm({a.name})") for a in f.arguments)
+    return [
         "    mpy_thread_t *t = mpy_self();",
         f"    mpy_comm_t *c = mpy_comm({f.clock});",
-    ]
-    if arrays:  # the arrays' length is the communicator's size: without one there is nothing to translate
-        null = {a.name: "NULL" for a in arrays}
-        bad = ", ".join(null.get(a.name) or call_argument(f, a, f"mpy_real_comm({a.name})") for a in f.arguments)
-        bad = f"MPY_REAL({f.name})({bad})"
-        lines += [
-            *(f"    int local_{a.name}[MPY_LOCAL_TYPES], *real_{a.name}, n_{a.name};" for a in arrays),
-        ]
-    else:
-        bad = real_call(f, f"mpy_real_comm({f.clock})")
-    lines += [
+        *(["    int real_request;"] if f.argument("REQUEST_OUT") else []),
         "    int rc;",
         "    if (MPY_UNLIKELY(c == NULL)) {",
         "        mpy_cross_in(t);",
-        f"        rc = {bad};",
+        f"        rc = MPY_REAL({f.name})({wrong});",
         "        mpy_cross_out(t);",
         f'        return mpy_error(NULL, rc, "{f.symbol}");',
         "    }",
-        "    mpy_clock_enter(t, &MPY_UPPER->clock.rows[c->row]);",
-        "    mpy_cross_in_collective(t);",
-        *(f"    n_{a.name} = {length(a)};" for a in arrays),
+        *(nonblocking(f, arrays) if f.argument("REQUEST_OUT") else blocking(f, arrays)),
+        f'    return MPY_LIKELY(rc == 0) ? 0 : mpy_error(c, rc, "{f.symbol}");',
+    ]
+
+
+ENTER = ["    mpy_clock_enter(t, &MPY_UPPER->clock.rows[c->row]);", "    mpy_cross_in_collective(t);"]
+
+
+def blocking(f: Function, arrays: list[Argument]) -> list[str]:
+    return [
+        *(f"    int local_{a.name}[MPY_LOCAL_TYPES], *real_{a.name}, n_{a.name} = {length(a)};" for a in arrays),
+        *ENTER,
         *(f"    real_{a.name} = mpy_real_datatypes({in_place(f, a)}, n_{a.name}, local_{a.name});" for a in arrays),
         f"    rc = {real_call(f, 'c->obj.real')};",
         *(f"    mpy_real_datatypes_free(real_{a.name}, n_{a.name}, local_{a.name});" for a in arrays),
         "    mpy_cross_out_collective(t);",
-        f'    return MPY_LIKELY(rc == 0) ? 0 : mpy_error(c, rc, "{f.symbol}");',
     ]
-    return lines
+
+
+def nonblocking(f: Function, arrays: list[Argument]) -> list[str]:
+    """The call leaves a request, which keeps translated arrays until completion."""
+    lines = []
+    if op := f.argument("OP"):  # the program's function may not run in a drain
+        same = ", ".join(a.name for a in f.arguments)
+        lines += [f"    if (MPY_UNLIKELY(!mpy_is_builtin({op.name})) && mpy_lookup(MPY_OP, {op.name}) != NULL) return mpy_fold_{f.name}({same});"]
+    lines += ["    mpy_p2p_thread_t *th = mpy_p2p_self(t);"]
+    lines += [f"    int n_{a.name} = {length(a)};" for a in arrays]
+    lines += ENTER
+    adopted = "mpy_request_other(th, real_request, c)"
+    if arrays:
+        sizes = [f"n_{a.name}" for a in arrays]
+        lines += [f"    size_t bytes = (size_t)({' + '.join(sizes)} + 1) * sizeof(int);", "    int *types = mpy_alloc(bytes);"]
+        for i, a in enumerate(arrays):
+            lines += [f"    int *real_{a.name} = mpy_real_datatypes_to({in_place(f, a)}, n_{a.name}, {' + '.join(['types', *sizes[:i]])});"]
+    lines += [f"    rc = {real_call(f, 'c->obj.real')};"]
+    result = f"mpy_request_keep({adopted}, types, bytes)" if arrays else f"{adopted}->handle"
+    lines += [f"    if (MPY_LIKELY(rc == 0)) *request = {result};"]
+    if arrays:
+        lines += ["    if (MPY_UNLIKELY(rc != 0)) mpy_free(types, bytes);"]
+    return [*lines, "    mpy_cross_out_collective(t);", "    mpy_p2p_done(t, th);"]
 
 
 def local_body(f: Function) -> list[str]:
@@ -264,7 +289,7 @@ def functions(table: Table) -> str:
 
 
 def generated(table: Table) -> str:
-    parts = [BANNER, '#include "runtime.h"\n#include "objects.h"\n']
+    parts = [BANNER, '#include "runtime.h"\n#include "objects.h"\n#include "p2p.h"\n#include "fold.h"\n']
     parts += [wrapper(table, f) for f in table.functions if f.cls == "generated"]
     return "\n".join(parts)
 
