@@ -1,23 +1,31 @@
-/* fold.h - nonblocking reductions with an operation of the program: its function must never be called from the drain, where the
- * program's thread may be stopped anywhere, so the operands are brought together first and folded by the completion call.
- * Arguments and result as of the function of MPI; `op` and `comm` are live handles. Upper TLS, nothing counted yet.
+/* fold.h - nonblocking and persistent reductions with an operation of the program: what the generated wrappers call when `op` isn't
+ * predefined, and what persistent.c needs of them.
  */
 #ifndef MANAPY_FOLD_H
 #define MANAPY_FOLD_H
 
 #include "runtime.h"
 
-MPY_HIDDEN int mpy_fold_Iallreduce(const void *sendbuf, void *recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, MPI_Request *request);
-MPY_HIDDEN int mpy_fold_Iallreduce_c(const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, MPI_Request *request);
-MPY_HIDDEN int mpy_fold_Iexscan(const void *sendbuf, void *recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, MPI_Request *request);
-MPY_HIDDEN int mpy_fold_Iexscan_c(const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, MPI_Request *request);
-MPY_HIDDEN int mpy_fold_Ireduce(const void *sendbuf, void *recvbuf, int count, MPI_Datatype datatype, MPI_Op op, int root, MPI_Comm comm, MPI_Request *request);
-MPY_HIDDEN int mpy_fold_Ireduce_c(const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, int root, MPI_Comm comm, MPI_Request *request);
-MPY_HIDDEN int mpy_fold_Ireduce_scatter(const void *sendbuf, void *recvbuf, const int recvcounts[], MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, MPI_Request *request);
-MPY_HIDDEN int mpy_fold_Ireduce_scatter_block(const void *sendbuf, void *recvbuf, int recvcount, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, MPI_Request *request);
-MPY_HIDDEN int mpy_fold_Ireduce_scatter_block_c(const void *sendbuf, void *recvbuf, MPI_Count recvcount, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, MPI_Request *request);
-MPY_HIDDEN int mpy_fold_Ireduce_scatter_c(const void *sendbuf, void *recvbuf, const MPI_Count recvcounts[], MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, MPI_Request *request);
-MPY_HIDDEN int mpy_fold_Iscan(const void *sendbuf, void *recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, MPI_Request *request);
-MPY_HIDDEN int mpy_fold_Iscan_c(const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, MPI_Request *request);
+typedef enum { MPY_FOLD_REDUCE, MPY_FOLD_ALLREDUCE, MPY_FOLD_SCAN, MPY_FOLD_EXSCAN, MPY_FOLD_REDUCE_SCATTER, MPY_FOLD_REDUCE_SCATTER_BLOCK } mpy_fold_kind_t;
+
+/* The arguments of the program's call. */
+typedef struct mpy_reduction {
+    const char *name;
+    mpy_fold_kind_t kind;
+    bool persistent;
+    const void *sendbuf;
+    void *recvbuf;
+    MPI_Count count;               /* count, or recvcount of the _block forms */
+    const int *recvcounts;         /* one of these two for REDUCE_SCATTER */
+    const MPI_Count *recvcounts_c;
+    int datatype, op, root, comm, info;
+} mpy_reduction_t;
+
+MPY_HIDDEN int mpy_fold(const mpy_reduction_t *a, MPI_Request *request);
+
+typedef struct mpy_fold mpy_fold_t;
+MPY_HIDDEN int mpy_fold_pack(mpy_fold_t *f);                     /* take the contribution; in the lower half */
+MPY_HIDDEN int mpy_fold_finish(mpy_thread_t *t, mpy_fold_t *f); /* all contributions are there: calls the program's function; upper TLS */
+MPY_HIDDEN void mpy_fold_destroy(mpy_fold_t *f);                 /* in the lower half */
 
 #endif
