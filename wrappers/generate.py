@@ -222,64 +222,9 @@ def local_body(f: Function) -> list[str]:
     return lines
 
 
-def fold_lines(f: Function) -> list[str]:
-    """A nonblocking or persistent reduction with an operation of the program is made by fold.c."""
-    if f.argument("OP") is None or f.argument("REQUEST_OUT") is None:
-        return []
-    kind = re.sub(r"^I|_init|_c$", "", f.name).upper()
-    fields = [f'.name = "{f.symbol}"', f".kind = MPY_FOLD_{kind}", f".persistent = {str(f.argument('INFO') is not None).lower()}"]
-    for a in f.arguments:
-        if a.kind == "COUNT_C_ARRAY":
-            fields.append(f".{a.name}_c = {a.name}")
-        elif a.kind != "REQUEST_OUT":
-            fields.append(f".{'count' if a.name == 'recvcount' else a.name} = {a.name}")
-    return [f"    if (MPY_UNLIKELY(!mpy_is_builtin(op))) return mpy_fold(&(mpy_reduction_t){{{', '.join(fields)}}}, request);"]
-
-
-ARGUMENT_KINDS = {"ROOT": "ROOT", "DATATYPE": "TYPE", "INT_ARRAY": "INTS", "COUNT_C_ARRAY": "COUNTS", "AINT_ARRAY": "COUNTS", "DATATYPE_ARRAY": "TYPES"}
-
-
-def persistent_length(f: Function, a: Argument) -> str:
-    """How long an array is (mpy_argument_length_t)."""
-    sent = a.name.startswith("s")
-    if not a.kind.endswith("_ARRAY"):
-        return "ONE"
-    if f.name.startswith("Neighbor"):
-        return "DESTINATIONS" if sent else "SOURCES"
-    if f.argument("ROOT"):
-        return "ROOT"
-    if f.argument("OP"):
-        return "LOCAL"
-    return "SENT" if sent else "PEERS"
-
-
-def persistent_wrapper(table: Table, f: Function) -> str:
-    """A persistent collective: its call as data, which persistent.c keeps and makes again after a restart."""
-    arguments = [a for a in f.arguments if a.kind not in ("COMM", "INFO", "REQUEST_OUT")]
-    pointers = [a.kind.startswith("BUFFER") or a.kind.endswith("_ARRAY") for a in arguments]
-    real = [f"a[{i}].{'pointer' if pointer else 'value'}" for i, pointer in enumerate(pointers)]
-    given = [f"{{.pointer = (void *){a.name}}}" if pointer else f"{{.value = {a.name}}}" for a, pointer in zip(arguments, pointers, strict=True)]
-    described = [f"{{MPY_ARG_{ARGUMENT_KINDS.get(a.kind, 'PLAIN')}, MPY_LENGTH_{persistent_length(f, a)}}}" for a in arguments]
-    lines = [
-        f"static int make_{f.name}(const mpy_argument_t *a, int comm, int info, int *request) {{",
-        *([] if arguments else ["    (void)a;"]),
-        f"    return MPY_REAL({f.name})({', '.join([*real, 'comm', 'info', 'request'])});",
-        "}",
-        f'const mpy_persistent_call_t mpy_persistent_{f.name} = {{"{f.symbol}", make_{f.name}, {len(arguments)}, {{{", ".join(described) or "{0}"}}}}};',
-        f"int P{f.symbol}({parameters(table, f)}) {{",
-        *fold_lines(f),
-        f"    const mpy_argument_t a[] = {{{', '.join(given) or '{0}'}}};",
-        f'    return mpy_persistent_init(&mpy_persistent_{f.name}, a, comm, info, NULL, "{f.symbol}", request);',
-        "}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def wrapper(table: Table, f: Function) -> str:
     if f.result != "INT":
         raise TableError(f"{f.symbol}: only functions that return an error code can be generated")
-    if f.family == "persistent":
-        return persistent_wrapper(table, f)
     body = collective_body(f) if f.clock != "-" else local_body(f)
     return "\n".join([f"int P{f.symbol}({parameters(table, f)}) {{", *body, "}"]) + "\n"
 
@@ -319,7 +264,7 @@ def functions(table: Table) -> str:
 
 
 def generated(table: Table) -> str:
-    parts = [BANNER, '#include "objects.h"\n#include "persistent.h"\n']
+    parts = [BANNER, '#include "runtime.h"\n#include "objects.h"\n']
     parts += [wrapper(table, f) for f in table.functions if f.cls == "generated"]
     return "\n".join(parts)
 

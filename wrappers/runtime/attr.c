@@ -7,11 +7,14 @@
  *  1. A keyval lives while the program holds it or an attribute of it exists (obj.refs counts both). KEYVAL_FREED: only
  *     attributes hold it; the program can't use it any more.
  *  2. Lists are newest first: MPI deletes attributes in the reverse order of setting (MPI-4 11.2.4), and copies keep it.
- *  3. Callbacks run with in_lower = 0, between changes of the list.
+ *  3. Callbacks run with in_lower = 0, between changes of the list: they may call MPI, or leave with longjmp.
+ *  4. A value has the type of the language it was set in. C sees an integer of Fortran through a pointer, Fortran an address of C as
+ *     the integer (MPI-4 19.3.7).
  */
 #include "objects.h"
 
 enum { KEYVAL_FREED = 1 };
+typedef enum { ATTR_POINTER = 0, ATTR_AINT = 1, ATTR_INT = 3 } mpy_attr_type_t; /* MPIR_Attr_type of MPICH's Fortran library; odd: an integer */
 enum { FOR_COMM = 1 << 22, FOR_TYPE = 3 << 22, FOR_WIN = 8 << 22, FOR_MASK = 15 << 22 }; /* MPICH: kind of object in bits 22-25 */
 
 /* ---- keyvals ---- */
@@ -60,75 +63,104 @@ static mpy_attr_t **attr_find(mpy_attr_t **list, const mpy_keyval_t *k) {
     return list;
 }
 
-static int attr_set(int handle, mpy_attr_t **list, mpy_keyval_t *k, void *value) {
+/* What C is given for a value: itself, or where an integer of Fortran lies. */
+static void *seen_by_c(mpy_attr_t *a) { return a->type & 1 ? (void *)&a->value : a->value; }
+
+/* What the program's functions return is the call's error code, as in MPICH. */
+static int call_delete(int handle, mpy_attr_t *a) {
+    const mpy_keyval_t *k = a->key;
+    if (k->remove == NULL) return MPI_SUCCESS;
+    if (k->remove_proxy != NULL) return k->remove_proxy(k->remove, handle, k->obj.handle, a->type, a->value, k->extra);
+    return k->remove(handle, k->obj.handle, seen_by_c(a), k->extra);
+}
+
+static int call_copy(int handle, mpy_attr_t *a, void **copy, int *flag) {
+    const mpy_keyval_t *k = a->key;
+    *flag = 0;
+    if (k->copy == NULL) return MPI_SUCCESS;
+    if (k->copy_proxy != NULL) return k->copy_proxy(k->copy, handle, k->obj.handle, k->extra, a->type, a->value, copy, flag);
+    return k->copy(handle, k->obj.handle, k->extra, seen_by_c(a), copy, flag);
+}
+
+static mpy_attr_t *attr_make(mpy_keyval_t *k, void *value, int type, mpy_attr_t *next) {
+    mpy_attr_t *a = mpy_alloc(sizeof *a);
+    a->key = k;
+    a->value = value;
+    a->type = type;
+    a->next = next;
+    k->obj.refs++;
+    return a;
+}
+
+static int attr_set(int handle, mpy_attr_t **list, mpy_keyval_t *k, void *value, int type) {
     mpy_attr_t *a = *attr_find(list, k);
     if (a != NULL) {
-        int rc = k->remove != NULL ? k->remove(handle, k->obj.handle, a->value, k->extra) : 0;
-        if (rc == 0) a->value = value;
+        int rc = call_delete(handle, a);
+        if (rc == 0) {
+            a->value = value;
+            a->type = type;
+        }
         return rc;
     }
     mpy_thread_t *t = mpy_self();
     mpy_guard_in(t);
-    a = mpy_alloc(sizeof *a);
-    a->key = k;
-    a->value = value;
-    a->next = *list;
-    k->obj.refs++;
-    *list = a;
+    *list = attr_make(k, value, type, *list);
     mpy_guard_out(t);
-    return 0;
+    return MPI_SUCCESS;
+}
+
+static void attr_get(mpy_attr_t **list, const mpy_keyval_t *k, void *value, int *flag, int type) {
+    mpy_attr_t *a = *attr_find(list, k);
+    *flag = a != NULL;
+    if (a != NULL) *(void **)value = type == ATTR_POINTER ? seen_by_c(a) : a->value;
+}
+
+static void attr_drop(mpy_attr_t **list, const mpy_keyval_t *k) {
+    mpy_attr_t **at = attr_find(list, k), *a = *at;
+    if (a == NULL) return; /* the callback has done it itself */
+    mpy_thread_t *t = mpy_self();
+    mpy_guard_in(t);
+    *at = a->next;
+    release(a->key);
+    mpy_free(a, sizeof *a);
+    mpy_guard_out(t);
 }
 
 static int attr_delete(int handle, mpy_attr_t **list, mpy_keyval_t *k) {
     mpy_attr_t *a = *attr_find(list, k);
-    if (a == NULL) return 0;
-    int rc = k->remove != NULL ? k->remove(handle, k->obj.handle, a->value, k->extra) : 0;
-    mpy_attr_t **at = attr_find(list, k); /* the callback may have changed the list */
-    if (rc != 0 || *at == NULL) return rc;
-    mpy_thread_t *t = mpy_self();
-    mpy_guard_in(t);
-    a = *at;
-    *at = a->next;
-    mpy_free(a, sizeof *a);
-    release(k);
-    mpy_guard_out(t);
-    return 0;
+    if (a == NULL) return MPI_SUCCESS;
+    int rc = call_delete(handle, a);
+    if (rc == 0) attr_drop(list, k);
+    return rc;
 }
 
 int mpy_attrs_delete(int handle, mpy_attr_t **list) {
+    int rc = MPI_SUCCESS;
     while (*list != NULL) {
-        int rc = attr_delete(handle, list, (*list)->key);
-        if (rc != 0) return rc;
+        mpy_keyval_t *k = (*list)->key;
+        int failed = call_delete(handle, *list);
+        if (failed) rc = failed;
+        attr_drop(list, k);
     }
-    return 0;
+    return rc;
 }
 
 int mpy_attrs_copy(int from_handle, mpy_attr_t *from, mpy_attr_t **to) {
+    mpy_attr_t **end = to;
     for (; from != NULL; from = from->next) {
         void *value = NULL;
-        int flag = 0;
-        mpy_keyval_t *k = from->key;
-        int rc = k->copy != NULL ? k->copy(from_handle, k->obj.handle, k->extra, from->value, &value, &flag) : 0;
-        if (rc != 0) return rc;
+        int flag, rc = call_copy(from_handle, from, &value, &flag);
+        if (rc != 0) {
+            mpy_attrs_delete(from_handle, to);
+            return rc;
+        }
         if (!flag) continue;
         mpy_thread_t *t = mpy_self();
         mpy_guard_in(t);
-        mpy_attr_t *a = mpy_alloc(sizeof *a);
-        a->key = k;
-        a->value = value;
-        k->obj.refs++;
-        *to = a; /* appended: invariant 2 */
-        to = &a->next;
+        *end = attr_make(from->key, value, from->type, NULL); /* appended: invariant 2 */
+        end = &(*end)->next;
         mpy_guard_out(t);
     }
-    return 0;
-}
-
-extern int MPIR_Dup_fn(int, int, void *, void *, void *, int *) __attribute__((visibility("default")));
-int MPIR_Dup_fn(int handle, int keyval, void *extra, void *in, void *out, int *flag) {
-    (void)handle, (void)keyval, (void)extra;
-    *(void **)out = in;
-    *flag = 1;
     return MPI_SUCCESS;
 }
 
@@ -158,43 +190,45 @@ int PMPI_Keyval_create(MPI_Copy_function *copy, MPI_Delete_function *remove, int
 int PMPI_Comm_free_keyval(int *keyval) { return keyval_free(keyval, FOR_COMM, "MPI_Comm_free_keyval"); }
 int PMPI_Keyval_free(int *keyval) { return keyval_free(keyval, FOR_COMM, "MPI_Keyval_free"); }
 
-int PMPI_Comm_set_attr(MPI_Comm comm, int keyval, void *value) {
+static int comm_set(MPI_Comm comm, int keyval, void *value, int type, const char *name) {
     mpy_comm_t *c = mpy_comm(comm);
     mpy_keyval_t *k = find(keyval, FOR_COMM);
-    if (c == NULL) return mpy_error(NULL, MPI_ERR_COMM, "MPI_Comm_set_attr");
-    if (k == NULL) return mpy_error(c, MPI_ERR_KEYVAL, "MPI_Comm_set_attr");
-    int rc = attr_set(comm, &c->attrs, k, value);
-    return rc == 0 ? rc : mpy_error(c, rc, "MPI_Comm_set_attr");
+    if (c == NULL) return mpy_error(NULL, MPI_ERR_COMM, name);
+    if (k == NULL) return mpy_error(c, MPI_ERR_KEYVAL, name);
+    return mpy_error(c, attr_set(comm, &c->attrs, k, value, type), name);
 }
-int PMPI_Attr_put(MPI_Comm comm, int keyval, void *value) { return PMPI_Comm_set_attr(comm, keyval, value); }
 
-int PMPI_Comm_get_attr(MPI_Comm comm, int keyval, void *value, int *flag) {
+static int comm_get(MPI_Comm comm, int keyval, void *value, int *flag, int type, const char *name) {
     mpy_comm_t *c = mpy_comm(comm);
-    if (c == NULL) return mpy_error(NULL, MPI_ERR_COMM, "MPI_Comm_get_attr");
+    if (c == NULL) return mpy_error(NULL, MPI_ERR_COMM, name);
     for (size_t i = 0; i < sizeof predefined / sizeof *predefined; i++) {
         if (predefined[i].keyval != keyval) continue;
         *flag = predefined[i].set;
-        if (*flag) *(int **)value = &predefined[i].value;
+        if (*flag) *(void **)value = type == ATTR_POINTER ? (void *)&predefined[i].value : (void *)(intptr_t)predefined[i].value;
         return MPI_SUCCESS;
     }
     mpy_keyval_t *k = find(keyval, FOR_COMM);
-    if (k == NULL) return mpy_error(c, MPI_ERR_KEYVAL, "MPI_Comm_get_attr");
-    mpy_attr_t *a = *attr_find(&c->attrs, k);
-    *flag = a != NULL;
-    if (a != NULL) *(void **)value = a->value;
+    if (k == NULL) return mpy_error(c, MPI_ERR_KEYVAL, name);
+    attr_get(&c->attrs, k, value, flag, type);
     return MPI_SUCCESS;
 }
-int PMPI_Attr_get(MPI_Comm comm, int keyval, void *value, int *flag) { return PMPI_Comm_get_attr(comm, keyval, value, flag); }
 
-int PMPI_Comm_delete_attr(MPI_Comm comm, int keyval) {
+static int comm_delete(MPI_Comm comm, int keyval, const char *name) {
     mpy_comm_t *c = mpy_comm(comm);
     mpy_keyval_t *k = find(keyval, FOR_COMM);
-    if (c == NULL) return mpy_error(NULL, MPI_ERR_COMM, "MPI_Comm_delete_attr");
-    if (k == NULL) return mpy_error(c, MPI_ERR_KEYVAL, "MPI_Comm_delete_attr");
-    int rc = attr_delete(comm, &c->attrs, k);
-    return rc == 0 ? rc : mpy_error(c, rc, "MPI_Comm_delete_attr");
+    if (c == NULL) return mpy_error(NULL, MPI_ERR_COMM, name);
+    if (k == NULL) return mpy_error(c, MPI_ERR_KEYVAL, name);
+    return mpy_error(c, attr_delete(comm, &c->attrs, k), name);
 }
-int PMPI_Attr_delete(MPI_Comm comm, int keyval) { return PMPI_Comm_delete_attr(comm, keyval); }
+
+int PMPI_Comm_set_attr(MPI_Comm comm, int keyval, void *value) { return comm_set(comm, keyval, value, ATTR_POINTER, "MPI_Comm_set_attr"); }
+int PMPI_Attr_put(MPI_Comm comm, int keyval, void *value) { return comm_set(comm, keyval, value, ATTR_POINTER, "MPI_Attr_put"); }
+int PMPI_Comm_get_attr(MPI_Comm comm, int keyval, void *value, int *flag) {
+    return comm_get(comm, keyval, value, flag, ATTR_POINTER, "MPI_Comm_get_attr");
+}
+int PMPI_Attr_get(MPI_Comm comm, int keyval, void *value, int *flag) { return comm_get(comm, keyval, value, flag, ATTR_POINTER, "MPI_Attr_get"); }
+int PMPI_Comm_delete_attr(MPI_Comm comm, int keyval) { return comm_delete(comm, keyval, "MPI_Comm_delete_attr"); }
+int PMPI_Attr_delete(MPI_Comm comm, int keyval) { return comm_delete(comm, keyval, "MPI_Attr_delete"); }
 
 /* ---- datatypes ---- */
 
@@ -203,33 +237,32 @@ int PMPI_Type_create_keyval(MPI_Type_copy_attr_function *copy, MPI_Type_delete_a
 }
 int PMPI_Type_free_keyval(int *keyval) { return keyval_free(keyval, FOR_TYPE, "MPI_Type_free_keyval"); }
 
-int PMPI_Type_set_attr(MPI_Datatype datatype, int keyval, void *value) {
+static int type_set(MPI_Datatype datatype, int keyval, void *value, int type) {
     mpy_attr_t **list = mpy_datatype_attrs(datatype);
     mpy_keyval_t *k = find(keyval, FOR_TYPE);
     if (list == NULL) return mpy_error(NULL, MPI_ERR_TYPE, "MPI_Type_set_attr");
     if (k == NULL) return mpy_error(NULL, MPI_ERR_KEYVAL, "MPI_Type_set_attr");
-    int rc = attr_set(datatype, list, k, value);
-    return rc == 0 ? rc : mpy_error(NULL, rc, "MPI_Type_set_attr");
+    return mpy_error(NULL, attr_set(datatype, list, k, value, type), "MPI_Type_set_attr");
 }
 
-int PMPI_Type_get_attr(MPI_Datatype datatype, int keyval, void *value, int *flag) {
+static int type_get(MPI_Datatype datatype, int keyval, void *value, int *flag, int type) {
     mpy_attr_t **list = mpy_datatype_attrs(datatype);
     mpy_keyval_t *k = find(keyval, FOR_TYPE);
     if (list == NULL) return mpy_error(NULL, MPI_ERR_TYPE, "MPI_Type_get_attr");
     if (k == NULL) return mpy_error(NULL, MPI_ERR_KEYVAL, "MPI_Type_get_attr");
-    mpy_attr_t *a = *attr_find(list, k);
-    *flag = a != NULL;
-    if (a != NULL) *(void **)value = a->value;
+    attr_get(list, k, value, flag, type);
     return MPI_SUCCESS;
 }
+
+int PMPI_Type_set_attr(MPI_Datatype datatype, int keyval, void *value) { return type_set(datatype, keyval, value, ATTR_POINTER); }
+int PMPI_Type_get_attr(MPI_Datatype datatype, int keyval, void *value, int *flag) { return type_get(datatype, keyval, value, flag, ATTR_POINTER); }
 
 int PMPI_Type_delete_attr(MPI_Datatype datatype, int keyval) {
     mpy_attr_t **list = mpy_datatype_attrs(datatype);
     mpy_keyval_t *k = find(keyval, FOR_TYPE);
     if (list == NULL) return mpy_error(NULL, MPI_ERR_TYPE, "MPI_Type_delete_attr");
     if (k == NULL) return mpy_error(NULL, MPI_ERR_KEYVAL, "MPI_Type_delete_attr");
-    int rc = attr_delete(datatype, list, k);
-    return rc == 0 ? rc : mpy_error(NULL, rc, "MPI_Type_delete_attr");
+    return mpy_error(NULL, attr_delete(datatype, list, k), "MPI_Type_delete_attr");
 }
 
 /* ---- windows: no windows yet, but keyvals can be made ---- */
@@ -238,3 +271,33 @@ int PMPI_Win_create_keyval(MPI_Win_copy_attr_function *copy, MPI_Win_delete_attr
     return keyval_create(copy, remove, keyval, extra, FOR_WIN);
 }
 int PMPI_Win_free_keyval(int *keyval) { return keyval_free(keyval, FOR_WIN, "MPI_Win_free_keyval"); }
+
+/* ---- what MPICH's Fortran library calls: the same for its integers ---- */
+
+#define INTERNAL __attribute__((visibility("default")))
+
+extern INTERNAL int MPIR_Dup_fn(int, int, void *, void *, void *, int *);
+int MPIR_Dup_fn(int handle, int keyval, void *extra, void *in, void *out, int *flag) {
+    (void)handle, (void)keyval, (void)extra;
+    *(void **)out = in;
+    *flag = 1;
+    return MPI_SUCCESS;
+}
+
+extern INTERNAL void MPII_Keyval_set_proxy(int, mpy_attr_copy_proxy_t *, mpy_attr_delete_proxy_t *);
+void MPII_Keyval_set_proxy(int keyval, mpy_attr_copy_proxy_t *copy, mpy_attr_delete_proxy_t *remove) {
+    mpy_keyval_t *k = (mpy_keyval_t *)mpy_lookup(MPY_KEYVAL, keyval);
+    if (k == NULL) return;
+    k->copy_proxy = copy;
+    k->remove_proxy = remove;
+}
+
+extern INTERNAL int MPII_Comm_set_attr(MPI_Comm, int, void *, int), MPII_Comm_get_attr(MPI_Comm, int, void *, int *, int);
+int MPII_Comm_set_attr(MPI_Comm comm, int keyval, void *value, int type) { return comm_set(comm, keyval, value, type, "MPI_Comm_set_attr"); }
+int MPII_Comm_get_attr(MPI_Comm comm, int keyval, void *value, int *flag, int type) {
+    return comm_get(comm, keyval, value, flag, type, "MPI_Comm_get_attr");
+}
+
+extern INTERNAL int MPII_Type_set_attr(MPI_Datatype, int, void *, int), MPII_Type_get_attr(MPI_Datatype, int, void *, int *, int);
+int MPII_Type_set_attr(MPI_Datatype datatype, int keyval, void *value, int type) { return type_set(datatype, keyval, value, type); }
+int MPII_Type_get_attr(MPI_Datatype datatype, int keyval, void *value, int *flag, int type) { return type_get(datatype, keyval, value, flag, type); }

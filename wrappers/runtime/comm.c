@@ -8,7 +8,6 @@
  */
 #include "comm.h"
 #include "p2p.h"
-#include "persistent.h"
 
 mpy_comm_t *mpy_world, *mpy_quiet;
 mpy_link_t mpy_comms = {&mpy_comms, &mpy_comms};
@@ -183,6 +182,7 @@ mpy_comm_t *mpy_comm_adopt_child(int real, const mpy_comm_t *parent, uint64_t se
         if (r->members[i] < smallest) smallest = r->members[i];
     uint64_t cid = mpy_child_cid(MPY_UPPER->clock.rows[parent->row].cid, seq, smallest);
     mpy_comm_publish(r, cid, errhandler, MPY_NEW_ROW);
+    r->comm.session = parent->session;
     return &r->comm;
 }
 
@@ -217,14 +217,16 @@ static int leave(MPI_Comm *comm, int slot, const char *name) {
         return mpy_error(c, rc, name);
     }
     rc = mpy_attrs_delete(*comm, &c->attrs);
-    if (rc != 0) return mpy_error(c, rc, name);
+    if (rc != 0) return mpy_error(NULL, rc, name); /* as in MPICH: the communicator has lost its attributes, but lives */
+    void *buffer;
+    MPI_Count size;
+    mpy_buffer_detach(&c->buffer, &buffer, &size);
     mpy_clock_enter(t, &MPY_UPPER->clock.rows[c->row]);
     mpy_cross_in_collective(t);
     /* All members leave it together: none may drop its row while another's request for a checkpoint still counts on it, and
      * after a restart either all of them or none make it again. Members outside the job know nothing of such a barrier. */
     if (!c->foreign) MPY_REAL(Barrier)(c->obj.real);
     mpy_p2p_comm_free(c);
-    mpy_persistent_comm_free(c);
     mpy_info_drop(c->info);
     c->info = MPI_INFO_NULL;
     mpy_object_remove(MPY_COMM, c->obj.handle);
@@ -232,6 +234,7 @@ static int leave(MPI_Comm *comm, int slot, const char *name) {
     mpy_errhandler_unref(c->errhandler);
     c->errhandler = MPI_ERRORS_RETURN;
     mpy_row_remove(c->row);
+    if (c->foreign) mpy_connections_changed();
     if (c->foreign) real_free(slot, &c->obj.real); /* a connection is given up by both sides at the same time */
     mpy_object_unref(MPY_COMM, &c->obj);
     mpy_cross_out_collective(t);

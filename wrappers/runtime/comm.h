@@ -23,6 +23,7 @@ typedef struct mpy_comm_record {
     int32_t *members; /* of the row (invariant 3); may be comm.world */
     int nmembers;
     mpy_topology_t *topology; /* NULL: none */
+    const char *origin;       /* of a foreign one: the function that has made it */
 } mpy_comm_record_t;
 
 #define MPY_COMM_RECORD(LINK) ((mpy_comm_record_t *)((char *)(LINK) - offsetof(mpy_comm_record_t, all)))
@@ -44,6 +45,11 @@ MPY_HIDDEN int mpy_comm_adopt_row(int real, uint64_t cid, int errhandler, uint32
 MPY_HIDDEN int32_t *mpy_comm_union(const int32_t *a, int na, const int32_t *b, int nb, int *n);
 /* How often this identity and tag have been used: part of an identity, the same on all members. */
 MPY_HIDDEN uint64_t mpy_comm_count(uint64_t id, int tag);
+
+/* The end of a constructor whose communicator (or NULL) has its handle already. */
+MPY_HIDDEN int mpy_construct_leave(const mpy_construction_t *k, const mpy_comm_t *c, MPI_Comm *newcomm, const char *name);
+/* Collective over a group only. `real_group`: it, at the real library. Returns an MPI error code, and a handle. */
+MPY_HIDDEN int mpy_comm_create_group(mpy_thread_t *t, const mpy_group_t *g, int tag, int errhandler, MPI_Comm comm, MPI_Comm *newcomm);
 
 /* ---- topologies (topology.c); in the lower half ---- */
 MPY_HIDDEN void mpy_topology_read(mpy_comm_record_t *r);

@@ -25,9 +25,14 @@ static void leave(const mpy_construction_t *k) {
         mpy_cross_out(k->t);
 }
 
-static mpy_comm_t *adopt(const mpy_construction_t *k) {
+static mpy_comm_t *adopt(const mpy_construction_t *k, const char *name) {
     if (k->rc != 0 || k->real == MPI_COMM_NULL || k->parent == NULL) return NULL;
-    return mpy_comm_adopt_child(k->real, k->parent, k->seq, k->errhandler);
+    mpy_comm_t *c = mpy_comm_adopt_child(k->real, k->parent, k->seq, k->errhandler);
+    if (c->foreign) {
+        ((mpy_comm_record_t *)c)->origin = name;
+        mpy_connections_changed();
+    }
+    return c;
 }
 
 static int result(const mpy_construction_t *k, const mpy_comm_t *c, MPI_Comm *newcomm, const char *name) {
@@ -36,37 +41,39 @@ static int result(const mpy_construction_t *k, const mpy_comm_t *c, MPI_Comm *ne
     return MPI_SUCCESS;
 }
 
-int mpy_construct_end(mpy_construction_t *k, MPI_Comm *newcomm, const char *name) {
-    const mpy_comm_t *c = adopt(k);
+int mpy_construct_leave(const mpy_construction_t *k, const mpy_comm_t *c, MPI_Comm *newcomm, const char *name) {
     leave(k);
     return result(k, c, newcomm, name);
+}
+
+int mpy_construct_end(mpy_construction_t *k, MPI_Comm *newcomm, const char *name) {
+    return mpy_construct_leave(k, adopt(k, name), newcomm, name);
 }
 
 /* ---- duplicates: with the attributes whose copy functions say so, and the hints ---- */
 
 /* As in MPICH the callbacks come first: if one fails there is no communicator. */
-static int copy_attributes(MPI_Comm comm, mpy_attr_t **attrs, const char *name) {
+static int copy_attributes(MPI_Comm comm, mpy_attr_t **attrs) {
     mpy_comm_t *parent = mpy_comm(comm);
     *attrs = NULL;
-    if (parent == NULL || parent->attrs == NULL) return MPI_SUCCESS;
-    return mpy_error(parent, mpy_attrs_copy(comm, parent->attrs, attrs), name);
+    return parent != NULL && parent->attrs != NULL ? mpy_attrs_copy(comm, parent->attrs, attrs) : MPI_SUCCESS;
 }
 
 static int end_dup(mpy_construction_t *k, MPI_Info info, mpy_attr_t *attrs, MPI_Comm *newcomm, const char *name) {
-    mpy_comm_t *c = adopt(k);
+    mpy_comm_t *c = adopt(k, name);
     if (c != NULL) {
         c->attrs = attrs;
         mpy_info_merge(&c->info, info);
     }
-    leave(k);
+    int rc = mpy_construct_leave(k, c, newcomm, name);
     if (c == NULL) mpy_attrs_delete(MPI_COMM_NULL, &attrs);
-    return result(k, c, newcomm, name);
+    return rc;
 }
 
 int PMPI_Comm_dup(MPI_Comm comm, MPI_Comm *newcomm) {
     mpy_attr_t *attrs;
-    int rc = copy_attributes(comm, &attrs, "MPI_Comm_dup");
-    if (rc != 0) return rc;
+    int rc = copy_attributes(comm, &attrs);
+    if (rc != 0) return mpy_error(mpy_comm(comm), rc, "MPI_Comm_dup");
     mpy_construction_t k = mpy_construct_begin(comm);
     k.rc = MPY_REAL(Comm_dup)(mpy_real_comm(comm), &k.real);
     return end_dup(&k, k.parent != NULL ? k.parent->info : MPI_INFO_NULL, attrs, newcomm, "MPI_Comm_dup");
@@ -74,8 +81,8 @@ int PMPI_Comm_dup(MPI_Comm comm, MPI_Comm *newcomm) {
 
 int PMPI_Comm_dup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newcomm) {
     mpy_attr_t *attrs;
-    int rc = copy_attributes(comm, &attrs, "MPI_Comm_dup_with_info");
-    if (rc != 0) return rc;
+    int rc = copy_attributes(comm, &attrs);
+    if (rc != 0) return mpy_error(mpy_comm(comm), rc, "MPI_Comm_dup_with_info");
     mpy_construction_t k = mpy_construct_begin(comm);
     k.rc = MPY_REAL(Comm_dup_with_info)(mpy_real_comm(comm), mpy_real_info(info), &k.real);
     return end_dup(&k, info, attrs, newcomm, "MPI_Comm_dup_with_info");
@@ -123,21 +130,9 @@ uint64_t mpy_comm_count(uint64_t id, int tag) {
 
 /* Collective over the group only, so it counts on a row of its own: that of the communicator it makes, which exists (with
  * handle 0) from the entry on. A member that hasn't come yet is below target there and can't be frozen before it has. */
-int PMPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm *newcomm) {
-    mpy_thread_t *t = mpy_self();
-    mpy_comm_t *parent = mpy_comm(comm);
-    const mpy_group_t *g = mpy_group(group);
-    int real = MPI_COMM_NULL, rc, rank = 0;
-    while (g != NULL && rank < g->size && g->world[rank] != MPY_LOWER->rank) rank++;
-    if (parent == NULL || g == NULL || rank == g->size) { /* wrong arguments: the native error */
-        mpy_cross_in(t);
-        rc = MPY_REAL(Comm_create_group)(mpy_real_comm(comm), mpy_real_group(group), tag, &real);
-        mpy_cross_out(t);
-        *newcomm = MPI_COMM_NULL;
-        return rc == 0 ? rc : mpy_error(parent, rc, "MPI_Comm_create_group");
-    }
+int mpy_comm_create_group(mpy_thread_t *t, const mpy_group_t *g, int tag, int errhandler, MPI_Comm comm, MPI_Comm *newcomm) {
     mpy_guard_in(t);
-    int n;
+    int n, real = MPI_COMM_NULL;
     int32_t *members = mpy_comm_union(g->world, g->size, NULL, 0, &n);
     uint64_t ggid = mpy_ggid(members, n), cid = mpy_group_cid(ggid, tag, mpy_comm_count(ggid, tag));
     uint32_t row = mpy_row_add(cid, members, n, 0);
@@ -145,8 +140,33 @@ int PMPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm *ne
 
     mpy_clock_enter(t, &MPY_UPPER->clock.rows[row]);
     mpy_cross_in_collective(t);
-    rc = MPY_REAL(Comm_create_group)(mpy_real_comm(comm), mpy_real_group(group), tag, &real);
-    *newcomm = mpy_comm_adopt_row(rc == 0 ? real : MPI_COMM_NULL, cid, MPI_ERRHANDLER_NULL, row);
+    int rc = MPY_REAL(Comm_create_group)(mpy_real_comm(comm), g->obj.real, tag, &real);
+    *newcomm = mpy_comm_adopt_row(rc == 0 ? real : MPI_COMM_NULL, cid, errhandler, row);
     mpy_cross_out_collective(t);
+    return rc;
+}
+
+/* The group, if it is one and this process belongs to it. */
+const mpy_group_t *mpy_group_with_us(MPI_Group group) {
+    const mpy_group_t *g = mpy_group(group);
+    for (int i = 0; g != NULL && i < g->size; i++)
+        if (g->world[i] == MPY_LOWER->rank) return g;
+    return NULL;
+}
+
+int PMPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm *newcomm) {
+    mpy_thread_t *t = mpy_self();
+    mpy_comm_t *parent = mpy_comm(comm);
+    const mpy_group_t *g = mpy_group_with_us(group);
+    int real = MPI_COMM_NULL, rc;
+    if (parent != NULL && g != NULL) {
+        rc = mpy_comm_create_group(t, g, tag, MPI_ERRHANDLER_NULL, comm, newcomm);
+        if (rc == 0) mpy_comm(*newcomm)->session = parent->session;
+    } else { /* wrong arguments: the native error */
+        mpy_cross_in(t);
+        rc = MPY_REAL(Comm_create_group)(mpy_real_comm(comm), mpy_real_group(group), tag, &real);
+        mpy_cross_out(t);
+        *newcomm = MPI_COMM_NULL;
+    }
     return rc == 0 ? rc : mpy_error(parent, rc, "MPI_Comm_create_group");
 }

@@ -30,11 +30,6 @@ int PMPI_Comm_size(MPI_Comm comm, int *size) {
     return mpy_error(c, rc, "MPI_Comm_size");
 }
 
-int PMPI_Comm_get_parent(MPI_Comm *parent) {
-    *parent = MPI_COMM_NULL; /* spawned processes are not supported yet */
-    return MPI_SUCCESS;
-}
-
 int PMPI_Comm_set_name(MPI_Comm comm, const char *name) {
     mpy_comm_t *c = mpy_comm(comm);
     if (c == NULL) return mpy_error(NULL, MPI_ERR_COMM, "MPI_Comm_set_name");
@@ -42,6 +37,7 @@ int PMPI_Comm_set_name(MPI_Comm comm, const char *name) {
     mpy_cross_in(t);
     int rc = MPY_REAL(Comm_set_name)(c->obj.real, name);
     if (rc == 0) mpy_comm_name(c, name);
+    if (c->foreign) mpy_connections_changed();
     mpy_cross_out(t);
     return rc == 0 ? rc : mpy_error(c, rc, "MPI_Comm_set_name");
 }

@@ -32,7 +32,7 @@ void mpy_errhandler_unref(int handle) {
     collect(e);
 }
 
-static bool valid(int handle, mpy_errhandler_kind_t kind) {
+bool mpy_errhandler_valid(int handle, mpy_errhandler_kind_t kind) {
     if (handle == MPI_ERRORS_ARE_FATAL || handle == MPI_ERRORS_RETURN || handle == MPI_ERRORS_ABORT) return true;
     mpy_errhandler_t *e = find(handle);
     return e != NULL && e->kind == kind;
@@ -52,7 +52,7 @@ static int create(mpy_errhandler_kind_t kind, void *function, MPI_Errhandler *ha
 }
 
 int mpy_errhandler_put(int *slot, int handle, mpy_errhandler_kind_t kind) {
-    if (!valid(handle, kind)) return MPI_ERR_ERRHANDLER;
+    if (!mpy_errhandler_valid(handle, kind)) return MPI_ERR_ERRHANDLER;
     mpy_thread_t *t = mpy_self();
     mpy_guard_in(t);
     int old = *slot;
@@ -65,6 +65,7 @@ int mpy_errhandler_put(int *slot, int handle, mpy_errhandler_kind_t kind) {
 
 /* The program gets a reference: it may free it. */
 int mpy_errhandler_get(int slot, MPI_Errhandler *handle) {
+    if (handle == NULL) return MPI_ERR_ARG;
     mpy_errhandler_t *e = (mpy_errhandler_t *)mpy_lookup(MPY_ERRHANDLER, slot);
     if (e != NULL) e->handles++;
     *handle = slot == MPI_ERRHANDLER_NULL ? MPI_ERRORS_ARE_FATAL : slot; /* never set */
@@ -97,7 +98,7 @@ int PMPI_Errhandler_set(MPI_Comm comm, MPI_Errhandler errhandler) { return PMPI_
 int PMPI_Comm_get_errhandler(MPI_Comm comm, MPI_Errhandler *errhandler) {
     mpy_comm_t *c = mpy_comm(comm);
     if (c == NULL) return mpy_error(NULL, MPI_ERR_COMM, "MPI_Comm_get_errhandler");
-    return mpy_errhandler_get(c->errhandler, errhandler);
+    return mpy_error(c, mpy_errhandler_get(c->errhandler, errhandler), "MPI_Comm_get_errhandler");
 }
 int PMPI_Errhandler_get(MPI_Comm comm, MPI_Errhandler *errhandler) { return PMPI_Comm_get_errhandler(comm, errhandler); }
 
@@ -113,6 +114,23 @@ int PMPI_File_get_errhandler(MPI_File file, MPI_Errhandler *errhandler) {
     return mpy_errhandler_get(file_default, errhandler);
 }
 
+int PMPI_Session_set_errhandler(MPI_Session session, MPI_Errhandler errhandler) {
+    mpy_session_t *s = mpy_session(session);
+    if (s == NULL) return mpy_error(NULL, MPI_ERR_SESSION, "MPI_Session_set_errhandler");
+    return mpy_session_error(s, mpy_errhandler_put(&s->errhandler, errhandler, MPY_ERRHANDLER_SESSION), "MPI_Session_set_errhandler");
+}
+int PMPI_Session_get_errhandler(MPI_Session session, MPI_Errhandler *errhandler) {
+    mpy_session_t *s = mpy_session(session);
+    if (s == NULL) return mpy_error(NULL, MPI_ERR_SESSION, "MPI_Session_get_errhandler");
+    return mpy_session_error(s, mpy_errhandler_get(s->errhandler, errhandler), "MPI_Session_get_errhandler");
+}
+int PMPI_Session_call_errhandler(MPI_Session session, int errorcode) {
+    mpy_session_t *s = mpy_session(session);
+    if (s == NULL) return mpy_error(NULL, MPI_ERR_SESSION, "MPI_Session_call_errhandler");
+    mpy_session_error(s, errorcode, "MPI_Session_call_errhandler");
+    return MPI_SUCCESS;
+}
+
 int PMPI_Comm_call_errhandler(MPI_Comm comm, int errorcode) {
     mpy_comm_t *c = mpy_comm(comm);
     if (c == NULL) return mpy_error(NULL, MPI_ERR_COMM, "MPI_Comm_call_errhandler");
@@ -122,7 +140,7 @@ int PMPI_Comm_call_errhandler(MPI_Comm comm, int errorcode) {
 
 int PMPI_Errhandler_free(MPI_Errhandler *errhandler) {
     mpy_errhandler_t *e = find(*errhandler);
-    if (e == NULL && !(mpy_is_builtin(*errhandler) && valid(*errhandler, MPY_ERRHANDLER_COMM)))
+    if (e == NULL && !(mpy_is_builtin(*errhandler) && mpy_errhandler_valid(*errhandler, MPY_ERRHANDLER_COMM)))
         return mpy_error(NULL, MPI_ERR_ERRHANDLER, "MPI_Errhandler_free");
     if (e != NULL) {
         mpy_thread_t *t = mpy_self();

@@ -171,6 +171,7 @@ static void end_job(const mpy_comm_t *comm, int code, const char *function) {
     mpy_cross_out(t);
 }
 
+/* What the call returns: the code, but MPI_SUCCESS when the program's own handler has returned, as MPICH has it since 4.3. */
 static int handled(void *handle, int errhandler, const mpy_comm_t *comm, int code, const char *function) {
     if (errhandler == MPI_ERRORS_RETURN) return code;
     mpy_errhandler_t *e = (mpy_errhandler_t *)mpy_lookup(MPY_ERRHANDLER, errhandler);
@@ -181,7 +182,7 @@ static int handled(void *handle, int errhandler, const mpy_comm_t *comm, int cod
     int given = code;
     /* The handlers of all kinds of objects have one type but for what their first argument points to. */
     ((void (*)(void *, int *, ...))e->function)(handle, &given, function, (char *)NULL);
-    return code;
+    return MPI_SUCCESS;
 }
 
 int mpy_error_of(void *handle, int errhandler, int code, const char *function) {

@@ -3,7 +3,7 @@
  * Upper half; on the service stack, on the main thread, upper TLS; every other upper thread is stopped. No libc.
  *
  * Invariants
- *  1. Rebuilding follows the order in which objects need each other: infos, error codes, datatypes, operations, communicators
+ *  1. Rebuilding follows the order in which objects need each other: infos, sessions, ports, error codes, datatypes, operations, communicators
  *     (groups are made from the world's group), groups, requests, and what is made of communicators: windows, files, persistent
  *     collectives.
  */
@@ -13,7 +13,7 @@ extern const mpy_hooks_t mpy_hooks MPY_HIDDEN;
 
 static int rebuild(char *error, uint64_t n) {
     static int (*const steps[])(char *, uint64_t) = {
-        mpy_info_rebuild, mpy_errors_rebuild, mpy_datatype_rebuild, mpy_op_rebuild, mpy_comm_rebuild, mpy_group_rebuild, mpy_request_rebuild,
+        mpy_info_rebuild, mpy_session_rebuild, mpy_port_rebuild, mpy_errors_rebuild, mpy_datatype_rebuild, mpy_op_rebuild, mpy_comm_rebuild, mpy_group_rebuild, mpy_request_rebuild,
         mpy_win_rebuild, mpy_file_rebuild, mpy_persistent_rebuild,
     };
     if (mpy_tools_rebuild(error, n) != 0) return -1; /* MPI_T lives before Init and after Finalize */

@@ -46,9 +46,11 @@ typedef struct mpy_group {
     mpy_object_t obj;
     int size;
     int32_t *world;
+    int session; /* where it comes from: the handle, 0 in the world model */
 } mpy_group_t;
 MPY_HIDDEN int mpy_group_adopt(int real);
 MPY_HIDDEN mpy_group_t *mpy_group(int handle);
+MPY_HIDDEN const mpy_group_t *mpy_group_with_us(int handle); /* NULL also if this process isn't in it */
 
 /* ---- infos ---- */
 typedef struct mpy_pair { struct mpy_pair *next; char *key, *value; } mpy_pair_t;
@@ -115,19 +117,45 @@ typedef struct mpy_errhandler {
 /* Put `handle` into *slot, an object's handler; MPI_SUCCESS or MPI_ERR_ERRHANDLER. And the answer to X_get_errhandler. */
 MPY_HIDDEN int mpy_errhandler_put(int *slot, int handle, mpy_errhandler_kind_t kind);
 MPY_HIDDEN int mpy_errhandler_get(int slot, MPI_Errhandler *handle);
+MPY_HIDDEN bool mpy_errhandler_valid(int handle, mpy_errhandler_kind_t kind);
 MPY_HIDDEN void mpy_errhandler_ref(int handle);
 MPY_HIDDEN void mpy_errhandler_unref(int handle);
 MPY_HIDDEN int mpy_error_virtual(int real); /* the program's value of an error class or code */
 MPY_HIDDEN int mpy_errors_rebuild(char *error, uint64_t n); /* error classes and codes the program added */
 
+/* ---- sessions (session.c) ---- */
+typedef struct mpy_buffer mpy_buffer_t;
+typedef struct mpy_session {
+    mpy_object_t obj;
+    int errhandler;
+    int info;             /* as given to MPI_Session_init, or MPI_INFO_NULL */
+    int strict;           /* can't be finalized while something made of it is left */
+    mpy_buffer_t *buffer; /* MPI_Session_attach_buffer */
+} mpy_session_t;
+MPY_HIDDEN mpy_session_t *mpy_session(int handle); /* NULL for 0 and for what isn't one */
+MPY_HIDDEN bool mpy_session_any(void);             /* is one open */
+MPY_HIDDEN int mpy_session_error(mpy_session_t *session_or_null, int code, const char *function);
+MPY_HIDDEN int mpy_init_for_sessions(int thread_level); /* the real MPI, unless it's up already; an MPI error code */
+MPY_HIDDEN int mpy_session_rebuild(char *error, uint64_t n);
+
+/* ---- attached buffers (bsend.c) ---- */
+/* Wait for the sends and forget the buffer, if there is one; upper TLS. *address is NULL if there was none. */
+MPY_HIDDEN void mpy_buffer_detach(mpy_buffer_t **slot, void **address, MPI_Count *size);
+
 /* ---- attributes ---- */
+/* How a callback of another language is called: the Fortran library gives keyvals made there its own two (MPII_Keyval_set_proxy). */
+typedef int mpy_attr_copy_proxy_t(MPI_Comm_copy_attr_function *function, int handle, int keyval, void *extra, int type, void *value, void **copy, int *flag);
+typedef int mpy_attr_delete_proxy_t(MPI_Comm_delete_attr_function *function, int handle, int keyval, int type, void *value, void *extra);
 typedef struct mpy_keyval {
     mpy_object_t obj;
     MPI_Comm_copy_attr_function *copy;
     MPI_Comm_delete_attr_function *remove;
     void *extra;
+    mpy_attr_copy_proxy_t *copy_proxy; /* NULL: functions of C */
+    mpy_attr_delete_proxy_t *remove_proxy;
 } mpy_keyval_t;
-/* Call the callbacks; on the upper TLS, in_lower = 0. Return the callback's error. */
+/* Call the callbacks; on the upper TLS, in_lower = 0. Return the error of one that fails: as in MPICH, deleting goes on and leaves an
+ * empty list, copying stops and deletes the copies. */
 MPY_HIDDEN int mpy_attrs_copy(int from_handle, mpy_attr_t *from, mpy_attr_t **to);
 MPY_HIDDEN int mpy_attrs_delete(int handle, mpy_attr_t **attrs);
 MPY_HIDDEN void mpy_attr_read_predefined(void); /* in the lower half, after the real MPI_Init */
@@ -159,6 +187,11 @@ typedef struct mpy_construction {
 } mpy_construction_t;
 MPY_HIDDEN mpy_construction_t mpy_construct_begin(MPI_Comm comm);
 MPY_HIDDEN int mpy_construct_end(mpy_construction_t *k, MPI_Comm *newcomm, const char *name);
+
+/* ---- connections (dynamic.c); in the lower half or a guard ---- */
+MPY_HIDDEN void mpy_connections_changed(void); /* a foreign communicator came, went or was named: the obstacle is told anew */
+MPY_HIDDEN void mpy_parent_adopt(void);        /* after the real MPI_Init */
+MPY_HIDDEN int mpy_port_rebuild(char *error, uint64_t n);
 
 /* Arguments that are weights of a graph: MPI_UNWEIGHTED and MPI_WEIGHTS_EMPTY have other addresses in the real library. */
 extern __attribute__((visibility("default"))) int *const MPI_UNWEIGHTED, *const MPI_WEIGHTS_EMPTY;

@@ -103,7 +103,12 @@ MPY_HIDDEN void mpy_object_remove(mpy_kind_t kind, int handle);
 static inline void mpy_object_ref(mpy_object_t *obj) { __atomic_add_fetch(&obj->refs, 1, __ATOMIC_RELAXED); }
 MPY_HIDDEN void mpy_object_unref(mpy_kind_t kind, mpy_object_t *obj);
 
-typedef struct mpy_attr { struct mpy_attr *next; struct mpy_keyval *key; void *value; } mpy_attr_t;
+typedef struct mpy_attr {
+    struct mpy_attr *next;
+    struct mpy_keyval *key;
+    void *value;
+    int type; /* mpy_attr_type_t of attr.c: in which language it was set */
+} mpy_attr_t;
 
 typedef struct mpy_comm {
     mpy_object_t obj;
@@ -120,6 +125,8 @@ typedef struct mpy_comm {
     char name[128];
     int has_name;
     int info;                  /* virtual info object given at creation or by Comm_set_info, or MPI_INFO_NULL */
+    int session;               /* the session it comes from (handle), 0 in the world model */
+    struct mpy_buffer *buffer; /* MPI_Comm_attach_buffer, or NULL */
     uint32_t incomplete_ssends;/* p2p.c: see "synchronous sends" there */
 } mpy_comm_t;
 

@@ -1,0 +1,302 @@
+/* dynamic.c - connections to processes outside the job: spawn, connect and accept, join, ports and names. They run natively; while
+ * one is open no checkpoint is possible, since the other side can't be asked to stop or be made again.
+ *
+ * Upper half, no libc.
+ *
+ * Invariants
+ *  1. MPY_UPPER->obstacle says why not, with clock.lock, whenever a foreign communicator exists or a call waits for processes
+ *     outside: it names the oldest connection. Duplicates and merges of a foreign communicator are connections too.
+ *  2. The two sides of a connection inside one job (two parts of it that accept and connect) agree on the identity of what they get
+ *     from the groups, as neither knows the other's parent communicator.
+ *  3. A port of the program keeps its name over a restart, where another one is opened for it; what it has published is published
+ *     again. Names that other processes had been told before are worth nothing then: they look them up again.
+ */
+#include "comm.h"
+
+/* ---- why a checkpoint isn't possible ---- */
+
+static struct { const char *function; uint32_t calls; } waiting; /* a call that waits for processes outside */
+
+static const mpy_comm_record_t *oldest_connection(void) {
+    for (mpy_link_t *l = mpy_comms.next; l != &mpy_comms; l = l->next) {
+        const mpy_comm_record_t *r = MPY_COMM_RECORD(l);
+        if (r->comm.foreign && r->comm.obj.handle != 0) return r;
+    }
+    return NULL;
+}
+
+void mpy_connections_changed(void) {
+    mpy_lock(&mpy_objects_lock);
+    mpy_lock(&MPY_UPPER->clock.lock);
+    const mpy_comm_record_t *r = oldest_connection();
+    char *line = MPY_UPPER->obstacle;
+    if (r != NULL)
+        mpy_text_format(line, sizeof MPY_UPPER->obstacle, "%s%s%s connects to processes outside the job (made by %s): a checkpoint is possible after MPI_Comm_disconnect",
+                        r->comm.has_name ? "communicator '" : "a communicator", r->comm.name, r->comm.has_name ? "'" : "", r->origin);
+    else if (waiting.calls > 0)
+        mpy_text_format(line, sizeof MPY_UPPER->obstacle, "%s waits for processes outside the job", waiting.function);
+    else
+        line[0] = 0;
+    mpy_unlock(&MPY_UPPER->clock.lock);
+    mpy_unlock(&mpy_objects_lock);
+}
+
+static void wait_begin(mpy_thread_t *t, const char *function) {
+    mpy_guard_in(t);
+    waiting.function = function;
+    __atomic_add_fetch(&waiting.calls, 1, __ATOMIC_RELAXED);
+    mpy_connections_changed();
+    mpy_guard_out(t);
+}
+/* In the lower half. */
+static void wait_end(void) {
+    __atomic_sub_fetch(&waiting.calls, 1, __ATOMIC_RELAXED);
+    mpy_connections_changed();
+}
+
+/* ---- ports and published names ---- */
+
+typedef struct service {
+    struct service *next;
+    char *name;
+    int info; /* a copy of the program's, like those below */
+} service_t;
+enum { PORT_NAME = 4096 }; /* MPICH over UCX writes more than MPI_MAX_PORT_NAME characters */
+typedef struct port {
+    struct port *next;
+    char *name; /* as the program knows it */
+    char *real;
+    int info;
+    service_t *services;
+} port_t;
+static port_t *ports;
+
+static port_t **port_find(const char *name) {
+    port_t **p = &ports;
+    while (*p != NULL && !(name != NULL && mpy_text_equal((*p)->name, name))) p = &(*p)->next;
+    return p;
+}
+
+static const char *real_port(const char *name) {
+    const port_t *p = *port_find(name);
+    return p != NULL ? p->real : name;
+}
+
+static void copy(char *to, const char *from) { __builtin_memcpy(to, from, mpy_text_length(from) + 1); }
+
+int PMPI_Open_port(MPI_Info info, char *port_name) {
+    char name[PORT_NAME];
+    mpy_thread_t *t = mpy_self();
+    mpy_cross_in(t);
+    int rc = MPY_REAL(Open_port)(mpy_real_info(info), port_name == NULL ? NULL : name);
+    if (rc == 0) {
+        copy(port_name, name);
+        port_t *p = mpy_alloc(sizeof *p);
+        p->name = mpy_text_copy(name);
+        p->real = mpy_text_copy(name);
+        p->info = MPI_INFO_NULL;
+        mpy_info_merge(&p->info, info);
+        mpy_lock(&mpy_objects_lock);
+        p->next = ports;
+        ports = p;
+        mpy_unlock(&mpy_objects_lock);
+    }
+    mpy_cross_out(t);
+    return mpy_error(NULL, rc, "MPI_Open_port");
+}
+
+static void service_free(service_t *s) {
+    mpy_text_free(s->name);
+    mpy_info_drop(s->info);
+    mpy_free(s, sizeof *s);
+}
+
+int PMPI_Close_port(const char *port_name) {
+    mpy_thread_t *t = mpy_self();
+    mpy_cross_in(t);
+    int rc = MPY_REAL(Close_port)(real_port(port_name));
+    port_t **at = port_find(port_name), *p = *at;
+    if (rc == 0 && p != NULL) {
+        mpy_lock(&mpy_objects_lock);
+        *at = p->next;
+        mpy_unlock(&mpy_objects_lock);
+        for (service_t *s = p->services, *next; s != NULL; s = next) {
+            next = s->next;
+            service_free(s);
+        }
+        mpy_info_drop(p->info);
+        mpy_text_free(p->name);
+        mpy_text_free(p->real);
+        mpy_free(p, sizeof *p);
+    }
+    mpy_cross_out(t);
+    return mpy_error(NULL, rc, "MPI_Close_port");
+}
+
+int PMPI_Publish_name(const char *service_name, MPI_Info info, const char *port_name) {
+    mpy_thread_t *t = mpy_self();
+    mpy_cross_in(t);
+    port_t *p = *port_find(port_name);
+    int rc = MPY_REAL(Publish_name)(service_name, mpy_real_info(info), real_port(port_name));
+    if (rc == 0 && p != NULL) {
+        service_t *s = mpy_alloc(sizeof *s);
+        s->name = mpy_text_copy(service_name);
+        s->info = MPI_INFO_NULL;
+        mpy_info_merge(&s->info, info);
+        s->next = p->services;
+        p->services = s;
+    }
+    mpy_cross_out(t);
+    return mpy_error(NULL, rc, "MPI_Publish_name");
+}
+
+int PMPI_Unpublish_name(const char *service_name, MPI_Info info, const char *port_name) {
+    mpy_thread_t *t = mpy_self();
+    mpy_cross_in(t);
+    port_t *p = *port_find(port_name);
+    int rc = MPY_REAL(Unpublish_name)(service_name, mpy_real_info(info), real_port(port_name));
+    service_t **s = rc == 0 && p != NULL ? &p->services : NULL;
+    while (s != NULL && *s != NULL && !mpy_text_equal((*s)->name, service_name)) s = &(*s)->next;
+    if (s != NULL && *s != NULL) {
+        service_t *gone = *s;
+        *s = gone->next;
+        service_free(gone);
+    }
+    mpy_cross_out(t);
+    return mpy_error(NULL, rc, "MPI_Unpublish_name");
+}
+
+int PMPI_Lookup_name(const char *service_name, MPI_Info info, char *port_name) {
+    mpy_thread_t *t = mpy_self();
+    mpy_cross_in(t);
+    int rc = MPY_REAL(Lookup_name)(service_name, mpy_real_info(info), port_name);
+    for (const port_t *p = ports; rc == 0 && p != NULL; p = p->next)
+        if (mpy_text_equal(p->real, port_name)) {
+            copy(port_name, p->name);
+            break;
+        }
+    mpy_cross_out(t);
+    return mpy_error(NULL, rc, "MPI_Lookup_name");
+}
+
+static int port_rebuild(port_t *p) {
+    char name[PORT_NAME];
+    int rc = MPY_REAL(Open_port)(mpy_real_info(p->info), name);
+    if (rc != 0) return rc;
+    mpy_text_free(p->real);
+    p->real = mpy_text_copy(name);
+    for (const service_t *s = p->services; s != NULL && rc == 0; s = s->next) {
+        int info = mpy_real_info(s->info);
+        MPY_REAL(Unpublish_name)(s->name, info, p->real); /* a server may still have the old one */
+        rc = MPY_REAL(Publish_name)(s->name, info, p->real);
+    }
+    return rc;
+}
+
+int mpy_port_rebuild(char *error, uint64_t n) {
+    mpy_thread_t *t = &MPY_UPPER->threads[0];
+    mpy_hook_in(t);
+    const char *failed = "";
+    int rc = 0;
+    for (port_t *p = ports; p != NULL && rc == 0; p = p->next) {
+        failed = p->name;
+        rc = port_rebuild(p);
+    }
+    mpy_hook_out(t);
+    if (rc == 0) return 0;
+    mpy_text_format(error, n, "cannot open the port '%s' again (MPI error %d)", failed, rc);
+    return -1;
+}
+
+/* ---- connections ---- */
+
+/* In the lower half: what connects two groups that knew nothing of each other. */
+static mpy_comm_t *adopt_pair(int real, const mpy_comm_t *parent, uint64_t seq, const char *origin) {
+    mpy_comm_record_t *r = mpy_comm_read(real);
+    mpy_comm_t *c = &r->comm;
+    uint64_t cid;
+    if (c->foreign) {
+        cid = mpy_child_cid(MPY_UPPER->clock.rows[parent->row].cid, seq, r->members[0]);
+    } else {
+        enum { TAG = -2 }; /* invariant 2; no tag of another constructor */
+        uint64_t a = mpy_ggid(c->world, c->size), b = mpy_ggid(c->remote_world, c->remote_size);
+        uint64_t both = a < b ? mpy_child_cid(a, b, TAG) : mpy_child_cid(b, a, TAG);
+        cid = mpy_group_cid(both, TAG, mpy_comm_count(both, TAG));
+    }
+    r->origin = origin;
+    mpy_comm_publish(r, cid, parent->errhandler, MPY_NEW_ROW);
+    return c;
+}
+
+/* MPI_Comm_accept and MPI_Comm_connect, which have one type. */
+static int meet(int slot, const char *port_name, MPI_Info info, int root, MPI_Comm comm, MPI_Comm *newcomm, const char *name) {
+    wait_begin(mpy_self(), name);
+    mpy_construction_t k = mpy_construct_begin(comm);
+    mpy_comm_t *c = NULL;
+    const char *port = k.parent != NULL && k.parent->rank == root ? real_port(port_name) : port_name; /* elsewhere it means nothing */
+    k.rc = ((mpy_fn_Comm_accept_t)MPY_LOWER->mpi[slot])(port, mpy_real_info(info), root, mpy_real_comm(comm), &k.real);
+    if (k.rc == 0 && k.parent != NULL) c = adopt_pair(k.real, k.parent, k.seq, name);
+    wait_end();
+    return mpy_construct_leave(&k, c, newcomm, name);
+}
+
+int PMPI_Comm_accept(const char *port_name, MPI_Info info, int root, MPI_Comm comm, MPI_Comm *newcomm) {
+    return meet(MPY_FN_Comm_accept, port_name, info, root, comm, newcomm, "MPI_Comm_accept");
+}
+int PMPI_Comm_connect(const char *port_name, MPI_Info info, int root, MPI_Comm comm, MPI_Comm *newcomm) {
+    return meet(MPY_FN_Comm_connect, port_name, info, root, comm, newcomm, "MPI_Comm_connect");
+}
+
+/* Two processes with a socket between them: each is alone on its side. */
+int PMPI_Comm_join(int fd, MPI_Comm *intercomm) {
+    static const char name[] = "MPI_Comm_join";
+    wait_begin(mpy_self(), name);
+    mpy_construction_t k = mpy_construct_begin(MPI_COMM_SELF);
+    mpy_comm_t *c = NULL;
+    k.rc = MPY_REAL(Comm_join)(fd, &k.real);
+    if (k.rc == 0 && k.real != MPI_COMM_NULL) c = adopt_pair(k.real, k.parent, k.seq, name);
+    wait_end();
+    return mpy_construct_leave(&k, c, intercomm, name);
+}
+
+int PMPI_Comm_spawn(const char *command, char *argv[], int maxprocs, MPI_Info info, int root, MPI_Comm comm, MPI_Comm *intercomm, int array_of_errcodes[]) {
+    static const char name[] = "MPI_Comm_spawn";
+    wait_begin(mpy_self(), name);
+    mpy_construction_t k = mpy_construct_begin(comm);
+    k.rc = MPY_REAL(Comm_spawn)(command, argv, maxprocs, mpy_real_info(info), root, mpy_real_comm(comm), &k.real, array_of_errcodes);
+    wait_end();
+    return mpy_construct_end(&k, intercomm, name);
+}
+
+int PMPI_Comm_spawn_multiple(int count, char *array_of_commands[], char **array_of_argv[], const int array_of_maxprocs[], const MPI_Info array_of_info[], int root,
+                             MPI_Comm comm, MPI_Comm *intercomm, int array_of_errcodes[]) {
+    static const char name[] = "MPI_Comm_spawn_multiple";
+    wait_begin(mpy_self(), name);
+    mpy_construction_t k = mpy_construct_begin(comm);
+    bool root_here = k.parent != NULL && k.parent->rank == root && count > 0 && array_of_info != NULL; /* elsewhere the arrays mean nothing */
+    int *infos = root_here ? mpy_alloc((size_t)count * sizeof *infos) : NULL;
+    for (int i = 0; infos != NULL && i < count; i++) infos[i] = mpy_real_info(array_of_info[i]);
+    k.rc = MPY_REAL(Comm_spawn_multiple)(count, array_of_commands, array_of_argv, array_of_maxprocs, root_here ? infos : array_of_info, root, mpy_real_comm(comm), &k.real,
+                                         array_of_errcodes);
+    if (infos != NULL) mpy_free(infos, (size_t)count * sizeof *infos);
+    wait_end();
+    return mpy_construct_end(&k, intercomm, name);
+}
+
+/* ---- the other side of a spawn ---- */
+
+static int parent = MPI_COMM_NULL; /* handle of the communicator to the processes that have spawned us */
+
+void mpy_parent_adopt(void) {
+    int real = MPI_COMM_NULL;
+    if (MPY_REAL(Comm_get_parent)(&real) != 0 || real == MPI_COMM_NULL) return;
+    parent = adopt_pair(real, mpy_world, 0, "MPI_Comm_spawn of the job's parent")->obj.handle;
+    mpy_comm_name(mpy_comm(parent), "MPI_COMM_PARENT");
+    mpy_connections_changed();
+}
+
+int PMPI_Comm_get_parent(MPI_Comm *comm) {
+    if (comm == NULL) return mpy_error(NULL, MPI_ERR_ARG, "MPI_Comm_get_parent");
+    *comm = mpy_comm(parent) != NULL ? parent : MPI_COMM_NULL;
+    return MPI_SUCCESS;
+}
