@@ -144,6 +144,8 @@ def call_argument(f: Function, a: Argument, comm: str) -> str:
         return f"&real_{a.name}"
     if a.kind == "DATATYPE_ARRAY":
         return f"real_{a.name}"
+    if a.kind == "REQUEST_OUT":
+        return "&real_request"
     if not PASSED.fullmatch(a.kind):
         raise TableError(f"{f.symbol}: no rule to generate argument {a.name} of kind {a.kind}")
     return a.name
@@ -168,39 +170,59 @@ def in_place(f: Function, a: Argument) -> str:
 
 
 def collective_body(f: Function) -> list[str]:
-    """Count the call on its communicator, or park; see clock.c."""
+    """Count the call on its communicator, or park (clock.c). A nonblocking one counts when it's started."""
     arrays = [a for a in f.arguments if a.kind == "DATATYPE_ARRAY"]
-    lines = [
+    # The arrays' lengths are the communicator's: without one there is nothing to translate.
+    null = {a.name: "NULL" for a in arrays}
+    wrong = ", ".join(null.get(a.name) or call_argument(f, a, f"mpy_real_comm({a.name})") for a in f.arguments)
+    return [
         "    mpy_thread_t *t = mpy_self();",
         f"    mpy_comm_t *c = mpy_comm({f.clock});",
-    ]
-    if arrays:  # the arrays' length is the communicator's size: without one there is nothing to translate
-        null = {a.name: "NULL" for a in arrays}
-        bad = ", ".join(null.get(a.name) or call_argument(f, a, f"mpy_real_comm({a.name})") for a in f.arguments)
-        bad = f"MPY_REAL({f.name})({bad})"
-        lines += [
-            *(f"    int local_{a.name}[MPY_LOCAL_TYPES], *real_{a.name}, n_{a.name};" for a in arrays),
-        ]
-    else:
-        bad = real_call(f, f"mpy_real_comm({f.clock})")
-    lines += [
+        *(["    int real_request;"] if f.argument("REQUEST_OUT") else []),
         "    int rc;",
         "    if (MPY_UNLIKELY(c == NULL)) {",
         "        mpy_cross_in(t);",
-        f"        rc = {bad};",
+        f"        rc = MPY_REAL({f.name})({wrong});",
         "        mpy_cross_out(t);",
         f'        return mpy_error(NULL, rc, "{f.symbol}");',
         "    }",
-        "    mpy_clock_enter(t, &MPY_UPPER->clock.rows[c->row]);",
-        "    mpy_cross_in_collective(t);",
-        *(f"    n_{a.name} = {length(a)};" for a in arrays),
+        *(nonblocking(f, arrays) if f.argument("REQUEST_OUT") else blocking(f, arrays)),
+        f'    return MPY_LIKELY(rc == 0) ? 0 : mpy_error(c, rc, "{f.symbol}");',
+    ]
+
+
+ENTER = ["    mpy_clock_enter(t, &MPY_UPPER->clock.rows[c->row]);", "    mpy_cross_in_collective(t);"]
+
+
+def blocking(f: Function, arrays: list[Argument]) -> list[str]:
+    return [
+        *(f"    int local_{a.name}[MPY_LOCAL_TYPES], *real_{a.name}, n_{a.name} = {length(a)};" for a in arrays),
+        *ENTER,
         *(f"    real_{a.name} = mpy_real_datatypes({in_place(f, a)}, n_{a.name}, local_{a.name});" for a in arrays),
         f"    rc = {real_call(f, 'c->obj.real')};",
         *(f"    mpy_real_datatypes_free(real_{a.name}, n_{a.name}, local_{a.name});" for a in arrays),
         "    mpy_cross_out_collective(t);",
-        f'    return MPY_LIKELY(rc == 0) ? 0 : mpy_error(c, rc, "{f.symbol}");',
     ]
-    return lines
+
+
+def nonblocking(f: Function, arrays: list[Argument]) -> list[str]:
+    """The call leaves a request, which keeps translated arrays until completion."""
+    lines = fold_lines(f)
+    lines += ["    mpy_p2p_thread_t *th = mpy_p2p_self(t);"]
+    lines += [f"    int n_{a.name} = {length(a)};" for a in arrays]
+    lines += ENTER
+    adopted = "mpy_request_other(th, real_request, c)"
+    if arrays:
+        sizes = [f"n_{a.name}" for a in arrays]
+        lines += [f"    size_t bytes = (size_t)({' + '.join(sizes)} + 1) * sizeof(int);", "    int *types = mpy_alloc(bytes);"]
+        for i, a in enumerate(arrays):
+            lines += [f"    int *real_{a.name} = mpy_real_datatypes_to({in_place(f, a)}, n_{a.name}, {' + '.join(['types', *sizes[:i]])});"]
+    lines += [f"    rc = {real_call(f, 'c->obj.real')};"]
+    result = f"mpy_request_keep({adopted}, types, bytes)" if arrays else f"{adopted}->handle"
+    lines += [f"    if (MPY_LIKELY(rc == 0)) *request = {result};"]
+    if arrays:
+        lines += ["    if (MPY_UNLIKELY(rc != 0)) mpy_free(types, bytes);"]
+    return [*lines, "    mpy_cross_out_collective(t);", "    mpy_p2p_done(t, th);"]
 
 
 def local_body(f: Function) -> list[str]:
@@ -222,9 +244,65 @@ def local_body(f: Function) -> list[str]:
     return lines
 
 
+def fold_lines(f: Function) -> list[str]:
+    """A nonblocking or persistent reduction with an operation of the program, whose function may not run in a drain, is made by fold.c."""
+    if f.argument("OP") is None or f.argument("REQUEST_OUT") is None:
+        return []
+    user = "!mpy_is_builtin(op)) && mpy_lookup(MPY_OP, op) != NULL"
+    kind = re.sub(r"^I|_init|_c$", "", f.name).upper()
+    fields = [f'.name = "{f.symbol}"', f".kind = MPY_FOLD_{kind}", f".persistent = {str(f.argument('INFO') is not None).lower()}"]
+    for a in f.arguments:
+        if a.kind == "COUNT_C_ARRAY":
+            fields.append(f".{a.name}_c = {a.name}")
+        elif a.kind != "REQUEST_OUT":
+            fields.append(f".{'count' if a.name == 'recvcount' else a.name} = {a.name}")
+    return [f"    if (MPY_UNLIKELY({user}) return mpy_fold(&(mpy_reduction_t){{{', '.join(fields)}}}, request);"]
+
+
+ARGUMENT_KINDS = {"ROOT": "ROOT", "DATATYPE": "TYPE", "INT_ARRAY": "INTS", "COUNT_C_ARRAY": "COUNTS", "AINT_ARRAY": "COUNTS", "DATATYPE_ARRAY": "TYPES"}
+
+
+def persistent_length(f: Function, a: Argument) -> str:
+    """How long an array is (mpy_argument_length_t)."""
+    sent = a.name.startswith("s")
+    if not a.kind.endswith("_ARRAY"):
+        return "ONE"
+    if f.name.startswith("Neighbor"):
+        return "DESTINATIONS" if sent else "SOURCES"
+    if f.argument("ROOT"):
+        return "ROOT"
+    if f.argument("OP"):
+        return "LOCAL"
+    return "SENT" if sent else "PEERS"
+
+
+def persistent_wrapper(table: Table, f: Function) -> str:
+    """A persistent collective: its call as data, which persistent.c keeps and makes again after a restart."""
+    arguments = [a for a in f.arguments if a.kind not in ("COMM", "INFO", "REQUEST_OUT")]
+    pointers = [a.kind.startswith("BUFFER") or a.kind.endswith("_ARRAY") for a in arguments]
+    real = [f"a[{i}].{'pointer' if pointer else 'value'}" for i, pointer in enumerate(pointers)]
+    given = [f"{{.pointer = (void *){a.name}}}" if pointer else f"{{.value = {a.name}}}" for a, pointer in zip(arguments, pointers, strict=True)]
+    described = [f"{{MPY_ARG_{ARGUMENT_KINDS.get(a.kind, 'PLAIN')}, MPY_LENGTH_{persistent_length(f, a)}}}" for a in arguments]
+    lines = [
+        f"static int make_{f.name}(const mpy_argument_t *a, int comm, int info, int *request) {{",
+        *([] if arguments else ["    (void)a;"]),
+        f"    return MPY_REAL({f.name})({', '.join([*real, 'comm', 'info', 'request'])});",
+        "}",
+        f'const mpy_persistent_call_t mpy_persistent_{f.name} = {{"{f.symbol}", make_{f.name}, {len(arguments)}, {{{", ".join(described) or "{0}"}}}}};',
+        f"int P{f.symbol}({parameters(table, f)}) {{",
+        *fold_lines(f),
+        f"    const mpy_argument_t a[] = {{{', '.join(given) or '{0}'}}};",
+        f'    return mpy_persistent_init(&mpy_persistent_{f.name}, a, comm, info, NULL, "{f.symbol}", request);',
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def wrapper(table: Table, f: Function) -> str:
     if f.result != "INT":
         raise TableError(f"{f.symbol}: only functions that return an error code can be generated")
+    if f.family == "persistent":
+        return persistent_wrapper(table, f)
     body = collective_body(f) if f.clock != "-" else local_body(f)
     return "\n".join([f"int P{f.symbol}({parameters(table, f)}) {{", *body, "}"]) + "\n"
 
@@ -264,7 +342,7 @@ def functions(table: Table) -> str:
 
 
 def generated(table: Table) -> str:
-    parts = [BANNER, '#include "runtime.h"\n#include "objects.h"\n']
+    parts = [BANNER, '#include "objects.h"\n#include "p2p.h"\n#include "persistent.h"\n']
     parts += [wrapper(table, f) for f in table.functions if f.cls == "generated"]
     return "\n".join(parts)
 

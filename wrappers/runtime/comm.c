@@ -8,6 +8,7 @@
  */
 #include "comm.h"
 #include "p2p.h"
+#include "persistent.h"
 
 mpy_comm_t *mpy_world, *mpy_quiet;
 mpy_link_t mpy_comms = {&mpy_comms, &mpy_comms};
@@ -227,6 +228,7 @@ static int leave(MPI_Comm *comm, int slot, const char *name) {
      * after a restart either all of them or none make it again. Members outside the job know nothing of such a barrier. */
     if (!c->foreign) MPY_REAL(Barrier)(c->obj.real);
     mpy_p2p_comm_free(c);
+    mpy_persistent_comm_free(c);
     mpy_info_drop(c->info);
     c->info = MPI_INFO_NULL;
     mpy_object_remove(MPY_COMM, c->obj.handle);

@@ -93,7 +93,8 @@ MPY_HIDDEN mpy_datatype_t *mpy_datatype_find_permanent(const mpy_datatype_t *lik
 MPY_HIDDEN int mpy_datatype_add(mpy_datatype_t *d); /* a handle for the program */
 
 enum { MPY_LOCAL_TYPES = 64 };
-/* Translation of an array: `local` if it is long enough, else allocated. A NULL array stays NULL. */
+/* Translation of an array into `real`, or into `local` if that is long enough, else allocated. A NULL array stays NULL. */
+MPY_HIDDEN int *mpy_real_datatypes_to(const int *handles, int64_t n, int *real);
 MPY_HIDDEN int *mpy_real_datatypes(const int *handles, int64_t n, int *local);
 MPY_HIDDEN void mpy_real_datatypes_free(int *real, int64_t n, int *local);
 

@@ -5,8 +5,8 @@
  *
  * Invariants
  *  1. A thunk belongs to one live operation; its code lies in the upper half, so its address survives a restart.
- *  2. The real library may keep an operation after MPI_Op_free until pending reductions are done; blocking collectives, the
- *     only ones supported, are done by then.
+ *  2. The real library sees these operations in blocking calls only (fold.c does the other reductions), so that MPI_Op_free can
+ *     free the real one at once. The object lives as long as reductions of fold.c refer to it.
  */
 #include "objects.h"
 
@@ -83,7 +83,7 @@ int PMPI_Op_free(MPI_Op *handle) {
         if (op != NULL) {
             mpy_object_remove(MPY_OP, op->obj.handle);
             by_thunk[op->thunk] = NULL;
-            mpy_free(op, sizeof *op);
+            mpy_object_unref(MPY_OP, &op->obj);
         }
         *handle = MPI_OP_NULL;
     }

@@ -215,12 +215,19 @@ static inline void mpy_request_fill(mpy_request_t *r, mpy_request_kind_t kind, i
     if (MPY_UNLIKELY(!mpy_is_builtin(datatype))) mpy_request_ref_type(r);
     r->kind = kind;
 }
-/* A nonblocking collective, or anything else that the real library completes by itself; in the lower half. Returns the handle. */
-static inline int mpy_request_other(mpy_p2p_thread_t *th, int real, mpy_comm_t *comm) {
+/* A nonblocking collective, or anything else that the real library completes by itself; in the lower half. */
+static inline mpy_request_t *mpy_request_other(mpy_p2p_thread_t *th, int real, mpy_comm_t *comm) {
     mpy_request_t *r = mpy_request_take(th);
     r->real = real;
     r->comm = comm;
     r->kind = MPY_REQ_OTHER;
+    return r;
+}
+/* `more` (mpy_alloc) lives as long as the request; returns its handle. */
+static inline int mpy_request_keep(mpy_request_t *r, void *more, size_t bytes) {
+    r->more = more;
+    r->bytes = bytes;
+    r->flags |= MPY_RF_MORE;
     return r->handle;
 }
 /* A request of a family, INACTIVE if it's a persistent one; with in_lower set. `comm` may be NULL. */

@@ -64,6 +64,7 @@ void mpy_object_unref(mpy_kind_t kind, mpy_object_t *obj) {
     if (__atomic_sub_fetch(&obj->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
     if (kind == MPY_COMM) mpy_comm_destroy((mpy_comm_t *)obj);
     if (kind == MPY_DATATYPE) mpy_datatype_destroy((mpy_datatype_t *)obj);
+    if (kind == MPY_OP) mpy_free(obj, sizeof(mpy_op_t));
 }
 
 /* ---- translation: predefined and null handles pass, anything unknown becomes 0, which no kind of MPICH object has ---- */
@@ -84,11 +85,15 @@ int mpy_real_datatype_slow(int handle) {
     return real_handle(MPY_DATATYPE, handle);
 }
 
-int *mpy_real_datatypes(const int *handles, int64_t n, int *local) {
-    if (handles == NULL || n <= 0) return NULL;
-    int *real = n <= MPY_LOCAL_TYPES ? local : mpy_alloc((size_t)n * sizeof *real);
+int *mpy_real_datatypes_to(const int *handles, int64_t n, int *real) {
+    if (handles == NULL) return NULL;
     for (int64_t i = 0; i < n; i++) real[i] = mpy_real_datatype(handles[i]);
     return real;
+}
+
+int *mpy_real_datatypes(const int *handles, int64_t n, int *local) {
+    if (handles == NULL || n <= 0) return NULL;
+    return mpy_real_datatypes_to(handles, n, n <= MPY_LOCAL_TYPES ? local : mpy_alloc((size_t)n * sizeof *local));
 }
 
 void mpy_real_datatypes_free(int *real, int64_t n, int *local) {

@@ -1,8 +1,6 @@
 int PMPI_Alltoallw(const void *sendbuf, const int sendcounts[], const int sdispls[], const MPI_Datatype sendtypes[], void *recvbuf, const int recvcounts[], const int rdispls[], const MPI_Datatype recvtypes[], MPI_Comm comm) {
     mpy_thread_t *t = mpy_self();
     mpy_comm_t *c = mpy_comm(comm);
-    int local_sendtypes[MPY_LOCAL_TYPES], *real_sendtypes, n_sendtypes;
-    int local_recvtypes[MPY_LOCAL_TYPES], *real_recvtypes, n_recvtypes;
     int rc;
     if (MPY_UNLIKELY(c == NULL)) {
         mpy_cross_in(t);
@@ -10,10 +8,10 @@ int PMPI_Alltoallw(const void *sendbuf, const int sendcounts[], const int sdispl
         mpy_cross_out(t);
         return mpy_error(NULL, rc, "MPI_Alltoallw");
     }
+    int local_sendtypes[MPY_LOCAL_TYPES], *real_sendtypes, n_sendtypes = c->remote_size != 0 ? c->remote_size : c->size;
+    int local_recvtypes[MPY_LOCAL_TYPES], *real_recvtypes, n_recvtypes = c->remote_size != 0 ? c->remote_size : c->size;
     mpy_clock_enter(t, &MPY_UPPER->clock.rows[c->row]);
     mpy_cross_in_collective(t);
-    n_sendtypes = c->remote_size != 0 ? c->remote_size : c->size;
-    n_recvtypes = c->remote_size != 0 ? c->remote_size : c->size;
     real_sendtypes = mpy_real_datatypes(sendbuf == MPI_IN_PLACE ? NULL : sendtypes, n_sendtypes, local_sendtypes);
     real_recvtypes = mpy_real_datatypes(recvtypes, n_recvtypes, local_recvtypes);
     rc = MPY_REAL(Alltoallw)(sendbuf, sendcounts, sdispls, real_sendtypes, recvbuf, recvcounts, rdispls, real_recvtypes, c->obj.real);

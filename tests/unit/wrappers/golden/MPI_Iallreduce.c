@@ -1,0 +1,21 @@
+int PMPI_Iallreduce(const void *sendbuf, void *recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, MPI_Request *request) {
+    mpy_thread_t *t = mpy_self();
+    mpy_comm_t *c = mpy_comm(comm);
+    int real_request;
+    int rc;
+    if (MPY_UNLIKELY(c == NULL)) {
+        mpy_cross_in(t);
+        rc = MPY_REAL(Iallreduce)(sendbuf, recvbuf, count, mpy_real_datatype(datatype), mpy_real_op(op), mpy_real_comm(comm), &real_request);
+        mpy_cross_out(t);
+        return mpy_error(NULL, rc, "MPI_Iallreduce");
+    }
+    if (MPY_UNLIKELY(!mpy_is_builtin(op)) && mpy_lookup(MPY_OP, op) != NULL) return mpy_fold(&(mpy_reduction_t){.name = "MPI_Iallreduce", .kind = MPY_FOLD_ALLREDUCE, .persistent = false, .sendbuf = sendbuf, .recvbuf = recvbuf, .count = count, .datatype = datatype, .op = op, .comm = comm}, request);
+    mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    mpy_clock_enter(t, &MPY_UPPER->clock.rows[c->row]);
+    mpy_cross_in_collective(t);
+    rc = MPY_REAL(Iallreduce)(sendbuf, recvbuf, count, mpy_real_datatype(datatype), mpy_real_op(op), c->obj.real, &real_request);
+    if (MPY_LIKELY(rc == 0)) *request = mpy_request_other(th, real_request, c)->handle;
+    mpy_cross_out_collective(t);
+    mpy_p2p_done(t, th);
+    return MPY_LIKELY(rc == 0) ? 0 : mpy_error(c, rc, "MPI_Iallreduce");
+}
