@@ -148,6 +148,7 @@ int mpy_restore_process(const mpy_image_t *image, char *error, size_t n) {
     mpy_reader_t reader;
     sigset_t all;
     sigfillset(&all);
+    sigdelset(&all, SIGSYS); /* the rebuild hook may map memory */
     sigprocmask(SIG_SETMASK, &all, NULL); /* each thread gets its own mask back with its signal frame */
     mpy_reader_init(&reader, image->fds, image->fds_bytes);
     if (mpy_fds_restore(&reader, error, n)) return -1;

@@ -1,4 +1,4 @@
-/* attr.c - attributes and keyvals of communicators and datatypes. They live here alone: the real objects have none of the
+/* attr.c - attributes and keyvals of communicators, datatypes and windows. They live here alone: the real objects have none of the
  * program's attributes, so no callback is ever called from the lower half.
  *
  * Upper half, upper TLS; callbacks are the program's.
@@ -12,6 +12,7 @@
  *     the integer (MPI-4 19.3.7).
  */
 #include "objects.h"
+#include "win.h"
 
 enum { KEYVAL_FREED = 1 };
 typedef enum { ATTR_POINTER = 0, ATTR_AINT = 1, ATTR_INT = 3 } mpy_attr_type_t; /* MPIR_Attr_type of MPICH's Fortran library; odd: an integer */
@@ -265,12 +266,60 @@ int PMPI_Type_delete_attr(MPI_Datatype datatype, int keyval) {
     return mpy_error(NULL, attr_delete(datatype, list, k), "MPI_Type_delete_attr");
 }
 
-/* ---- windows: no windows yet, but keyvals can be made ---- */
+/* ---- windows ---- */
 
 int PMPI_Win_create_keyval(MPI_Win_copy_attr_function *copy, MPI_Win_delete_attr_function *remove, int *keyval, void *extra) {
     return keyval_create(copy, remove, keyval, extra, FOR_WIN);
 }
 int PMPI_Win_free_keyval(int *keyval) { return keyval_free(keyval, FOR_WIN, "MPI_Win_free_keyval"); }
+
+static int win_set(MPI_Win win, int keyval, void *value, int type) {
+    mpy_win_t *w = mpy_win(win);
+    mpy_keyval_t *k = find(keyval, FOR_WIN);
+    if (w == NULL) return mpy_error(NULL, MPI_ERR_WIN, "MPI_Win_set_attr");
+    if (k == NULL) return mpy_win_error(w, MPI_ERR_KEYVAL, "MPI_Win_set_attr");
+    return mpy_win_error(w, attr_set(win, &w->team.attrs, k, value, type), "MPI_Win_set_attr");
+}
+
+/* The base is the attribute's value itself; of the others C sees where they lie, Fortran the value (MPI-4 12.2.6). */
+static bool win_predefined(mpy_win_t *w, int keyval, void **value, int type) {
+    void *address;
+    intptr_t integer;
+    switch (keyval) {
+    case MPI_WIN_BASE: address = w->base, integer = (intptr_t)w->base; break;
+    case MPI_WIN_SIZE: address = &w->size, integer = w->size; break;
+    case MPI_WIN_DISP_UNIT: address = &w->disp_unit, integer = w->disp_unit; break; /* C's int is its low half */
+    case MPI_WIN_CREATE_FLAVOR: address = &w->flavor, integer = w->flavor; break;
+    case MPI_WIN_MODEL: address = &w->model, integer = w->model; break;
+    default: return false;
+    }
+    *value = type == ATTR_POINTER ? address : (void *)integer;
+    return true;
+}
+
+static int win_get(MPI_Win win, int keyval, void *value, int *flag, int type) {
+    mpy_win_t *w = mpy_win(win);
+    if (w == NULL) return mpy_error(NULL, MPI_ERR_WIN, "MPI_Win_get_attr");
+    if (win_predefined(w, keyval, value, type)) {
+        *flag = 1;
+        return MPI_SUCCESS;
+    }
+    mpy_keyval_t *k = find(keyval, FOR_WIN);
+    if (k == NULL) return mpy_win_error(w, MPI_ERR_KEYVAL, "MPI_Win_get_attr");
+    attr_get(&w->team.attrs, k, value, flag, type);
+    return MPI_SUCCESS;
+}
+
+int PMPI_Win_set_attr(MPI_Win win, int keyval, void *value) { return win_set(win, keyval, value, ATTR_POINTER); }
+int PMPI_Win_get_attr(MPI_Win win, int keyval, void *value, int *flag) { return win_get(win, keyval, value, flag, ATTR_POINTER); }
+
+int PMPI_Win_delete_attr(MPI_Win win, int keyval) {
+    mpy_win_t *w = mpy_win(win);
+    mpy_keyval_t *k = find(keyval, FOR_WIN);
+    if (w == NULL) return mpy_error(NULL, MPI_ERR_WIN, "MPI_Win_delete_attr");
+    if (k == NULL) return mpy_win_error(w, MPI_ERR_KEYVAL, "MPI_Win_delete_attr");
+    return mpy_win_error(w, attr_delete(win, &w->team.attrs, k), "MPI_Win_delete_attr");
+}
 
 /* ---- what MPICH's Fortran library calls: the same for its integers ---- */
 
@@ -301,3 +350,7 @@ int MPII_Comm_get_attr(MPI_Comm comm, int keyval, void *value, int *flag, int ty
 extern INTERNAL int MPII_Type_set_attr(MPI_Datatype, int, void *, int), MPII_Type_get_attr(MPI_Datatype, int, void *, int *, int);
 int MPII_Type_set_attr(MPI_Datatype datatype, int keyval, void *value, int type) { return type_set(datatype, keyval, value, type); }
 int MPII_Type_get_attr(MPI_Datatype datatype, int keyval, void *value, int *flag, int type) { return type_get(datatype, keyval, value, flag, type); }
+
+extern INTERNAL int MPII_Win_set_attr(MPI_Win, int, void *, int), MPII_Win_get_attr(MPI_Win, int, void *, int *, int);
+int MPII_Win_set_attr(MPI_Win win, int keyval, void *value, int type) { return win_set(win, keyval, value, type); }
+int MPII_Win_get_attr(MPI_Win win, int keyval, void *value, int *flag, int type) { return win_get(win, keyval, value, flag, type); }

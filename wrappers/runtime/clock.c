@@ -195,22 +195,28 @@ static bool try_enter(mpy_thread_t *t, mpy_clock_row_t *row, bool *changed) {
     return false;
 }
 
-/* A parked thread sleeps; but MPI libraries make progress only in calls: a message (also one of a collective that others are still
- * in) may lie half sent here. So it gives the library a chance now and then. Not when frozen: then nothing is under way
- * that the drain will not move. With in_lower = 0; seldom, and never on the way to a decision. */
+/* A thread that sleeps here or at the border (cross.c) while a checkpoint is pending; but MPI libraries make progress only in
+ * calls: a message (also one of a collective that others are still in) may lie half sent here, or the put that another rank's
+ * flush waits for may have to be carried out here, which even a freeze waits for. So it gives the library a chance now and then.
+ * With in_lower = 0; seldom, and never on the way to a decision. */
 enum { PROGRESS_MS = 20 };
 static void make_progress(mpy_thread_t *t) {
     int flag;
     if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized) return;
     t->in_lower = 1;
     __asm__ volatile("" ::: "memory");
-    if (MPY_LOWER->phase != MPY_PHASE_FROZEN) {
+    if (MPY_LOWER->phase != MPY_PHASE_NONE && t->lower_fs != 0) {
         mpy_hook_in(t);
         MPY_REAL(Iprobe)(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
         mpy_hook_out(t);
     }
     t->in_lower = 0;
     __asm__ volatile("" ::: "memory");
+}
+
+void mpy_clock_sleep(mpy_thread_t *t, uint32_t wake) {
+    mpy_futex_wait_ms(&CLOCK->wake, wake, PROGRESS_MS);
+    if (CLOCK->wake == wake) make_progress(t);
 }
 
 /* in_lower is 1 on entry (the inline set it) and on return. The inline has counted the call, which isn't decided yet: taken
@@ -231,8 +237,7 @@ void mpy_clock_enter_slow(mpy_thread_t *t, mpy_clock_row_t *row) {
         if (go) return;
         t->in_lower = 0;
         __asm__ volatile("" ::: "memory");
-        mpy_futex_wait_ms(&CLOCK->wake, wake, PROGRESS_MS);
-        if (CLOCK->wake == wake) make_progress(t);
+        mpy_clock_sleep(t, wake);
         t->in_lower = 1;
         __asm__ volatile("" ::: "memory");
     }

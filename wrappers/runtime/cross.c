@@ -145,7 +145,7 @@ void mpy_cross_stop(mpy_thread_t *t) {
         t->in_lower = 0;
         __asm__ volatile("" ::: "memory");
         uint32_t seen = MPY_UPPER->clock.wake; /* before phase: whoever changes phase bumps wake after it */
-        if (MPY_LOWER->phase == MPY_PHASE_FROZEN) mpy_futex_wait(&MPY_UPPER->clock.wake, seen);
+        if (MPY_LOWER->phase == MPY_PHASE_FROZEN) mpy_clock_sleep(t, seen);
         t->in_lower = 1;
         __asm__ volatile("" ::: "memory");
     }

@@ -68,6 +68,10 @@ static int await(int rc, int *request) {
     }
     return rc;
 }
+int mpy_drain_barrier(void) {
+    int request, rc = was_left ? ABANDONED : MPY_REAL(Ibarrier)(mpy_private_comm, &request);
+    return await(rc, &request);
+}
 static void drop(void *p, size_t size) {
     if (!was_left) mpy_free(p, size);
 }

@@ -396,6 +396,8 @@ MPY_HIDDEN int mpy_p2p_init(void);
 /* MPI_Finalize, first before it is counted (upper TLS): waits for the receivers of buffered sends; then inside its crossing. */
 MPY_HIDDEN void mpy_p2p_flush(void);
 MPY_HIDDEN void mpy_p2p_finalize(void);
+/* In a drain hook, in the lower half: until all ranks have come. Not 0: failed, or the coordinator is lost. */
+MPY_HIDDEN int mpy_drain_barrier(void);
 /* MPI_Comm_free and _disconnect, in the lower half, before the object goes away: operations still active keep it alive (refs)
  * and its stored messages are dropped. */
 MPY_HIDDEN void mpy_p2p_comm_free(mpy_comm_t *comm);

@@ -151,6 +151,8 @@ MPY_HIDDEN int mpy_real_info(int handle);
 /* ---- collective clock (clock.c) ---- */
 MPY_HIDDEN void mpy_clock_enter_slow(mpy_thread_t *t, mpy_clock_row_t *row);
 MPY_HIDDEN void mpy_clock_leave_slow(mpy_thread_t *t);
+/* Until clock.wake, which was `wake`, is bumped, or for a while; with in_lower = 0. */
+MPY_HIDDEN void mpy_clock_sleep(mpy_thread_t *t, uint32_t wake);
 
 /* At the entry of every blocking collective, before mpy_cross_in_collective: counts the call, or parks first. On return the
  * thread has in_lower = 1 (so that no freeze can slip in between) and seq is incremented. */
@@ -206,7 +208,6 @@ MPY_HIDDEN int mpy_tools_rebuild(char *error, uint64_t n);      /* MPI_T handles
 MPY_HIDDEN int mpy_request_rebuild(char *error, uint64_t n); /* re-posts unmatched receives in their order */
 /* ---- at a safe state, all ranks together and in this order; resume: after a checkpoint without restart ---- */
 MPY_HIDDEN int mpy_p2p_drain(char *error, uint64_t n); /* also completes nonblocking collectives and other requests */
-MPY_HIDDEN int mpy_file_drain(char *error, uint64_t n); /* where the file pointers are, which the library alone knows */
 MPY_HIDDEN int mpy_win_drain(char *error, uint64_t n);
 MPY_HIDDEN int mpy_win_resume(char *error, uint64_t n);
 

@@ -1,0 +1,180 @@
+/* win_memory.c - the real window and the board behind a window, and where its memory lies.
+ *
+ * Upper half, no libc; in the lower half's TLS. Windows that the real library allocates live in a segment that the ranks of a
+ * node share. It is mapped a second time in the arena (mremap(2) of 0 bytes), which is what the program sees. Where there is nothing
+ * to share (a rank alone on its node), the memory is ours from the start, and the real window is one of MPI_Win_create.
+ *
+ * Invariants
+ *  1. All members agree on MPY_MEMORY_SHARED or _ARENA: the two are different collective calls.
+ *  2. After a restart the segment has the layout it had, or the window becomes _ARENA; shared windows can't, and fail.
+ *  3. While an image is written the segment holds our own part as the shared pages and nothing else; the image's reader doesn't
+ *     need to know. A shared page that this process has not touched at that address would be taken for empty: so all are touched.
+ */
+#include "win.h"
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+enum { PAGE = 4096 };
+#define PAGE_DOWN(x) ((uintptr_t)(x) & ~(uintptr_t)(PAGE - 1))
+#define PAGE_UP(x) PAGE_DOWN((uintptr_t)(x) + PAGE - 1)
+
+/* ---- mappings; the trap of the lower half puts those without MAP_FIXED into the arena ---- */
+
+static long syscall6(long number, long a, long b, long c, long d, long e) {
+    long result;
+    register long r10 __asm__("r10") = d;
+    register long r8 __asm__("r8") = e;
+    register long r9 __asm__("r9") = 0;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
+    return result;
+}
+static bool failed(long result) { return result < 0 && result > -4096; }
+
+static char *map_anonymous(void *at, size_t bytes) {
+    long flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at != NULL ? MAP_FIXED : 0);
+    long result = syscall6(SYS_mmap, (long)at, (long)bytes, PROT_READ | PROT_WRITE, flags, -1);
+    if (failed(result)) MPY_LOWER->svc->die("out of memory for a window", 1);
+    return (char *)result;
+}
+
+static void unmap(char *at, size_t bytes) {
+    if (bytes > 0) mpy_syscall4(SYS_munmap, (long)at, (long)bytes, 0, 0);
+}
+
+/* The pages at `from`, if they are shared, a second time at `at`. */
+static bool map_again(const char *from, size_t bytes, char *at) {
+    return !failed(syscall6(SYS_mremap, (long)from, 0, (long)bytes, MREMAP_MAYMOVE | MREMAP_FIXED, (long)at));
+}
+
+static bool is_shared(const char *lower) {
+    char *probe = map_anonymous(NULL, PAGE);
+    bool shared = map_again(lower, PAGE, probe);
+    unmap(probe, PAGE);
+    return shared;
+}
+
+/* ---- the real window ---- */
+
+static int make_real(mpy_win_t *w, int flavor, int comm, int info, void **base) {
+    int *real = &w->obj.real, unit = (int)w->disp_unit;
+    bool big = unit != w->disp_unit;
+    switch (flavor) {
+    case MPI_WIN_FLAVOR_CREATE:
+        return big ? MPY_REAL(Win_create_c)(w->base, w->size, w->disp_unit, info, comm, real) : MPY_REAL(Win_create)(w->base, w->size, unit, info, comm, real);
+    case MPI_WIN_FLAVOR_ALLOCATE:
+        return big ? MPY_REAL(Win_allocate_c)(w->size, w->disp_unit, info, comm, base, real) : MPY_REAL(Win_allocate)(w->size, unit, info, comm, base, real);
+    case MPI_WIN_FLAVOR_SHARED:
+        return big ? MPY_REAL(Win_allocate_shared_c)(w->size, w->disp_unit, info, comm, base, real) : MPY_REAL(Win_allocate_shared)(w->size, unit, info, comm, base, real);
+    default:
+        return MPY_REAL(Win_create_dynamic)(info, comm, real);
+    }
+}
+
+/* ---- where the memory of an allocated window lies ---- */
+
+typedef struct segment { uintptr_t lo, hi, own; } segment_t; /* pages of all ranks of the node, as the real library has them */
+
+static void segment_add(segment_t *s, void *base, MPI_Aint size) {
+    uintptr_t lo = PAGE_DOWN(base), hi = PAGE_UP((char *)base + size);
+    if (size <= 0 || base == NULL) return;
+    if (s->lo == 0 || lo < s->lo) s->lo = lo;
+    if (hi > s->hi) s->hi = hi;
+}
+
+/* MPICH 4 answers MPI_Win_shared_query for shared windows only. */
+static segment_t segment_of(const mpy_win_t *w, void *base) {
+    segment_t s = {.own = w->size > 0 ? (uintptr_t)base : 0};
+    segment_add(&s, base, w->size);
+    for (int r = 0; r < w->team.size; r++) {
+        MPI_Aint size, unit;
+        void *theirs = NULL;
+        if (MPY_REAL(Win_shared_query_c)(w->obj.real, r, &size, &unit, &theirs) == MPI_SUCCESS) segment_add(&s, theirs, size);
+    }
+    return s;
+}
+
+static bool is_as_before(const mpy_win_t *w, const segment_t *s) {
+    return w->memory == MPY_MEMORY_SHARED && s->hi - s->lo == w->bytes && (w->size == 0 || s->own - s->lo == w->offset);
+}
+
+static int place(mpy_win_t *w, int comm, int info, void *base) {
+    segment_t s = segment_of(w, base);
+    int mine = (s.lo == 0 || is_shared((char *)s.lo)) && (w->memory == 0 || is_as_before(w, &s)), all = 0;
+    int rc = MPY_REAL(Allreduce)(&mine, &all, 1, MPI_INT, MPI_MIN, comm);
+    if (rc != 0) return rc;
+    if (all) {
+        w->lower = (char *)s.lo;
+        if (w->memory != 0) return MPI_SUCCESS;
+        w->memory = MPY_MEMORY_SHARED;
+        w->bytes = s.hi - s.lo;
+        if (w->bytes == 0) return MPI_SUCCESS;
+        w->segment = map_anonymous(NULL, w->bytes);
+        w->offset = w->size > 0 ? s.own - s.lo : 0;
+        w->base = w->size > 0 ? w->segment + w->offset : NULL;
+        return mpy_win_map(w);
+    }
+    MPY_REAL(Win_free)(&w->obj.real);
+    if (w->flavor == MPI_WIN_FLAVOR_SHARED && w->team.size > 1) return MPI_ERR_RMA_SHARED;
+    if (w->memory == 0 && w->size > 0) {
+        w->bytes = PAGE_UP(w->size);
+        w->base = w->segment = map_anonymous(NULL, w->bytes);
+    }
+    w->memory = MPY_MEMORY_ARENA;
+    w->lower = NULL;
+    return make_real(w, MPI_WIN_FLAVOR_CREATE, comm, info, NULL);
+}
+
+int mpy_win_map(mpy_win_t *w) {
+    if (w->memory != MPY_MEMORY_SHARED || w->bytes == 0) return MPI_SUCCESS;
+    return map_again(w->lower, w->bytes, w->segment) ? MPI_SUCCESS : MPI_ERR_NO_MEM;
+}
+
+void mpy_win_keep_own(mpy_win_t *w) {
+    if (w->memory != MPY_MEMORY_SHARED || w->bytes == 0) return;
+    char *lo = w->segment, *hi = lo + w->bytes, *own = lo + PAGE_DOWN(w->offset), *own_end = w->size > 0 ? lo + PAGE_UP(w->offset + (size_t)w->size) : own;
+    if (own > lo) map_anonymous(lo, (size_t)(own - lo));
+    if (hi > own_end) map_anonymous(own_end, (size_t)(hi - own_end));
+    for (const volatile char *page = own; page < own_end; page += PAGE) (void)*page; /* invariant 3 */
+}
+
+void mpy_win_refill(mpy_win_t *w) {
+    if (w->memory == MPY_MEMORY_SHARED && w->size > 0) __builtin_memcpy(w->lower + w->offset, w->base, (size_t)w->size);
+}
+
+/* ---- both real windows ---- */
+
+static int make_board(mpy_win_t *w, int comm) {
+    void *words;
+    int rc = MPY_REAL(Win_allocate)((MPI_Aint)mpy_board_bytes(w), sizeof(uint64_t), MPI_INFO_NULL, comm, &words, &w->board);
+    if (rc != 0) return rc;
+    w->words = words;
+    __builtin_memcpy(words, w->saved, mpy_board_bytes(w));
+    rc = MPY_REAL(Win_set_errhandler)(w->board, MPI_ERRORS_RETURN);
+    if (rc == 0) rc = MPY_REAL(Win_lock_all)(MPI_MODE_NOCHECK, w->board);
+    return rc == 0 ? MPY_REAL(Barrier)(comm) : rc; /* nobody writes to it before it is filled */
+}
+
+int mpy_win_make(mpy_win_t *w, int comm, int info) {
+    void *base = NULL;
+    int *model, set = 0;
+    int rc = make_real(w, w->flavor, comm, info, &base);
+    if (rc != 0) return rc;
+    if (w->flavor == MPI_WIN_FLAVOR_ALLOCATE || w->flavor == MPI_WIN_FLAVOR_SHARED)
+        rc = place(w, comm, info, base);
+    else
+        w->memory = MPY_MEMORY_PROGRAM;
+    if (rc == 0) rc = MPY_REAL(Win_set_errhandler)(w->obj.real, MPI_ERRORS_RETURN);
+    if (rc == 0) rc = MPY_REAL(Win_get_attr)(w->obj.real, MPI_WIN_MODEL, &model, &set);
+    if (rc == 0) rc = MPY_REAL(Win_lock_all)(MPI_MODE_NOCHECK, w->obj.real);
+    if (set) w->model = *model;
+    return rc == 0 ? make_board(w, comm) : rc;
+}
+
+void mpy_win_unmake(mpy_win_t *w) {
+    MPY_REAL(Win_unlock_all)(w->board);
+    MPY_REAL(Win_unlock_all)(w->obj.real);
+    MPY_REAL(Win_free)(&w->board);
+    MPY_REAL(Win_free)(&w->obj.real);
+    if (w->memory != MPY_MEMORY_PROGRAM) unmap(w->segment, w->bytes);
+}
