@@ -68,7 +68,7 @@ static int check(const mpy_reduction_t *a, const mpy_comm_t *c) {
     if (rc != 0) return rc;
     if (d != NULL && !d->committed) return MPI_ERR_TYPE;
     bool in = contributes(a, c), out = has_result(a, c), in_place = a->sendbuf == MPI_IN_PLACE;
-    if ((in && (bad_buffer(a->sendbuf, a, count) || (in_place && (!out || c->remote_size != 0)))) || (out && bad_buffer(a->recvbuf, a, count)))
+    if ((in && (bad_buffer(a->sendbuf, a, count) || (in_place && (!out || c->remote_size != 0)))) || (out && (bad_buffer(a->recvbuf, a, count) || a->recvbuf == MPI_IN_PLACE)))
         return MPI_ERR_BUFFER;
     return in && out && count > 0 && a->sendbuf == a->recvbuf && a->recvbuf != MPI_BOTTOM ? MPI_ERR_BUFFER : MPI_SUCCESS;
 }
