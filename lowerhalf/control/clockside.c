@@ -7,9 +7,9 @@
  *     bump and wake of clock.wake.
  *  2. After phase is stored and before rows or in_lower are read comes membarrier(PRIVATE_EXPEDITED): a collective that this
  *     reading misses belongs to a thread that will see the phase (invariant 3 of boundary.h).
- *  3. Every message of the coordinator counts in `applied` and is answered: INTENT by ROWS, FREEZE by FROZEN or NOTFROZEN, the
- *     others by STATE. The order of lines is that of the events: ROWS before the RAISE of such a row, both before STATE,
- *     except that STATE collective comes before the RAISE it belongs to.
+ *  3. Every message of the coordinator counts in `applied` (of TARGETS in several lines the last) and is answered: INTENT by
+ *     ROWS, FREEZE by FROZEN or NOTFROZEN, the others by STATE. The order of lines is that of the events: ROWS before the RAISE of such a row, both before STATE,
+ *     except that STATE with a thread inside a collective comes before the RAISE it belongs to.
  *  4. FROZEN is said when phase is FROZEN, no thread is in the lower half, and version is still the one the FREEZE named.
  *  5. Between FROZEN and mpy_clockside_end nothing here takes the lock.
  */
@@ -29,6 +29,7 @@
 #include <manapy/lock.h>
 
 #define CLOCK (&MPY_UPPER->clock)
+#define ROWS_TEXT (MPY_LINE_MAX / 16) /* a list of rows goes on in another line when it has become longer */
 
 typedef struct shadow { /* what the coordinator knows of a row */
     uint64_t cid, seq;
@@ -42,7 +43,8 @@ static struct {
     uint32_t nshadow;
     uint64_t world_cid;
     uint64_t world_target; /* of a world row that doesn't exist yet: the program has not loaded MPI */
-    mpy_text_t last_state; /* state, cid, mode and peers as last reported */
+    uint32_t next_row;     /* where the last search for a row ended: TARGETS come in about the order of the rows */
+    mpy_text_t last_state; /* the threads as last reported */
     uint64_t last_applied;
     uint32_t last_version;
     bool freezing;
@@ -119,6 +121,12 @@ static void add_absent_world(mpy_text_t *t) {
     free(ranks);
 }
 
+static void flush_rows(mpy_text_t *out, mpy_text_t *rows, uint32_t *n, bool more) {
+    mpy_text_add(out, "ROWS %" PRIu64 " %" PRIu32 " %d %" PRIu32 "%s\n", side.epoch, CLOCK->version, more, *n, rows->data);
+    mpy_text_clear(rows);
+    *n = 0;
+}
+
 /* Under the lock: ROWS with the rows the coordinator doesn't know (in INTENT: all, even if there is none). */
 static void report_rows(mpy_text_t *out, bool all) {
     mpy_text_t rows = {0};
@@ -141,6 +149,7 @@ static void report_rows(mpy_text_t *out, bool all) {
             continue;
         }
         if (all) row->target = row->seq;
+        if (rows.length > ROWS_TEXT) flush_rows(out, &rows, &n, true);
         add_row(&rows, row);
         n++;
     }
@@ -148,7 +157,7 @@ static void report_rows(mpy_text_t *out, bool all) {
         add_absent_world(&rows);
         n++;
     }
-    if (n > 0) mpy_text_add(out, "ROWS %" PRIu64 " %" PRIu32 " %" PRIu32 "%s\n", side.epoch, CLOCK->version, n, rows.data);
+    if (n > 0) flush_rows(out, &rows, &n, false);
     mpy_text_free(&rows);
 }
 
@@ -163,53 +172,44 @@ static void report_raises(mpy_text_t *out) {
     }
 }
 
-/* The rank's state from its threads': inside a collective before parked (ADVANCE releases it) before blocked before running. */
-static mpy_state_t rank_state(const mpy_thread_t **which) {
-    static const mpy_state_t order[] = {MPY_STATE_IN_COLLECTIVE, MPY_STATE_PARKED, MPY_STATE_BLOCKED_P2P};
-    for (unsigned k = 0; k < sizeof order / sizeof *order; k++)
-        for (unsigned i = 0; i < MPY_THREADS_MAX; i++) {
-            const mpy_thread_t *t = &MPY_UPPER->threads[i];
-            if (t->used && t->state == order[k]) return *which = t, order[k];
-        }
-    *which = NULL;
-    return MPY_UPPER->mpi_finalized ? MPY_STATE_FINISHED : MPY_STATE_RUNNING;
+/* ---- threads ---- */
+
+static bool is_thread_inside(void) {
+    for (unsigned i = 0; i < MPY_THREADS_MAX; i++)
+        if (MPY_UPPER->threads[i].used && MPY_UPPER->threads[i].state == MPY_STATE_IN_COLLECTIVE) return true;
+    return false;
 }
 
-/* Peers of all blocked threads together. Asking more ranks than needed to go on is always safe, so ALL
- * wins, and so does "all members". */
-static void add_blocked(mpy_text_t *t, const mpy_thread_t *first) {
-    int32_t peers[MPY_PEERS_MAX * 4];
-    uint32_t n = 0;
-    bool any = true;
+static void add_thread(mpy_text_t *out, const mpy_thread_t *t) {
+    static const char *const names[] = {"running", "blocked", "collective", "parked", "finished"};
+    bool blocked = t->state == MPY_STATE_BLOCKED_P2P;
+    uint32_t n = blocked && !t->block_peers_all ? t->nblock : 0;
+    uint64_t cid = blocked && !t->block_peers_all && n == 0 ? 0 : t->state_cid; /* 0 and no peers: nobody */
+    mpy_text_add(out, " %s:%016" PRIx64 ":%s:", names[t->state], cid, blocked && t->block_mode == MPY_WAIT_ANY ? "any" : "all");
+    add_ranks(out, t->block_peers, n < MPY_PEERS_MAX ? n : MPY_PEERS_MAX);
+}
+
+/* Under the lock: " thread thread ...", all that aren't running; returns how many. */
+static unsigned add_threads(mpy_text_t *out) {
+    static const mpy_thread_t finished = {.state = MPY_STATE_FINISHED};
+    unsigned n = 0;
     for (unsigned i = 0; i < MPY_THREADS_MAX; i++) {
-        const mpy_thread_t *b = &MPY_UPPER->threads[i];
-        if (!b->used || b->state != MPY_STATE_BLOCKED_P2P) continue;
-        any = any && b->block_mode == MPY_WAIT_ANY;
-        if (b->block_peers_all) {
-            mpy_text_add(t, "blocked %016" PRIx64 " %s -", b->state_cid, any ? "any" : "all");
-            return;
-        }
-        for (uint32_t k = 0; k < b->nblock && k < MPY_PEERS_MAX; k++) {
-            bool seen = false;
-            for (uint32_t j = 0; j < n; j++) seen = seen || peers[j] == b->block_peers[k];
-            if (!seen && n < sizeof peers / sizeof *peers) peers[n++] = b->block_peers[k];
-        }
+        const mpy_thread_t *t = &MPY_UPPER->threads[i];
+        if (t->used && t->state != MPY_STATE_RUNNING) add_thread(out, t), n++;
     }
-    mpy_text_add(t, "blocked %016" PRIx64 " %s ", n > 0 ? first->state_cid : (uint64_t)0, any ? "any" : "all"); /* 0 and no peers: nobody */
-    add_ranks(t, peers, n);
+    if (n > 0 || !MPY_UPPER->mpi_finalized) return n;
+    add_thread(out, &finished);
+    return 1;
 }
 
 /* Under the lock. */
 static void report_state(mpy_text_t *out, bool always) {
-    static const char *const names[] = {"running", "blocked", "collective", "parked", "finished"};
-    const mpy_thread_t *which;
-    mpy_state_t state = rank_state(&which);
     mpy_text_t text = {0};
-    if (state == MPY_STATE_BLOCKED_P2P) add_blocked(&text, which);
-    else mpy_text_add(&text, "%s %016" PRIx64 " all -", names[state], which != NULL ? which->state_cid : (uint64_t)0);
+    mpy_text_clear(&text);
+    unsigned n = add_threads(&text);
     bool same = side.last_state.data != NULL && strcmp(text.data, side.last_state.data) == 0 && side.applied == side.last_applied && CLOCK->version == side.last_version;
     if (always || !same) {
-        mpy_text_add(out, "STATE %" PRIu64 " %" PRIu32 " %s %" PRIu64 "\n", side.epoch, CLOCK->version, text.data, side.applied);
+        mpy_text_add(out, "STATE %" PRIu64 " %" PRIu32 " %" PRIu64 " %u%s\n", side.epoch, CLOCK->version, side.applied, n, text.data);
         mpy_text_free(&side.last_state);
         side.last_state = text;
         side.last_applied = side.applied, side.last_version = CLOCK->version;
@@ -220,8 +220,7 @@ static void report_state(mpy_text_t *out, bool always) {
 
 /* Under the lock. */
 static void report_all(mpy_text_t *out, bool always) {
-    const mpy_thread_t *which;
-    bool inside = rank_state(&which) == MPY_STATE_IN_COLLECTIVE;
+    bool inside = is_thread_inside();
     report_rows(out, false);
     if (inside) report_state(out, always); /* reached the target, but not yet through: or a freeze would be tried too early */
     report_raises(out);
@@ -243,23 +242,23 @@ void mpy_clockside_intent(uint64_t epoch, mpy_text_t *out) {
     MPY_LOWER->phase = MPY_PHASE_INTENT;
     barrier();
     side.epoch = epoch, side.applied = 1, side.world_target = 0, side.freezing = false;
-    mpy_text_clear(&side.last_state);
+    mpy_text_clear(&side.last_state); /* a rank is taken to be running until it says otherwise */
+    side.last_applied = side.applied, side.last_version = ++CLOCK->version;
     CLOCK->needed = 0;
-    CLOCK->version++;
     report_rows(out, true);
-    /* A rank is taken to be running until it says otherwise. */
-    const mpy_thread_t *which;
-    if (rank_state(&which) != MPY_STATE_RUNNING) report_state(out, true);
+    report_state(out, false);
     mpy_lock_release(&CLOCK->lock);
 }
 
 /* Under the lock. A row that is unknown here was freed (every member is at its last SEQ), or is made later and then reported
  * with ROWS; but for the world, which is reported before it is made. */
 static void raise_target(uint64_t cid, uint64_t seq) {
-    for (uint32_t i = 0; i < CLOCK->nrows && CLOCK->rows != NULL; i++) {
+    for (uint32_t k = 0; k < CLOCK->nrows && CLOCK->rows != NULL; k++) {
+        uint32_t i = (side.next_row + k) % CLOCK->nrows;
         mpy_clock_row_t *row = &CLOCK->rows[i];
         if (row->cid != cid) continue;
         if (seq > row->target) row->target = seq;
+        side.next_row = i + 1;
         return;
     }
     if (cid == side.world_cid && seq > side.world_target) side.world_target = seq;
@@ -272,11 +271,15 @@ static void finish_message(mpy_text_t *out) {
     wake();
 }
 
-void mpy_clockside_targets(char *rows, mpy_text_t *out) {
+void mpy_clockside_targets(bool more, char *rows, mpy_text_t *out) {
     mpy_lock_acquire(&CLOCK->lock);
     for (char *row; (row = mpy_field(&rows)) != NULL;) {
         uint64_t cid, seq;
         if (sscanf(row, "%" SCNx64 ":%" SCNu64, &cid, &seq) == 2) raise_target(cid, seq);
+    }
+    if (more) {
+        mpy_lock_release(&CLOCK->lock);
+        return;
     }
     MPY_LOWER->phase = MPY_PHASE_RUN;
     finish_message(out);
@@ -298,8 +301,7 @@ void mpy_clockside_needed(bool needed, mpy_text_t *out) {
 
 /* Under the lock: at every target, needed by nobody, in no collective, and as the coordinator knows it. */
 static bool is_clean(uint32_t version) {
-    const mpy_thread_t *which;
-    if (CLOCK->version != version || CLOCK->needed || rank_state(&which) == MPY_STATE_IN_COLLECTIVE) return false;
+    if (CLOCK->version != version || CLOCK->needed || is_thread_inside()) return false;
     if (side.world_target > 0) return false; /* MPI_Init is below target: the world row isn't even made */
     for (uint32_t i = 0; i < CLOCK->nrows && CLOCK->rows != NULL; i++)
         if (CLOCK->rows[i].cid != 0 && CLOCK->rows[i].seq < CLOCK->rows[i].target) return false;

@@ -218,8 +218,9 @@ static void on_ticket(char *line) {
 static void on_epoch_message(const char *kind, char *line) {
     mpy_text_t *out = &plane.out;
     if (strcmp(kind, "TARGETS") == 0) {
+        bool more = number(&line) != 0;
         mpy_field(&line); /* their count */
-        mpy_clockside_targets(line, out);
+        mpy_clockside_targets(more, line, out);
     } else if (strcmp(kind, "TARGET") == 0) {
         char *cid = mpy_field(&line);
         if (cid != NULL) mpy_clockside_target(strtoull(cid, NULL, 16), number(&line), out);

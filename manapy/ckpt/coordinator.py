@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..clock import Thread
 from . import auth, job, protocol, publish
 from ._flow import Flow, Phase
 from ._requests import Requests
@@ -506,20 +507,20 @@ class Coordinator:
         elif rank.done:
             state = "finishing"
         elif self.flow.phase is Phase.CLOCK:
-            view = self.flow.controller.ranks[number]
-            state, waits_for = view.state.value, self._waits_for(view)
+            thread = self.flow.controller.ranks[number].first
+            state, waits_for = thread.state.value, self._waits_for(thread)
         elif self.flow.phase not in (Phase.IDLE, Phase.CHECK, Phase.RESUME):
             state = "stopped"
         return {"rank": number, "host": rank.host, "pid": rank.pid, "state": state, "waits_for": waits_for, "program": rank.program, "mpi": rank.mpi}
 
-    def _waits_for(self, view: Any) -> str | None:
-        if not view.cid:
+    def _waits_for(self, thread: Thread) -> str | None:
+        if not thread.cid:
             return None
-        comm = self.flow.controller.comms.get(view.cid)
-        name = f"communicator '{comm.name}'" if comm is not None and comm.name else f"communicator {view.cid:016x}"
-        if view.wait is None:
+        comm = self.flow.controller.comms.get(thread.cid)
+        name = f"communicator '{comm.name}'" if comm is not None and comm.name else f"communicator {thread.cid:016x}"
+        if thread.state.value != "blocked":
             return name
-        peers = " or ".join(map(str, view.wait.peers[:8])) if view.wait.mode.value == "any" else ", ".join(map(str, view.wait.peers[:8]))
+        peers = (" or " if thread.mode.value == "any" else ", ").join(map(str, thread.peers[:8]))
         return f"rank {peers} on {name}" if peers else f"any rank of {name}"
 
 

@@ -10,14 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._state import WORLD, Mode, Phase, Row, State, Verdict, child_identity, ggid, group_identity
+    from ._state import WORLD, Mode, Phase, Row, State, Thread, Verdict, child_identity, ggid, group_identity
     from ._table import table
     from .controller import Controller, Counters, Stage
     from .messages import WireError, from_wire
     from .rank import RankClock
 
 _HOMES = {
-    "_state": ("WORLD", "Mode", "Phase", "Row", "State", "Verdict", "child_identity", "ggid", "group_identity"),
+    "_state": ("WORLD", "Mode", "Phase", "Row", "State", "Thread", "Verdict", "child_identity", "ggid", "group_identity"),
     "_table": ("table",),
     "controller": ("Controller", "Counters", "Stage"),
     "messages": ("WireError", "from_wire"),
@@ -35,6 +35,7 @@ __all__ = [
     "Row",
     "Stage",
     "State",
+    "Thread",
     "Verdict",
     "WireError",
     "child_identity",

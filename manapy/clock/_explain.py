@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ._state import Mode, State
-from .controller import Controller, RankView, Stage
+from ._state import Mode, State, Thread
+from .controller import Controller, Stage
 
 LINES_MAX = 20
 
@@ -24,14 +24,14 @@ def explain(controller: Controller) -> list[str]:
 def _running(controller: Controller) -> list[str]:
     lines: list[str] = []
     for rank, cid, ahead in controller.laggards():
-        view = controller.ranks[rank]
+        thread = controller.ranks[rank].first
         doing = {
             State.RUNNING: "has computed below target",
-            State.BLOCKED_P2P: f"is below target and waits for {_peers(controller, view)}",
-            State.IN_COLLECTIVE: f"is below target in a collective on communicator {_name(controller, view.cid)}",
+            State.BLOCKED_P2P: f"is below target and waits for {_peers(controller, thread)}",
+            State.IN_COLLECTIVE: f"is below target in a collective on communicator {_name(controller, thread.cid)}",
             State.PARKED: "is below target and is being woken",
             State.FINISHED: "has finished below target",
-        }[view.state]
+        }[thread.state]
         verb = "waits" if len(ahead) == 1 else "wait"
         lines.append(f"rank {rank} {doing}; {_ranks(ahead)} {verb} for it on communicator {_name(controller, cid)}")
     for rank, view in enumerate(controller.ranks):
@@ -39,9 +39,9 @@ def _running(controller: Controller) -> list[str]:
             continue
         if by := controller.askers(rank):
             verb = "waits" if len(by) == 1 else "wait"
-            lines.append(f"rank {rank} ({view.state.value}) is asked to go on; {_ranks(by)} {verb} for a message of it")
-        elif view.state is State.IN_COLLECTIVE:
-            lines.append(f"rank {rank} is inside a collective on communicator {_name(controller, view.cid)}")
+            lines.append(f"rank {rank} ({view.first.state.value}) is asked to go on; {_ranks(by)} {verb} for a message of it")
+        elif view.inside:
+            lines.append(f"rank {rank} is inside a collective on communicator {_name(controller, view.first.cid)}")
     return lines
 
 
@@ -55,7 +55,7 @@ def _name(controller: Controller, cid: int) -> str:
     return f"'{comm.name}'" if comm is not None and comm.name else f"{cid:016x}"
 
 
-def _peers(controller: Controller, view: RankView) -> str:
-    if view.wait is None or not view.wait.peers:
-        return f"any rank of communicator {_name(controller, view.cid)}"
-    return _ranks(view.wait.peers, " or " if view.wait.mode is Mode.ANY else ", ")
+def _peers(controller: Controller, thread: Thread) -> str:
+    if not thread.peers:
+        return f"any rank of communicator {_name(controller, thread.cid)}" if thread.cid else "nonblocking collectives"
+    return _ranks(thread.peers, " or " if thread.mode is Mode.ANY else ", ")

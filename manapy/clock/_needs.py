@@ -1,11 +1,12 @@
 """Who is needed, transitively: the closure of "a needed, blocked rank asks the ranks it waits for", kept incrementally.
 
-A *vertex* is a rank (int) or a whole communicator ((cid,), a relay between the ranks that wait for "any member" and the
-members). A *root* is a rank below target. A rank is needed if it is a root or if an asking vertex supports it.
+A *vertex* is a rank (int), one of the waits of its threads ((rank, number)), or a whole communicator ((cid,), a relay between
+the waits for "any member" and the members). A *root* is a rank below target. A rank is needed if it is a root or if an asking
+vertex supports it; which of its threads is needed nobody knows, so all of them are.
 
 Invariants
- 1. A vertex asks only while it's needed; a rank only while it waits as well: for all of its peers, or for any of them when
-    none of them was running at some moment since it began to wait (asking is not taken back when one runs again).
+ 1. A vertex asks only while it's needed. A rank asks its waits; a wait all of its peers, or, for ANY of them, when none of them
+    was running at some moment since it began (asking is not taken back when one runs again).
  2. ``_via`` is a forest: the support of a needed vertex that's no root leads to a root. So two ranks that wait for each other
     (both in Recv(ANY_SOURCE)) don't keep each other needed when nobody else needs them.
  3. An ANY wait that doesn't ask yet has a *witness*, one running peer; only when the witness stops is another looked for.
@@ -21,7 +22,7 @@ from typing import TypeAlias
 
 from ._state import Mode
 
-Vertex: TypeAlias = int | tuple[int]
+Vertex: TypeAlias = int | tuple[int] | tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,10 @@ class Wait:
     cid: int = 0
 
 
+def _is_wait(v: Vertex) -> bool:
+    return not isinstance(v, int) and len(v) == 2
+
+
 class Needs:
     """``running(rank)``: may act without anybody's help; ``members(cid)``: world ranks."""
 
@@ -42,22 +47,20 @@ class Needs:
         self._members = members
         self._transitive = transitive  # False only to show in a test that the protocol needs it
         self._roots: set[int] = set()
-        self._waits: dict[int, Wait] = {}
+        self._waits: dict[int, tuple[Wait, ...]] = {}
         self._via: dict[Vertex, Vertex] = {}
         self._asks: dict[Vertex, Sequence[Vertex]] = {}
         self._askers: dict[Vertex, set[Vertex]] = {}
-        self._witness_of: dict[int, set[int]] = {}  # running rank -> waiting ranks that rely on it
-        self._witness: dict[int, int] = {}  # the inverse
+        self._witness_of: dict[int, set[Vertex]] = {}  # running rank -> waits that rely on it
+        self._witness: dict[Vertex, int] = {}  # the inverse
 
     def needed(self, vertex: Vertex) -> bool:
         return vertex in self._roots or vertex in self._via
 
     def askers(self, rank: int) -> list[int]:
         """Ranks that ask this one, directly or through a communicator, for people to read."""
-        found: list[int] = []
-        for v in self._askers.get(rank, ()):
-            found += [v] if isinstance(v, int) else [u for u in self._askers.get(v, ()) if isinstance(u, int)]
-        return sorted(set(found) - {rank})
+        waits = [u for v in self._askers.get(rank, ()) for u in ([v] if _is_wait(v) else self._askers.get(v, ()))]
+        return sorted({u[0] for u in waits if not isinstance(u, int)} - {rank})
 
     def set_root(self, rank: int, below: bool) -> None:
         if below == (rank in self._roots):
@@ -73,13 +76,15 @@ class Needs:
             self._roots.discard(rank)
             self._resettle([rank])
 
-    def set_wait(self, rank: int, wait: Wait | None) -> None:
-        if wait == self._waits.get(rank):
+    def set_waits(self, rank: int, waits: tuple[Wait, ...]) -> None:
+        """What the threads of ``rank`` wait for, all of them."""
+        if waits == self._waits.get(rank, ()):
             return
-        if self._waits.pop(rank, None) is not None:
+        if rank in self._waits:
             self._resettle(self._deactivate(rank))
-        if wait is not None:
-            self._waits[rank] = wait
+            del self._waits[rank]
+        if waits:
+            self._waits[rank] = waits
             if self.needed(rank):
                 self._activate(rank)
 
@@ -91,14 +96,15 @@ class Needs:
 
     def _wishes(self, v: Vertex) -> Sequence[Vertex] | None:
         """Whom the needed vertex should ask; None: nobody (for an ANY wait a witness has then been noted)."""
-        if isinstance(v, tuple):
+        if isinstance(v, int):
+            waits = self._waits.get(v, ()) if self._transitive else ()
+            return [(v, i) for i in range(len(waits))] or None
+        if len(v) == 1:
             return self._members(v[0])
-        wait = self._waits.get(v)
-        if wait is None or not self._transitive:
-            return None
+        wait = self._waits[v[0]][v[1]]
         if wait.mode is Mode.ANY:
             for peer in wait.peers or self._members(wait.cid):
-                if peer != v and self._running(peer):
+                if peer != v[0] and self._running(peer):
                     self._witness[v] = peer
                     self._witness_of.setdefault(peer, set()).add(v)
                     return None
@@ -124,7 +130,7 @@ class Needs:
 
     def _deactivate(self, v: Vertex) -> list[Vertex]:
         """Take back what ``v`` asks; returns the vertices that have lost their support by it."""
-        if isinstance(v, int) and (witness := self._witness.pop(v, None)) is not None:
+        if (witness := self._witness.pop(v, None)) is not None:
             self._witness_of[witness].discard(v)
         orphans: list[Vertex] = []
         for w in self._asks.pop(v, ()):

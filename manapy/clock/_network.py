@@ -46,10 +46,11 @@ class Request:
     collective: Collective | None = None
     number: int = 0  # of the receive, in the order of the owner's starts
     wild: bool = False
+    loose: bool = False  # of a collective: complete here before the others have started it (like a root's Ibcast)
 
     @property
     def done(self) -> bool:
-        return self.matched if self.collective is None else self.collective.complete
+        return self.matched if self.collective is None else self.loose or self.collective.complete
 
 
 class Network:
@@ -83,6 +84,10 @@ class Network:
         self.posted[dst].append(request)
         return request
 
+    def probe(self, request: Request) -> bool:
+        """Has a message arrived that the receive would match?"""
+        return any(_match(request, envelope) for envelope in self.unexpected[request.owner])
+
     def deliver(self, key: tuple[int, int]) -> bool:
         """The first message of a channel arrives; False when the channel is empty afterwards."""
         channel = self.channels.get(key)
@@ -97,6 +102,7 @@ class Network:
                 break
         else:
             self.unexpected[key[1]].append(envelope)
+            self._wake(key[1])
         if not channel:
             del self.channels[key]
         return bool(channel)

@@ -18,11 +18,11 @@ FNV_PRIME = 0x100000001B3
 
 
 class State(Enum):
-    """State of a rank as the coordinator sees it; the value is the word on the wire."""
+    """State of one thread of a rank; the value is the word on the wire."""
 
-    RUNNING = "running"  # computes, or is in an MPI call that doesn't block, or waits for a nonblocking collective
+    RUNNING = "running"  # computes, or is in an MPI call that doesn't block, or waits outside MPI (for another thread, say)
     BLOCKED_P2P = "blocked"  # waits for peers in a call or in a poll that keeps failing
-    IN_COLLECTIVE = "collective"  # inside a blocking collective of state_cid
+    IN_COLLECTIVE = "collective"  # inside a call on state_cid that ends by itself once all its members have made theirs
     PARKED = "parked"  # stopped at the entry of a collective of state_cid; nothing counted yet
     FINISHED = "finished"  # MPI_Finalize entered
 
@@ -86,6 +86,16 @@ def group_identity(group: int, tag: int, count: int) -> int:
 
 
 WORLD = child_identity(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """What matters of a thread that isn't RUNNING. ``peers``: world ranks that a blocked one waits for; see StateReport."""
+
+    state: State
+    cid: int = 0
+    mode: Mode = Mode.ALL
+    peers: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)

@@ -15,8 +15,8 @@ Invariants
     somewhere), as nothing otherwise: it freed the communicator, whose Comm_free synchronizes, or is still inside the
     constructor, which counts on the parent, and will report the row when it leaves that.
  3. TARGET goes only to members that have reported the row; the others get it in answer to that report.
- 4. ADVANCE goes to a parked rank that others ask, or that is below target on rows it doesn't know only (invariant 3); a rank
-    below target on a row it knows goes by itself. WITHDRAW follows when the rank isn't needed any more. FREEZE only when
+ 4. ADVANCE goes to a rank with a parked thread, whatever its other threads do, that others ask, or that is below target on rows
+    it doesn't know only (invariant 3); a rank below target on a row it knows goes by itself first. WITHDRAW follows when the rank isn't needed any more. FREEZE only when
     every message sent has been applied.
  5. Work for a message is proportional to the messages it causes (and rows it carries), not to the number of ranks.
 """
@@ -28,7 +28,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from ._needs import Needs, Wait
-from ._state import WORLD, Row, State
+from ._state import WORLD, Row, State, Thread
 from .messages import (
     Abort,
     Advance,
@@ -50,6 +50,8 @@ from .messages import (
 )
 
 Out: TypeAlias = list[tuple[int, ToRank]]
+
+TARGETS_MAX = 1000  # rows in one message
 
 
 class Stage(Enum):
@@ -88,13 +90,18 @@ class Comm:
     seqs: dict[int, int]
 
 
+# What a rank does, in one word: the first of these that one of its threads does.
+_FIRST = (State.IN_COLLECTIVE, State.PARKED, State.BLOCKED_P2P, State.FINISHED)
+_RUNNING = Thread(State.RUNNING)
+
+
 @dataclass(slots=True)
 class RankView:
-    """What the coordinator knows of a rank."""
+    """What the coordinator knows of a rank. ``threads``: those that aren't RUNNING."""
 
-    state: State = State.RUNNING
-    cid: int = 0
-    wait: Wait | None = None
+    threads: tuple[Thread, ...] = ()
+    parked: bool = False
+    inside: bool = False
     version: int = 0
     sent: int = 0
     applied: int = 0
@@ -104,6 +111,11 @@ class RankView:
     advanced: bool = False
     frozen: bool = False
     freeze_at: int = 0  # `sent` with the FREEZE that isn't answered yet; 0: none
+
+    @property
+    def first(self) -> Thread:
+        """The thread to name to people."""
+        return min(self.threads, key=lambda t: _FIRST.index(t.state), default=_RUNNING)
 
 
 class Controller:
@@ -166,7 +178,7 @@ class Controller:
             if (comm := self.comms.get(msg.cid)) is None or rank not in comm.seqs:
                 return self.abort(f"rank {rank} counts on communicator {msg.cid:016x}, which it has not reported")
             self._on_seq(comm, rank, msg.seq)
-            if rank in self._stalled:
+            if rank in self._stalled or view.parked:  # what it was asked for is done; or another thread's turn has come
                 self._stalled.discard(rank)
                 self._needs.changed.append(rank)
         elif isinstance(msg, StateReport):
@@ -210,7 +222,7 @@ class Controller:
         self._out = []
         self.counters.stalls += 1
         for rank, view in enumerate(self.ranks):
-            if view.state is State.PARKED and not view.below and not view.advanced:
+            if view.parked and not view.below and not view.advanced:
                 self._advance(rank, view)
                 self._stalled.add(rank)
         return self._out
@@ -242,15 +254,16 @@ class Controller:
         self._groups: dict[int, tuple[int, ...]] = {}
         self._unacked = 0  # ranks with applied < sent
         self._missing = 0  # ranks whose ROWS haven't come
-        self._inside = 0  # ranks inside a blocking collective
+        self._inside = 0  # ranks with a thread inside a blocking collective
         self._below_ranks = 0
         self._unfrozen = 0
         self._stalled: set[int] = set()  # advanced by stall() only, and not past their collective yet
         self._needs = Needs(self._running, lambda cid: self.comms[cid].members, transitive=self._transitive)
 
     def _running(self, rank: int) -> bool:
-        """May act without anybody's help. A rank inside a collective may wait for the very rank that asks."""
-        return self.ranks[rank].state is State.RUNNING
+        """May act without anybody's help. A rank inside a collective may wait for the very rank that asks; a running thread for
+        another one that is stopped."""
+        return not self.ranks[rank].threads
 
     def _send(self, rank: int, msg: ToRank) -> None:
         view = self.ranks[rank]
@@ -284,7 +297,9 @@ class Controller:
                 self._on_seq(comm, rank, row.seq)
                 if row.seq < comm.target:
                     self._send(rank, Target(self.epoch, comm.cid, comm.target))
-        if not view.reported:
+        if view.parked:
+            self._needs.changed.append(rank)
+        if not view.reported and not msg.more:
             view.reported = True
             self._acknowledged(view, 1)
             self._missing -= 1
@@ -315,6 +330,10 @@ class Controller:
                     if self._below(comm, member):
                         self._count_below(member, 1, hidden=member not in comm.seqs)
         for rank, rows in enumerate(targets):
+            while len(rows) > TARGETS_MAX:
+                self._out.append((rank, Targets(self.epoch, tuple(rows[:TARGETS_MAX]), more=True)))
+                self.counters.sent += 1
+                del rows[:TARGETS_MAX]
             self._send(rank, Targets(self.epoch, tuple(rows)))
 
     def _below(self, comm: Comm, member: int) -> bool:
@@ -358,18 +377,17 @@ class Controller:
             self._count_below(member, 1, hidden=member not in comm.seqs)
 
     def _on_state(self, rank: int, view: RankView, msg: StateReport) -> None:
-        ran = view.state is State.RUNNING
-        self._inside += (msg.state is State.IN_COLLECTIVE) - (view.state is State.IN_COLLECTIVE)
-        view.state, view.cid = msg.state, msg.cid
-        view.wait = None
-        if msg.state is State.BLOCKED_P2P:
-            if msg.peers or msg.cid in self.comms:
-                view.wait = Wait(msg.mode, msg.peers, msg.cid)
-        self._needs.set_wait(rank, view.wait)
+        ran, was_inside = not view.threads, view.inside
+        view.threads = msg.threads
+        view.parked = any(t.state is State.PARKED for t in msg.threads)
+        view.inside = any(t.state is State.IN_COLLECTIVE for t in msg.threads)
+        self._inside += view.inside - was_inside
+        blocked = (t for t in msg.threads if t.state is State.BLOCKED_P2P and (t.peers or t.cid in self.comms))
+        self._needs.set_waits(rank, tuple(Wait(t.mode, t.peers, t.cid) for t in blocked))
         self._acknowledged(view, msg.applied)
-        if ran and msg.state is not State.RUNNING:
+        if ran and msg.threads:
             self._needs.stopped(rank)
-        if msg.state is State.PARKED or view.advanced:
+        if view.parked or view.advanced:
             self._needs.changed.append(rank)
 
     def _advance(self, rank: int, view: RankView) -> None:
@@ -386,7 +404,7 @@ class Controller:
             rank = changed.pop()
             view = self.ranks[rank]
             if self._needs.needed(rank):
-                if view.state is State.PARKED and view.below == view.hidden and not view.advanced:
+                if view.parked and view.below == view.hidden and not view.advanced:
                     self._advance(rank, view)
             elif view.advanced and rank not in self._stalled:
                 view.advanced = False

@@ -3,8 +3,8 @@
 Invariants
  1. One frozen dataclass a kind; ``to_wire()`` gives the line without its newline and ``from_wire()`` reads it back equal.
  2. ``version`` never decreases on one connection. It rises with every change of the rank's clock (rows, a SEQ that reached or
-    passed its TARGET, entering or leaving a blocking collective, a coordinator message applied) and stays the same for
-    parked, blocked and unblocked: those may come at any rate and must not hinder a freeze.
+    passed its TARGET, any thread's entering or leaving a blocking collective, a coordinator message applied) and stays the
+    same for parked, blocked and unblocked: those may come at any rate and must not hinder a freeze.
  3. ``applied`` counts every message of this module that the rank has received in this epoch, INTENT included.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-from ._state import Mode, Row, State
+from ._state import Mode, Row, State, Thread
 from ._text import decode_text, encode_text
 
 
@@ -65,15 +65,17 @@ def decode_row(text: str) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The first in an epoch lists every row; later ones only rows made since."""
+    """The first in an epoch lists every row; later ones only rows made since. ``more``: the next ROWS continues the list (so
+    that lines stay short)."""
 
     kind: ClassVar[str] = "ROWS"
     epoch: int
     version: int
     rows: tuple[Row, ...]
+    more: bool = False
 
     def to_wire(self) -> str:
-        return " ".join([f"ROWS {self.epoch} {self.version} {len(self.rows)}", *map(encode_row, self.rows)])
+        return " ".join([f"ROWS {self.epoch} {self.version} {self.more:d} {len(self.rows)}", *map(encode_row, self.rows)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +92,29 @@ class Raise:
         return f"RAISE {self.epoch} {self.version} {self.cid:016x} {self.seq}"
 
 
+def encode_thread(t: Thread) -> str:
+    return f"{t.state.value}:{t.cid:016x}:{t.mode.value}:{encode_ranks(t.peers)}"
+
+
+def decode_thread(text: str) -> Thread:
+    state, cid, mode, peers = text.split(":")
+    return Thread(State(state), int(cid, 16), Mode(mode), decode_ranks(peers))
+
+
 @dataclass(frozen=True, slots=True)
 class StateReport:
-    """BLOCKED_P2P with ``peers`` empty: every member of ``cid``, or nobody if that is 0. Elsewhere peers are empty."""
+    """All threads that aren't RUNNING, each on its own: a parked one may be needed while another is inside a collective, and
+    the peers of a blocked one while a third is parked. BLOCKED_P2P with ``peers`` empty: every member of ``cid``, or nobody if
+    that is 0. Elsewhere peers are empty."""
 
     kind: ClassVar[str] = "STATE"
     epoch: int
     version: int
-    state: State
-    cid: int
-    mode: Mode
-    peers: tuple[int, ...]
     applied: int
+    threads: tuple[Thread, ...] = ()
 
     def to_wire(self) -> str:
-        return (
-            f"STATE {self.epoch} {self.version} {self.state.value} {self.cid:016x} {self.mode.value} "
-            f"{encode_ranks(self.peers)} {self.applied}"
-        )
+        return " ".join([f"STATE {self.epoch} {self.version} {self.applied} {len(self.threads)}", *map(encode_thread, self.threads)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +166,16 @@ class Intent(_Bare):
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Rows left out are at their target."""
+    """Rows left out are at their target. ``more``: the next TARGETS continues the list; only the last one counts in ``applied``
+    and lets the rank go."""
 
     kind: ClassVar[str] = "TARGETS"
     epoch: int
     rows: tuple[tuple[int, int], ...]  # (cid, seq)
+    more: bool = False
 
     def to_wire(self) -> str:
-        return " ".join([f"TARGETS {self.epoch} {len(self.rows)}", *(f"{cid:016x}:{seq}" for cid, seq in self.rows)])
+        return " ".join([f"TARGETS {self.epoch} {self.more:d} {len(self.rows)}", *(f"{cid:016x}:{seq}" for cid, seq in self.rows)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +238,7 @@ _VERSIONED: dict[str, type[Frozen] | type[NotFrozen] | type[Freeze]] = {"FROZEN"
 _BARE: dict[str, type[Intent] | type[Advance] | type[Withdraw] | type[Thaw]] = {
     "INTENT": Intent, "ADVANCE": Advance, "WITHDRAW": Withdraw, "THAW": Thaw,
 }  # fmt: skip
+_FLAG = {"0": False, "1": True}
 KINDS = frozenset({"ROWS", "RAISE", "STATE", "DONE", "TARGETS", "TARGET", "RESUME", "ABORT", *_VERSIONED, *_BARE})
 
 
@@ -238,23 +248,23 @@ def from_wire(line: str) -> Message:
     try:
         match kind:
             case "ROWS":
-                rows = tuple(map(decode_row, f[3:]))
-                if len(rows) != int(f[2]):
+                rows = tuple(map(decode_row, f[4:]))
+                if len(rows) != int(f[3]):
                     raise ValueError("row count")
-                return Rows(int(f[0]), int(f[1]), rows)
+                return Rows(int(f[0]), int(f[1]), rows, _FLAG[f[2]])
             case "RAISE":
                 epoch, version, cid, seq = f
                 return Raise(int(epoch), int(version), int(cid, 16), int(seq))
             case "STATE":
-                epoch, version, state, cid, mode, peers, applied = f
-                return StateReport(
-                    int(epoch), int(version), State(state), int(cid, 16), Mode(mode), decode_ranks(peers), int(applied)
-                )
+                threads = tuple(map(decode_thread, f[4:]))
+                if len(threads) != int(f[3]):
+                    raise ValueError("thread count")
+                return StateReport(int(f[0]), int(f[1]), int(f[2]), threads)
             case "TARGETS":
-                targets = tuple((int(c, 16), int(s)) for c, _, s in (x.partition(":") for x in f[2:]))
-                if len(targets) != int(f[1]):
+                targets = tuple((int(c, 16), int(s)) for c, _, s in (x.partition(":") for x in f[3:]))
+                if len(targets) != int(f[2]):
                     raise ValueError("row count")
-                return Targets(int(f[0]), targets)
+                return Targets(int(f[0]), targets, _FLAG[f[1]])
             case "TARGET":
                 epoch, cid, seq = f
                 return Target(int(epoch), int(cid, 16), int(seq))
@@ -272,6 +282,6 @@ def from_wire(line: str) -> Message:
         if kind in _BARE:
             (epoch,) = f
             return _BARE[kind](int(epoch))
-    except (ValueError, IndexError) as exc:
+    except (ValueError, LookupError) as exc:
         raise WireError(f"malformed {kind} line: {line[:200]!r} ({exc})") from exc
     raise WireError(f"not a clock message: {line[:200]!r}")

@@ -1,13 +1,14 @@
 """Simulator: abstract MPI programs on RankClock and Controller, under a seeded random scheduler.
 
-Actors are the rank threads, both directions of every control connection, and every nonempty network channel; one step of one
-actor at a time, in any order the seed gives. Nothing has a duration, so time-outs cannot hide in here: a job that can't go
+Actors are the threads of every rank, both directions of every control connection, and every nonempty network channel; one step
+of one actor at a time, in any order the seed gives. Nothing has a duration, so time-outs cannot hide in here: a job that can't go
 on is a Deadlock, one that goes on for ever is a Livelock.
 
 Invariants (checked at every safe state; Violation says which)
  1. Every rank is frozen, none is inside a collective, and SEQ is equal on all members of every communicator.
  2. Every collective that somebody started has been started by all members (else step 6 of the design spins for ever).
  3. No control message is on its way.
+And at any time: a window lock is held by one rank, or shared.
 """
 
 from __future__ import annotations
@@ -28,15 +29,22 @@ from .programs import (
     Coll,
     Compute,
     CreateGroup,
+    Drop,
     Finalize,
+    Flush,
     Free,
     Icoll,
+    Lock,
     Op,
+    Parallel,
+    Probe,
     Program,
     Recv,
     Send,
     SetFlag,
     Split,
+    Unlock,
+    Wait,
     WaitAny,
 )
 from .rank import RankClock
@@ -59,6 +67,7 @@ class Violation(Exception):
 # ---- the machine
 
 T = TypeVar("T")
+THREAD = 1_000_000  # receives are numbered thread * THREAD + n
 
 
 class _Pool(Generic[T]):
@@ -103,24 +112,44 @@ class _Comm:
     key: int
     members: tuple[int, ...]
     calls: int = 0
+    dropped: list[int] = field(default_factory=list)  # keys of rows that go when it is freed
+
+
+@dataclass(slots=True)
+class _Rank:
+    """What the threads of a rank share."""
+
+    clock: RankClock
+    comms: dict[str, _Comm]
+    threads: list[int] = field(default_factory=list)  # indices into Simulator.threads
+    groups: dict[tuple[int, int], int] = field(default_factory=dict)
+    posted: int = 0  # receives started
+    woken: int = 0  # clock.wake as of the last look
+    depth: int = 0  # control messages in the longest causal chain up to here
 
 
 @dataclass(slots=True)
 class _Thread:
-    clock: RankClock
+    """A thread of the program; ``number`` within its rank."""
+
+    rank: int
+    number: int
     ops: Sequence[Op]
-    comms: dict[str, _Comm]
     pc: int = 0
     left: int = 0  # compute steps to go
     fails: int = 0  # tests of the current wait that failed
     inside: Collective | None = None  # blocking collective entered
+    flushing: bool = False  # in the lower half, in a call that can't be left
+    parked: int = -1  # clock.wake when it parked; -1: it hasn't
     waiting: Request | None = None  # of a blocking Send or Recv
-    new_identity: int = 0
+    joins: list[int] = field(default_factory=list)  # threads started by the Parallel it is in
     requests: dict[str, Request] = field(default_factory=dict)
-    groups: dict[tuple[int, int], int] = field(default_factory=dict)
     posted: int = 0  # receives started
     log: list[Received] = field(default_factory=list)
-    depth: int = 0  # control messages in the longest causal chain up to here
+
+    @property
+    def ended(self) -> bool:
+        return self.pc == len(self.ops)
 
 
 @dataclass(slots=True)
@@ -142,7 +171,14 @@ class Simulator:
     rank says that it's blocked. ``wire``: send every control message as text. ``stall``: when nobody can go on, use the
     coordinator's stall time-out (only for dependencies outside MPI; without it such a job is a Deadlock). ``lazy``: the
     control thread is an actor of its own, which reports what has changed since its last turn (as the C one does).
-    ``by_group`` and ``transitive=False`` break the protocol on purpose, for the tests of the tests.
+    ``broken`` names a part of the protocol to take out, for the tests of the tests:
+
+        by group       one SEQ for congruent communicators (the paper's clock)
+        not transitive a needed rank that is blocked asks nobody
+        one state      a rank reports one thread only, as if it had no others
+        any row        a rank below target lets all its threads go
+        deaf           frozen ranks make no progress for others
+        early drop     a persistent collective's row goes with its request
     """
 
     def __init__(
@@ -153,8 +189,7 @@ class Simulator:
         requests: Sequence[int] = (),
         patience: int = 2,
         wire: bool = False,
-        by_group: bool = False,
-        transitive: bool = True,
+        broken: str = "",
         stall: bool = False,
         lazy: bool = False,
         max_steps: int = 0,
@@ -164,12 +199,12 @@ class Simulator:
         self.weights = [self.rng.choice((0.05, 1.0, 5.0)) for _ in range(5)]
         self.patience = patience
         self.wire = wire
-        self.by_group = by_group
+        self.broken = broken
         self.stall = stall
         self.lazy = lazy
-        self.max_steps = max_steps or 20_000 + 400 * sum(len(p) + 4 for p in program) * (2 + len(requests))
-        self.controller = Controller(size, transitive=transitive)
-        self.network = Network(size, lambda r: self._ready.add(r), lambda c: self._arriving.add(c))
+        self.max_steps = max_steps or 20_000 + 400 * sum(_length(p) + 4 for p in program) * (2 + len(requests))
+        self.controller = Controller(size, transitive=broken != "not transitive")
+        self.network = Network(size, self._wake, lambda c: self._arriving.add(c))
         self._ready: _Pool[int] = _Pool()
         self._arriving: _Pool[tuple[int, int]] = _Pool()
         self._reporting: _Pool[int] = _Pool()
@@ -178,10 +213,9 @@ class Simulator:
         self.up: list[deque[tuple[int, FromRank]]] = [deque() for _ in range(size)]
         self.down: list[deque[tuple[int, ToRank]]] = [deque() for _ in range(size)]
         world, group = tuple(range(size)), ggid(range(size))
-        self.threads = [
-            _Thread(RankClock(r, world, world_ggid=group), [*ops, Finalize()], {"world": _Comm(WORLD, WORLD, world)})
-            for r, ops in enumerate(program)
-        ]
+        kind = _BROKEN.get(broken, RankClock)
+        self.ranks = [_Rank(kind(r, world, world_ggid=group), {"world": _Comm(WORLD, WORLD, world)}, [r]) for r in world]
+        self.threads = [_Thread(r, 0, [*ops, Finalize()]) for r, ops in enumerate(program)]
         self._groups = {world: group}
         for r in world:
             self._ready.add(r)
@@ -189,12 +223,13 @@ class Simulator:
         self._depth = 0
         self._began = 0
         self.flags: set[str] = set()
+        self.locks: dict[tuple[int, int], dict[int, bool]] = {}  # (window, target): holders, and whether they share
         self.steps = 0
         self.epochs = 0
         self.checkpoints: list[Checkpoint] = []
 
     def run(self) -> list[list[Received]]:
-        """Run to the end; returns what each rank received. Raises Deadlock, Livelock or Violation."""
+        """Run to the end; returns what each rank received, thread after thread. Raises Deadlock, Livelock or Violation."""
         pools: list[_Pool[int] | _Pool[tuple[int, int]]] = [
             self._ready, self._arriving, self._reporting, self._rising, self._falling
         ]  # fmt: skip
@@ -204,8 +239,8 @@ class Simulator:
                 self._request()
             live = [(p, w) for p, w in zip(pools, self.weights, strict=True) if len(p)]
             if not live:
-                if all(t.pc == len(t.ops) for t in self.threads):
-                    return [t.log for t in self.threads]
+                if all(t.ended for t in self.threads):
+                    return [[x for i in rank.threads for x in self.threads[i].log] for rank in self.ranks]
                 self._stuck()
                 continue
             pool = live[0][0] if len(live) == 1 else self.rng.choices([p for p, _ in live], [w for _, w in live])[0]
@@ -216,13 +251,16 @@ class Simulator:
 
     def _step(self, pool: _Pool[int] | _Pool[tuple[int, int]]) -> None:
         if pool is self._ready:
-            r = self._ready.take(self.rng)
-            if self._advance(r, self.threads[r]):
-                self._ready.add(r)
+            i = self._ready.take(self.rng)
+            thread = self.threads[i]
+            if self._advance(thread):
+                self._ready.add(i)
+            if self.ranks[thread.rank].clock.wake != self.ranks[thread.rank].woken:
+                self._wake(thread.rank)
             if not self.lazy:
-                self._flush(r)
-            elif self.threads[r].clock.outbox:
-                self._reporting.add(r)
+                self._flush(thread.rank)
+            elif self.ranks[thread.rank].clock.outbox:
+                self._reporting.add(thread.rank)
         elif pool is self._reporting:
             self._flush(self._reporting.take(self.rng))
         elif pool is self._arriving:
@@ -236,10 +274,19 @@ class Simulator:
             depth, msg = self.down[r].popleft()
             if self.down[r]:
                 self._falling.add(r)
-            self.threads[r].depth = max(self.threads[r].depth, depth)
-            self.threads[r].clock.receive(msg)
-            self._ready.add(r)
+            rank = self.ranks[r]
+            rank.depth = max(rank.depth, depth)
+            rank.clock.receive(msg)
+            self._wake(r)
             self._flush(r)
+
+    def _wake(self, r: int) -> None:
+        """All threads of a rank look again."""
+        rank = self.ranks[r]
+        rank.woken = rank.clock.wake
+        for i in rank.threads:
+            if not self.threads[i].ended:
+                self._ready.add(i)
 
     # ---- control connections and the coordinator
 
@@ -249,14 +296,14 @@ class Simulator:
             self.checkpoints.append(Checkpoint(False, "the job is finishing", 0, 0, 0, Counters()))
             return
         self._depth, self._began = 0, self.steps
-        for t in self.threads:
-            t.depth = 0
+        for rank in self.ranks:
+            rank.depth = 0
         self._lower(self.controller.begin(self.epochs))
 
     def _flush(self, r: int) -> None:
-        outbox = self.threads[r].clock.outbox
+        outbox = self.ranks[r].clock.outbox
         if outbox:
-            depth = self.threads[r].depth + 1
+            depth = self.ranks[r].depth + 1
             for m in _coalesce(outbox) if self.lazy else outbox:
                 self.up[r].append((depth, _through_wire(m) if self.wire else m))  # type: ignore[arg-type]
             outbox.clear()
@@ -294,12 +341,15 @@ class Simulator:
             (comm, number), c = next(iter(self.network.collectives.items()))
             raise Violation(f"collective {number} on {comm:016x} was started only by {c.started}")
         seqs: dict[int, int] = {}
-        for r, t in enumerate(self.threads):
-            if t.clock.phase is not Phase.FROZEN or t.inside is not None or t.clock.below:
-                raise Violation(f"rank {r}: {t.clock.phase}, {t.clock.state}, inside {t.inside}")
+        for t in self.threads:
+            if t.inside is not None or t.flushing:
+                raise Violation(f"rank {t.rank}: thread {t.number} is inside {t.ops[t.pc]}")
+        for r, rank in enumerate(self.ranks):
+            if rank.clock.phase is not Phase.FROZEN or rank.clock.below:
+                raise Violation(f"rank {r}: {rank.clock.phase}, {rank.clock.threads}")
             if self.up[r] or self.down[r]:
                 raise Violation(f"rank {r}: control messages on their way")
-            for row in t.clock.rows.values():
+            for row in rank.clock.rows.values():
                 if seqs.setdefault(row.cid, row.seq) != row.seq:
                     raise Violation(f"rank {r}: SEQ {row.seq} on {row.cid:016x}, not {seqs[row.cid]}")
 
@@ -310,26 +360,168 @@ class Simulator:
         self._lower(out)
 
     def _describe(self) -> str:
-        at = [f"rank {r} at {t.ops[t.pc]}: {t.clock.phase.name} {t.clock.state.name}" for r, t in enumerate(self.threads) if t.pc < len(t.ops)]
+        at = []
+        for t in self.threads:
+            if not t.ended:
+                clock = self.ranks[t.rank].clock
+                at.append(f"rank {t.rank} thread {t.number} at {t.ops[t.pc]}: {clock.phase.name} {clock.state(t.number).name}")
         return "\n".join([f"after {self.steps} steps, stage {self.controller.stage}", *at[:20], *self.controller.status()[:20]])
 
-    # ---- rank threads: each function does one step and says whether the rank can go on at once
+    # ---- threads: each function does one step and says whether the thread can go on at once
 
-    def _advance(self, r: int, t: _Thread) -> bool:
-        if t.pc == len(t.ops):
+    def _advance(self, t: _Thread) -> bool:
+        if t.ended:
             return False
-        op = t.ops[t.pc]
+        op, clock = t.ops[t.pc], self.ranks[t.rank].clock
         if isinstance(op, Compute):
             t.left = (t.left or op.steps) - 1
             return self._next(t) if t.left <= 0 else True
         if isinstance(op, (SetFlag, AwaitFlag)):
             return self._flag(t, op)
-        if t.clock.stopped and t.inside is None:
+        if isinstance(op, Parallel):
+            return self._fork(t, op)
+        if clock.stopped and t.inside is None and not t.flushing:
             return False
         if isinstance(op, (Coll, Icoll, Split, CreateGroup, Free, Finalize)):
-            return self._collective(r, t, op) if t.inside is None else self._leave(r, t, op)
+            return self._collective(t, op) if t.inside is None else self._leave(t, op)
+        if isinstance(op, Drop):
+            return self._drop(t, op)
+        if isinstance(op, Lock):
+            return self._lock(t, op)
+        if isinstance(op, Unlock):
+            del self.locks[self.ranks[t.rank].comms[op.win].identity, op.target][t.rank]
+            for member in self.ranks[t.rank].comms[op.win].members:
+                self._wake(member)
+            return self._next(t)
+        if isinstance(op, Flush):
+            return self._flush_target(t, op)
         if isinstance(op, (Send, Recv)):
-            return self._message(r, t, op)
+            return self._message(t, op)
+        if isinstance(op, Probe):
+            request = Request(t.rank, "recv", self.ranks[t.rank].comms[op.comm].identity, op.source, op.tag)
+            return self._go_on(t) if self.network.probe(request) else self._blocked(t, [request], Mode.ALL, op.poll)
+        return self._wait(t, op)
+
+    def _next(self, t: _Thread) -> bool:
+        t.pc += 1
+        t.left = t.fails = 0
+        if t.ended:  # somebody may join it
+            self._wake(t.rank)
+        return not t.ended
+
+    def _go_on(self, t: _Thread) -> bool:
+        self.ranks[t.rank].clock.unblock(thread=t.number)
+        return self._next(t)
+
+    def _flag(self, t: _Thread, op: SetFlag | AwaitFlag) -> bool:
+        if isinstance(op, SetFlag):
+            self.flags.add(op.name)
+            for i, other in enumerate(self.threads):
+                if not other.ended and other.ops[other.pc] == AwaitFlag(op.name):
+                    self._ready.add(i)
+        elif op.name not in self.flags:
+            return False
+        return self._next(t)
+
+    def _fork(self, t: _Thread, op: Parallel) -> bool:
+        """The first body is put in front of what follows, with the Parallel behind it as the join."""
+        if not t.joins:
+            rank = self.ranks[t.rank]
+            for body in op.bodies[1:]:
+                t.joins.append(len(self.threads))
+                self.threads.append(_Thread(t.rank, len(rank.threads), list(body)))
+                rank.threads.append(t.joins[-1])
+            t.ops = [*t.ops[: t.pc], *op.bodies[0], *t.ops[t.pc :]]
+            self._wake(t.rank)
+            return True
+        if not all(self.threads[i].ended for i in t.joins):
+            return False
+        t.joins = []
+        return self._next(t)
+
+    def _collective(self, t: _Thread, op: Coll | Icoll | Split | CreateGroup | Free | Finalize) -> bool:
+        rank = self.ranks[t.rank]
+        if t.parked == rank.clock.wake:
+            return False
+        name = op.parent if isinstance(op, Split) else "world" if isinstance(op, Finalize) else op.comm
+        if isinstance(op, CreateGroup) and name not in rank.comms:
+            group = self._ggid(op.members)
+            count = rank.groups[group, op.tag] = rank.groups.get((group, op.tag), 0) + 1
+            self._add(rank, op.comm, group_identity(group, op.tag, count), op.members, handle=0)
+        comm = rank.comms[name]
+        if rank.clock.enter_collective(comm.key, blocking=not isinstance(op, Icoll), thread=t.number) is Verdict.PARK:
+            t.parked = rank.clock.wake
+            return False
+        t.parked = -1
+        comm.calls += 1
+        collective = self.network.start(comm.identity, comm.calls, t.rank, len(comm.members))
+        if isinstance(op, Icoll):
+            t.requests[op.req] = Request(t.rank, "coll", comm.identity, collective=collective, loose=op.loose)
+            return self._next(t)
+        t.inside = collective
+        if isinstance(op, Finalize):
+            rank.clock.finish()
+        return True
+
+    def _leave(self, t: _Thread, op: Coll | Icoll | Split | CreateGroup | Free | Finalize) -> bool:
+        if not (t.inside is not None and t.inside.complete) and not (isinstance(op, Coll) and op.loose):
+            return False
+        rank = self.ranks[t.rank]
+        t.inside = None
+        if isinstance(op, Split) and t.rank in op.members:
+            parent = rank.comms[op.parent]
+            self._add(rank, op.comm, child_identity(parent.identity, parent.calls, min(op.members)), op.members)
+        elif isinstance(op, CreateGroup):
+            rank.clock.add_row(rank.comms[op.comm].key, op.members, handle=1)
+        if not isinstance(op, Finalize):
+            rank.clock.exit_collective(thread=t.number)
+        if isinstance(op, Free):
+            comm = rank.comms.pop(op.comm)
+            if self.broken != "by group":
+                for key in (comm.key, *comm.dropped):
+                    rank.clock.remove_row(key)
+        return self._next(t)
+
+    def _drop(self, t: _Thread, op: Drop) -> bool:
+        rank = self.ranks[t.rank]
+        comm = rank.comms.pop(op.comm)
+        if self.broken == "early drop":
+            rank.clock.remove_row(comm.key)
+        elif self.broken != "by group":
+            rank.comms[op.parent].dropped += [comm.key, *comm.dropped]
+        return self._next(t)
+
+    def _add(self, rank: _Rank, name: str, identity: int, members: tuple[int, ...], *, handle: int = 1) -> None:
+        group = self._ggid(members)
+        key = group if self.broken == "by group" else identity
+        rank.comms[name] = _Comm(identity, key, members)
+        rank.clock.add_row(key, members, handle=handle, name=name, group=group)
+
+    def _ggid(self, members: tuple[int, ...]) -> int:
+        group = self._groups.get(members)
+        if group is None:
+            group = self._groups[members] = ggid(members)
+        return group
+
+    def _message(self, t: _Thread, op: Send | Recv) -> bool:
+        if t.waiting is None:
+            comm = self.ranks[t.rank].comms[op.comm].identity
+            if isinstance(op, Send):
+                request = self.network.send(t.rank, op.dest, comm, op.tag, op.value, sync=op.sync)
+            else:
+                request = self.network.receive(t.rank, op.source, comm, op.tag, t.number * THREAD + t.posted)
+                t.posted += 1
+            if op.req:
+                t.requests[op.req] = request
+                return self._next(t)
+            t.waiting = request
+        if not t.waiting.done:
+            return self._blocked(t, [t.waiting], Mode.ALL, poll=False)
+        self._receive(t, t.waiting)
+        t.waiting = None
+        return self._go_on(t)
+
+    def _wait(self, t: _Thread, op: Wait | WaitAny) -> bool:
         reqs = [t.requests[q] for q in op.reqs if q in t.requests]
         if isinstance(op, WaitAny):
             done = next((q for q in op.reqs if q in t.requests and t.requests[q].done), None)
@@ -343,118 +535,63 @@ class Simulator:
             for q in op.reqs:
                 if q in t.requests:
                     self._receive(t, t.requests.pop(q))
-        t.clock.unblock()
-        return self._next(t)
-
-    def _next(self, t: _Thread) -> bool:
-        t.pc += 1
-        t.left = t.fails = 0
-        return t.pc < len(t.ops)
-
-    def _flag(self, t: _Thread, op: SetFlag | AwaitFlag) -> bool:
-        if isinstance(op, SetFlag):
-            self.flags.add(op.name)
-            for r, other in enumerate(self.threads):
-                if other.pc < len(other.ops) and other.ops[other.pc] == AwaitFlag(op.name):
-                    self._ready.add(r)
-        elif op.name not in self.flags:
-            return False
-        return self._next(t)
-
-    def _collective(self, r: int, t: _Thread, op: Coll | Icoll | Split | CreateGroup | Free | Finalize) -> bool:
-        name = op.parent if isinstance(op, Split) else "world" if isinstance(op, Finalize) else op.comm
-        if isinstance(op, CreateGroup) and name not in t.comms:
-            group = self._ggid(op.members)
-            count = t.groups[group, op.tag] = t.groups.get((group, op.tag), 0) + 1
-            self._add(t, op.comm, group_identity(group, op.tag, count), op.members, handle=0)
-        comm = t.comms[name]
-        if t.clock.enter_collective(comm.key, blocking=not isinstance(op, Icoll)) is Verdict.PARK:
-            return False
-        comm.calls += 1
-        collective = self.network.start(comm.identity, comm.calls, r, len(comm.members))
-        if isinstance(op, Icoll):
-            t.requests[op.req] = Request(r, "coll", collective=collective)
-            return self._next(t)
-        t.inside = collective
-        if isinstance(op, Finalize):
-            t.clock.finish()
-        return True
-
-    def _leave(self, r: int, t: _Thread, op: Coll | Icoll | Split | CreateGroup | Free | Finalize) -> bool:
-        if not (t.inside is not None and t.inside.complete) and not (isinstance(op, Coll) and op.loose):
-            return False
-        t.inside = None
-        if isinstance(op, Split) and r in op.members:
-            parent = t.comms[op.parent]
-            self._add(t, op.comm, child_identity(parent.identity, parent.calls, min(op.members)), op.members)
-        elif isinstance(op, CreateGroup):
-            t.clock.add_row(t.comms[op.comm].key, op.members, handle=1)
-        if not isinstance(op, Finalize):
-            t.clock.exit_collective()
-        if isinstance(op, Free):
-            comm = t.comms.pop(op.comm)
-            if not self.by_group:
-                t.clock.remove_row(comm.key)
-        return self._next(t)
-
-    def _add(self, t: _Thread, name: str, identity: int, members: tuple[int, ...], *, handle: int = 1) -> None:
-        group = self._ggid(members)
-        key = group if self.by_group else identity
-        t.comms[name] = _Comm(identity, key, members)
-        t.clock.add_row(key, members, handle=handle, name=name, group=group)
-
-    def _ggid(self, members: tuple[int, ...]) -> int:
-        group = self._groups.get(members)
-        if group is None:
-            group = self._groups[members] = ggid(members)
-        return group
-
-    def _message(self, r: int, t: _Thread, op: Send | Recv) -> bool:
-        if t.waiting is None:
-            comm = t.comms[op.comm].identity
-            if isinstance(op, Send):
-                request = self.network.send(r, op.dest, comm, op.tag, op.value, sync=op.sync)
-            else:
-                request = self.network.receive(r, op.source, comm, op.tag, t.posted)
-                t.posted += 1
-            if op.req:
-                t.requests[op.req] = request
-                return self._next(t)
-            t.waiting = request
-        if not t.waiting.done:
-            return self._blocked(t, [t.waiting], Mode.ALL, poll=False)
-        self._receive(t, t.waiting)
-        t.waiting = None
-        t.clock.unblock()
-        return self._next(t)
+        return self._go_on(t)
 
     def _receive(self, t: _Thread, request: Request) -> None:
         if request.kind == "recv" and request.value is not None:
             t.log.append(Received(request.number, request.wild, request.peer, request.tag, request.value))
 
+    # ---- windows
+
+    def _lock(self, t: _Thread, op: Lock) -> bool:
+        """The holder may be any member: nobody but the library of the target knows."""
+        comm = self.ranks[t.rank].comms[op.win]
+        holders = self.locks.setdefault((comm.identity, op.target), {})
+        if holders and not (op.shared and all(holders.values())):
+            return self._report_blocked(t, (), Mode.ANY, comm.key, poll=False)
+        holders[t.rank] = op.shared
+        return self._go_on(t)
+
+    def _flush_target(self, t: _Thread, op: Flush) -> bool:
+        """In the lower half and not to be left; ranks that are frozen go on making progress until all are."""
+        rank, target = self.ranks[t.rank], self.ranks[op.target]
+        if not t.flushing:
+            t.flushing = True
+            rank.clock.enter_lower()
+            return True
+        if target.clock.stopped and self.broken == "deaf":
+            return True
+        t.flushing = False
+        rank.clock.leave_lower()
+        return self._next(t)
+
+    # ---- waiting
+
     def _blocked(self, t: _Thread, reqs: list[Request], mode: Mode, poll: bool) -> bool:
-        """Not complete. While a checkpoint is pending say whom the rank waits for, after some patience.
+        """Not complete: say whom the thread waits for.
 
         Waiting for all: the named peers first, wildcards (one at a time) when nothing else is missing. A nonblocking
         collective needs no help but the targets: it asks nobody, and in a wait for any of several nobody needs to be asked.
         """
-        if t.clock.phase is Phase.NONE:
+        wild = [q for q in reqs if q.kind == "recv" and q.peer == ANY]
+        named = tuple(sorted({q.peer for q in reqs if q.kind != "coll" and q.peer != ANY}))
+        if mode is Mode.ANY and any(q.kind == "coll" for q in reqs):
+            return self._report_blocked(t, (), mode, 0, poll=poll)
+        if wild and (mode is Mode.ANY or not named):
+            cid = next((c.key for c in self.ranks[t.rank].comms.values() if c.identity == wild[0].comm), WORLD)
+            same = mode is Mode.ALL or all(q.comm == wild[0].comm for q in reqs)
+            return self._report_blocked(t, (), Mode.ANY, cid if same else WORLD, poll=poll)
+        return self._report_blocked(t, named, mode, 0, poll=poll)
+
+    def _report_blocked(self, t: _Thread, peers: tuple[int, ...], mode: Mode, cid: int, *, poll: bool) -> bool:
+        """While a checkpoint is pending, after some patience."""
+        clock = self.ranks[t.rank].clock
+        if clock.phase is Phase.NONE:
             return poll
         t.fails += 1
         if t.fails <= self.patience:
             return True
-        wild = [q for q in reqs if q.kind == "recv" and q.peer == ANY]
-        named = tuple(sorted({q.peer for q in reqs if q.kind != "coll" and q.peer != ANY}))
-        if mode is Mode.ANY and any(q.kind == "coll" for q in reqs):
-            t.clock.block((), mode)
-        elif wild and (mode is Mode.ANY or not named):
-            cid = next(c.key for c in t.comms.values() if c.identity == wild[0].comm)
-            same = mode is Mode.ALL or all(q.comm == wild[0].comm for q in reqs)
-            t.clock.block((), Mode.ANY, cid if same else WORLD)
-        elif named:
-            t.clock.block(named, mode)
-        else:
-            t.clock.block((), mode)
+        clock.block(peers, mode, cid, thread=t.number)
         return poll
 
 
@@ -468,11 +605,38 @@ def _coalesce(outbox: Sequence[FromRank]) -> list[FromRank]:
     state = [replace(states[-1], version=version)] if states else []
     risen = [Raise(epoch, version, cid, seq) for cid, seq in raises.items()]
     sent: list[FromRank] = [Rows(epoch, version, rows)] if any(isinstance(m, Rows) for m in outbox) else []
-    if state and state[0].state is State.IN_COLLECTIVE:
+    if state and any(t.state is State.IN_COLLECTIVE for t in state[0].threads):
         sent += [*state, *risen]
     else:
         sent += [*risen, *state]
     return sent + [m for m in outbox if not isinstance(m, (Rows, Raise, StateReport))]
+
+
+def _length(ops: Sequence[Op]) -> int:
+    return sum(sum(map(_length, op.bodies)) if isinstance(op, Parallel) else 1 for op in ops)
+
+
+class _OneState(RankClock):
+    """One thread stands for all: inside a collective before parked before blocked."""
+
+    __slots__ = ()
+
+    def _report_state(self) -> None:
+        order = (State.IN_COLLECTIVE, State.PARKED, State.BLOCKED_P2P, State.FINISHED)
+        first = sorted(self.threads.values(), key=lambda t: order.index(t.state))[:1]
+        self.outbox.append(StateReport(self.epoch, self.version, self.applied, tuple(first)))
+
+
+class _AnyRow(RankClock):
+    """Below target somewhere: all threads go."""
+
+    __slots__ = ()
+
+    def _may_go(self, cid: int, thread: int) -> bool:
+        return self.phase is Phase.NONE or (self.phase is Phase.RUN and (self.below > 0 or self.needed))
+
+
+_BROKEN: dict[str, type[RankClock]] = {"one state": _OneState, "any row": _AnyRow}
 
 
 def _through_wire(msg: messages.Message) -> messages.Message:

@@ -1,6 +1,8 @@
-"""Abstract MPI programs for the model: one list of operations a rank.
+"""Abstract MPI programs for the model: one list of operations a rank, which may fork into several threads.
 
-Communicators and requests have names, local to a rank by the rules of MPI and equal on all members by those of this module.
+Communicators have names, local to a rank by the rules of MPI and equal on all members by those of this module; those of
+requests are a thread's. A window is a communicator here; a persistent collective one too (it has a row of its own): Split makes it,
+Icoll starts it, Drop is its MPI_Request_free.
 A program must be correct even if collectives synchronize and sends wait for their receive; the tests generate only such.
 """
 
@@ -13,8 +15,8 @@ from typing import TypeAlias
 from ._network import ANY
 
 __all__ = [
-    "ANY", "AwaitFlag", "Coll", "Compute", "CreateGroup", "Finalize", "Free", "Icoll", "Op", "Program", "Recv", "Send",
-    "SetFlag", "Split", "Wait", "WaitAny",
+    "ANY", "AwaitFlag", "Coll", "Compute", "CreateGroup", "Drop", "Finalize", "Flush", "Free", "Icoll", "Lock", "Op", "Parallel",
+    "Probe", "Program", "Recv", "Send", "SetFlag", "Split", "Unlock", "Wait", "WaitAny",
 ]  # fmt: skip
 
 
@@ -33,8 +35,11 @@ class Coll:
 
 @dataclass(frozen=True, slots=True)
 class Icoll:
+    """``loose``: complete here without the others."""
+
     req: str
     comm: str = "world"
+    loose: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,16 @@ class Recv:
     tag: int = 0
     comm: str = "world"
     req: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Until a message that matches has arrived; ``poll``: by a loop of MPI_Iprobe."""
+
+    source: int
+    tag: int = 0
+    comm: str = "world"
+    poll: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +112,45 @@ class Free:
 
 
 @dataclass(frozen=True, slots=True)
+class Drop:
+    """The communicator (a persistent collective) is not used any more: a local call. Its row stays until ``parent`` is freed."""
+
+    comm: str
+    parent: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """MPI_Win_lock on ``target``: waits while another rank holds it (``shared``: holds it exclusively)."""
+
+    win: str
+    target: int
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unlock:
+    win: str
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """A call that ends when ``target``'s MPI library has made progress, for which nothing of its program is needed."""
+
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """The thread goes on with the first body, new threads take the others; at its end it waits, outside MPI, for theirs."""
+
+    bodies: tuple[Sequence[Op], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SetFlag:
-    """A dependency outside MPI: this rank writes a file ..."""
+    """A dependency outside MPI: this rank writes a file (or this thread sets a variable of its rank) ..."""
 
     name: str
 
@@ -116,6 +168,7 @@ class Finalize:
 
 
 Op: TypeAlias = (
-    Compute | Coll | Icoll | Send | Recv | Wait | WaitAny | Split | CreateGroup | Free | SetFlag | AwaitFlag | Finalize
+    Compute | Coll | Icoll | Send | Recv | Probe | Wait | WaitAny | Split | CreateGroup | Free | Drop | Lock | Unlock | Flush | Parallel
+    | SetFlag | AwaitFlag | Finalize
 )
 Program: TypeAlias = Sequence[Sequence[Op]]  # Finalize is added at the end of each rank's list

@@ -7,7 +7,8 @@
  * Invariants
  *  1. While a checkpoint is pending, target and version change only under clock.lock, and so do seq and states but for the
  *     plain stores of the inlines, before they read the phase: calls on one communicator are ordered by the program.
- *  2. A rank parks only at the entry of a collective, before it counts the call; never at an exit.
+ *  2. A thread parks only at the entry of a collective, before it counts the call; never at an exit. Who may go: invariant 3 of
+ *     manapy/clock/rank.py.
  *  3. clock.lock is only held with in_lower = 1 (invariant 1 of lock.h), and a parked thread has in_lower = 0.
  *  4. A thread that goes on has in_lower = 1 from the decision, taken under the lock, to the end of the collective: phase
  *     FROZEN, set under the same lock or seen by the re-read, can't slip in between.
@@ -161,10 +162,37 @@ void mpy_row_remove(uint32_t index) {
 
 /* ---- entry and exit of a collective while a checkpoint is pending ---- */
 
-static bool below_target(void) {
-    for (uint32_t i = 0; i < CLOCK->nrows; i++)
-        if (CLOCK->rows[i].cid != 0 && CLOCK->rows[i].seq < CLOCK->rows[i].target) return true;
+static bool is_below(const mpy_clock_row_t *row) { return row->cid != 0 && row->seq < row->target; }
+
+static bool is_other_parked_at(const mpy_thread_t *t, uint64_t cid) {
+    for (uint32_t i = 0; i < MPY_THREADS_MAX; i++) {
+        const mpy_thread_t *other = &MPY_UPPER->threads[i];
+        if (other != t && other->used && other->state == MPY_STATE_PARKED && other->state_cid == cid) return true;
+    }
     return false;
+}
+
+/* Is a row below target that this thread, at the entry of `mine`, may have to help: its own, or one at whose entry no other is
+ * parked (which would go)? */
+static bool is_wanted(const mpy_thread_t *t, const mpy_clock_row_t *mine) {
+    for (uint32_t i = 0; i < CLOCK->nrows; i++) {
+        const mpy_clock_row_t *row = &CLOCK->rows[i];
+        if (is_below(row) && (row == mine || !is_other_parked_at(t, row->cid))) return true;
+    }
+    return false;
+}
+
+/* A thread that others at their entries relied on has gone: do they still need not? In the lower half or not: no TLS. */
+static void wake_others(const mpy_thread_t *t) {
+    bool below = false, parked = false;
+    for (uint32_t i = 0; i < MPY_THREADS_MAX && !parked; i++) {
+        const mpy_thread_t *other = &MPY_UPPER->threads[i];
+        parked = other != t && other->used && other->state == MPY_STATE_PARKED;
+    }
+    for (uint32_t i = 0; parked && i < CLOCK->nrows && !below; i++) below = is_below(&CLOCK->rows[i]);
+    if (!below) return;
+    __atomic_add_fetch(&CLOCK->wake, 1, __ATOMIC_SEQ_CST);
+    mpy_futex_wake(&CLOCK->wake, INT32_MAX);
 }
 
 /* One decision, under the lock: true when the collective may be entered (it is counted then), false to sleep. */
@@ -175,13 +203,14 @@ static bool try_enter(mpy_thread_t *t, mpy_clock_row_t *row, bool *changed) {
         set_state(t, MPY_STATE_IN_COLLECTIVE, row->cid);
         return true;
     case MPY_PHASE_RUN:
-        if (!CLOCK->needed && !below_target()) break;
+        if (!CLOCK->needed && !is_wanted(t, row)) break;
         row->seq++;
         if (row->seq >= row->target) { /* the control thread tells the other members */
             row->target = row->seq;
             CLOCK->version++;
         }
         set_state(t, MPY_STATE_IN_COLLECTIVE, row->cid);
+        wake_others(t);
         *changed = true;
         return true;
     case MPY_PHASE_INTENT:

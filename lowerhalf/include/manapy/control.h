@@ -18,12 +18,14 @@
  *                                                             the coordinator removes when the job was killed
  *   CHECKED epoch                                             nothing here prevents a checkpoint
  *   REFUSED epoch reason                                      something does; names the fd or pid
- *   ROWS epoch version n row...                               row = cid:ggid:seq:members(list; a-b = consecutive ranks):handle:name
- *                                                             first: all rows; later: rows made since. handle 0: under construction
+ *   ROWS epoch version more n row...                          row = cid:ggid:seq:members(list; a-b = consecutive ranks):handle:name
+ *                                                             first: all rows; later: rows made since. handle 0: under construction;
+ *                                                             more = 1: the next line goes on with the list, so no line is too long
  *   RAISE epoch version cid seq                               SEQ has reached or passed TARGET (sent for each such SEQ)
- *   STATE epoch version state cid mode peers applied          state = running|blocked|collective|parked|finished; mode = all|any;
- *                                                             blocked with peers "-": every member of cid (nobody if 0); applied = messages of the
- *                                                             clock received in this epoch, INTENT included. Version rules: messages.py
+ *   STATE epoch version applied n thread...                   the threads that are not running; thread = state:cid:mode:peers, state =
+ *                                                             blocked|collective|parked|finished; mode = all|any; blocked with peers "-": on
+ *                                                             every member of cid (nobody if 0); applied = messages of the clock received in
+ *                                                             this epoch, INTENT included. Version rules: messages.py
  *   FROZEN epoch version       NOTFROZEN epoch version
  *   STOPPED epoch                                             all upper threads stopped by signal, none in the lower half
  *   DRAINED epoch
@@ -36,7 +38,7 @@
  * coordinator -> rank
  *   CHECK epoch grace_ms                                      look for what can't be saved; nothing stops yet
  *   INTENT epoch
- *   TARGETS epoch n cid:seq...                                rows left out are at their target
+ *   TARGETS epoch more n cid:seq...                           rows left out are at their target; more as with ROWS
  *   TARGET epoch cid seq
  *   ADVANCE epoch       WITHDRAW epoch
  *   FREEZE epoch version       THAW epoch
@@ -57,7 +59,7 @@
 #ifndef MANAPY_CONTROL_H
 #define MANAPY_CONTROL_H
 
-#define MPY_PROTOCOL_VERSION 1
+#define MPY_PROTOCOL_VERSION 2
 #define MPY_LINE_MAX (1 << 20)
 #define MPY_SECRET_BYTES 32
 /* Exit code of the ranks after `manapy checkpoint --then exit`. */

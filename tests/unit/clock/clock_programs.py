@@ -1,43 +1,66 @@
 """Random correct MPI programs for the clock's tests.
 
-A program is a global sequence of events (a collective on a communicator, a message a -> b, ...) projected on the ranks, then
-perturbed legally. The projection is correct even if every collective synchronizes and every send waits for its receive: the
-members of the first event that isn't complete are never held up by another event.
+A program is a global sequence of events (a collective on a communicator, a message a -> b, ...) projected on the ranks, and
+there on one of the rank's threads, then perturbed legally. The projection is correct even if every collective synchronizes and
+every send waits for its receive: the members of the first event that isn't complete are never held up by another event.
 
 Legal perturbations
  1. An event becomes nonblocking (a collective on all members): its start stays, its completion moves anywhere behind it.
- 2. A nonblocking start moves forward past operations that it isn't ordered with. So Ibarriers on two communicators cross.
+ 2. A nonblocking start moves forward past operations that it isn't ordered with. So Ibarriers on two communicators cross, and
+    starts of persistent collectives.
  3. Completions are merged (all at once), taken by WaitAny, or by a polling loop.
+
+Threads: what one thread does with a communicator that another one has used comes behind a flag (a variable of the program, a
+dependency outside MPI), so collectives of one communicator are ordered, as MPI asks.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from manapy.clock.programs import (
     ANY,
+    AwaitFlag,
     Coll,
     Compute,
     CreateGroup,
+    Drop,
+    Flush,
     Free,
     Icoll,
+    Lock,
     Op,
+    Parallel,
+    Probe,
     Recv,
     Send,
+    SetFlag,
     Split,
+    Unlock,
     Wait,
     WaitAny,
 )
 
 
 @dataclass
+class Stream:
+    """One thread of a rank. ``open``: outstanding request -> communicator; ``knows``: what it may use without a flag."""
+
+    ops: list[Op] = field(default_factory=list)
+    open: dict[str, str] = field(default_factory=dict)
+    knows: set[str] = field(default_factory=set)
+
+
+@dataclass
 class _Builder:
     rng: random.Random
     size: int
+    streams: list[list[Stream]]
     comms: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    ops: list[list[Op]] = field(default_factory=list)
-    open: list[dict[str, str]] = field(default_factory=list)  # rank -> outstanding request -> communicator
+    parents: dict[str, str] = field(default_factory=dict)  # of persistent collectives
+    owner: dict[tuple[str, int], Stream] = field(default_factory=dict)  # (communicator, rank) -> who makes its collectives
     serial: int = 0
 
     def name(self, prefix: str) -> str:
@@ -47,127 +70,248 @@ class _Builder:
     def some(self, ranks: tuple[int, ...], least: int) -> tuple[int, ...]:
         return tuple(sorted(self.rng.sample(ranks, self.rng.randint(least, len(ranks)))))
 
+    def own(self, comm: str, r: int) -> Stream:
+        """The thread that makes the next collective of ``r`` on ``comm``; now and then another one takes over."""
+        owner = self.owner[comm, r]
+        if len(self.streams[r]) > 1 and self.rng.random() < 0.2:
+            heir = self.rng.choice(self.streams[r])
+            if heir is not owner:
+                self.order(owner, heir)
+                owner = self.owner[comm, r] = heir
+                owner.knows.add(comm)
+        return owner
 
-def build(rng: random.Random, size: int, events: int) -> list[list[Op]]:
-    """A correct program of ``size`` ranks (at least 2) with about ``events`` events."""
-    b = _Builder(rng, size, {"world": tuple(range(size))}, [[] for _ in range(size)], [{} for _ in range(size)])
-    kinds = [_collective, _icollective, _message, _message, _gather, _split, _group, _free, _compute]
+    def user(self, comm: str, r: int) -> Stream:
+        """Any thread of ``r``, for something with ``comm`` that is no collective."""
+        stream = self.rng.choice(self.streams[r])
+        if comm not in stream.knows:
+            self.order(self.owner[comm, r], stream)
+            stream.knows.add(comm)
+        return stream
+
+    def order(self, first: Stream, then: Stream) -> None:
+        if first is not then:
+            flag = self.name("f")
+            first.ops.append(SetFlag(flag))
+            then.ops.append(AwaitFlag(flag))
+
+    def made(self, comm: str, members: tuple[int, ...], makers: Sequence[Stream]) -> None:
+        self.comms[comm] = members
+        for r, stream in zip(members, makers, strict=True):
+            self.owner[comm, r] = stream
+            stream.knows.add(comm)
+
+    def plain(self) -> list[str]:
+        return [c for c in self.comms if c not in self.parents]
+
+
+def build(rng: random.Random, size: int, events: int, threads: int = 1) -> list[list[Op]]:
+    """A correct program of ``size`` ranks (at least 2) of at most ``threads`` threads, with about ``events`` events."""
+    world = tuple(range(size))
+    b = _Builder(rng, size, [[Stream() for _ in range(rng.randint(1, threads))] for _ in world])
+    b.made("world", world, [s[0] for s in b.streams])
+    for streams in b.streams:
+        for stream in streams:
+            stream.knows.add("world")
+    kinds = [_collective, _icollective, _message, _message, _gather, _probed, _split, _group, _free, _compute, _persist, _locked, _flush]
     weights = [rng.choice((0, 1, 4)) for _ in kinds]
     if not any(weights):
         weights = [1] * len(kinds)
     for _ in range(events):
         rng.choices(kinds, weights)[0](b)
-        for r in range(size):
-            if b.open[r] and rng.random() < 0.3:
-                _complete(b, r, b.some(tuple(range(len(b.open[r]))), 1))
-    for r in range(size):
-        _complete(b, r, tuple(range(len(b.open[r]))))
-    for ops in b.ops:
-        _advance_starts(rng, ops)
-    return b.ops
+        for streams in b.streams:
+            for stream in streams:
+                if stream.open and rng.random() < 0.3:
+                    _complete(b, stream, b.some(tuple(range(len(stream.open))), 1))
+    for streams in b.streams:
+        for stream in streams:
+            _complete(b, stream, tuple(range(len(stream.open))))
+            _advance_starts(rng, stream.ops)
+    return [[Parallel(tuple(tuple(s.ops) for s in streams))] if len(streams) > 1 else streams[0].ops for streams in b.streams]
 
 
-def _complete(b: _Builder, r: int, which: tuple[int, ...]) -> None:
-    names = list(b.open[r])
+def _complete(b: _Builder, stream: Stream, which: tuple[int, ...]) -> None:
+    names = list(stream.open)
     reqs = tuple(names[i] for i in which)
     if not reqs:
         return
     poll = b.rng.random() < 0.3
     if b.rng.random() < 0.4:
-        b.ops[r] += [WaitAny(reqs, poll=poll)] * len(reqs)
+        stream.ops += [WaitAny(reqs, poll=poll)] * len(reqs)
     else:
-        b.ops[r].append(Wait(reqs, poll=poll))
+        stream.ops.append(Wait(reqs, poll=poll))
     for q in reqs:
-        del b.open[r][q]
+        del stream.open[q]
 
 
 def _collective(b: _Builder) -> None:
-    comm = b.rng.choice(list(b.comms))
+    comm = b.rng.choice(b.plain())
     loose = b.rng.random() < 0.3
     for r in b.comms[comm]:
-        b.ops[r].append(Coll(comm, loose=loose))
+        b.own(comm, r).ops.append(Coll(comm, loose=loose))
 
 
 def _icollective(b: _Builder) -> None:
+    """On a persistent collective: a start."""
     comm = b.rng.choice(list(b.comms))
     for r in b.comms[comm]:
-        req = b.name("i")
-        b.ops[r].append(Icoll(req, comm))
-        b.open[r][req] = comm
+        req, stream = b.name("i"), b.own(comm, r)
+        if comm in b.parents:  # only an inactive one may be started again
+            _complete(b, stream, tuple(i for i, c in enumerate(stream.open.values()) if c == comm))
+        stream.ops.append(Icoll(req, comm, loose=b.rng.random() < 0.2))
+        stream.open[req] = comm
 
 
 def _pair(b: _Builder) -> tuple[str, int, int]:
-    comm = b.rng.choice([c for c, m in b.comms.items() if len(m) > 1])
+    comm = b.rng.choice([c for c in b.plain() if len(b.comms[c]) > 1])
     src, dst = b.rng.sample(b.comms[comm], 2)
     return comm, src, dst
 
 
-def _send(b: _Builder, src: int, dst: int, comm: str, tag: int) -> None:
+def _send(b: _Builder, stream: Stream, dst: int, comm: str, tag: int) -> None:
     req = b.name("s") if b.rng.random() < 0.5 else ""
     b.serial += 1
-    b.ops[src].append(Send(dst, b.serial, tag, comm, sync=b.rng.random() < 0.6, req=req))
+    stream.ops.append(Send(dst, b.serial, tag, comm, sync=b.rng.random() < 0.6, req=req))
     if req:
-        b.open[src][req] = comm
+        stream.open[req] = comm
 
 
-def _recv(b: _Builder, dst: int, src: int, comm: str, tag: int, nonblocking: bool) -> None:
+def _recv(b: _Builder, stream: Stream, src: int, comm: str, tag: int, nonblocking: bool) -> None:
     req = b.name("r") if nonblocking else ""
-    b.ops[dst].append(Recv(src, tag, comm, req=req))
+    stream.ops.append(Recv(src, tag, comm, req=req))
     if req:
-        b.open[dst][req] = comm
+        stream.open[req] = comm
+
+
+def _tag(b: _Builder, src: int, sender: Stream, dst: int, receiver: Stream) -> int:
+    """Messages between two threads have tags of their own, or their order would be undefined."""
+    return b.rng.randint(0, 2) + 10 * (_index(b, src, sender) * 8 + _index(b, dst, receiver))
+
+
+def _index(b: _Builder, r: int, stream: Stream) -> int:
+    return next(i for i, s in enumerate(b.streams[r]) if s is stream)
 
 
 def _message(b: _Builder) -> None:
     comm, src, dst = _pair(b)
-    tag = b.rng.randint(0, 2)
-    _send(b, src, dst, comm, tag)
-    _recv(b, dst, src, comm, tag, b.rng.random() < 0.5)
+    sender, receiver = b.user(comm, src), b.user(comm, dst)
+    tag = _tag(b, src, sender, dst, receiver)
+    _send(b, sender, dst, comm, tag)
+    _recv(b, receiver, src, comm, tag, b.rng.random() < 0.5)
+
+
+def _probed(b: _Builder) -> None:
+    """The receiver probes first; the message must not depend on another receive, so its tag is its own."""
+    comm, src, dst = _pair(b)
+    sender, receiver = b.user(comm, src), b.user(comm, dst)
+    b.serial += 1
+    source = b.rng.choice((src, ANY))
+    tag = 100_000 + b.serial
+    _send(b, sender, dst, comm, tag)
+    receiver.ops.append(Probe(source, tag, comm, poll=b.rng.random() < 0.5))
+    _recv(b, receiver, source, comm, tag, False)
 
 
 def _gather(b: _Builder) -> None:
     """Several ranks send to one, which receives from MPI_ANY_SOURCE; the tag is its own, so nothing else matches."""
     comm, _, dst = _pair(b)
     b.serial += 1
-    tag = 100 + b.serial
-    senders = b.some(tuple(r for r in b.comms[comm] if r != dst), 1) * b.rng.randint(1, 2)
-    for src in senders:
-        _send(b, src, dst, comm, tag)
-    nonblocking = b.rng.random() < 0.4
-    for _ in senders:
-        _recv(b, dst, ANY, comm, tag, nonblocking)
+    tag = 1000 + b.serial
+    chosen = b.some(tuple(r for r in b.comms[comm] if r != dst), 1)
+    senders = {src: b.user(comm, src) for src in chosen}
+    for src in chosen * b.rng.randint(1, 2):
+        _send(b, senders[src], dst, comm, tag)
+    nonblocking, receiver = b.rng.random() < 0.4, b.user(comm, dst)
+    for _ in range(sum(isinstance(op, Send) and op.tag == tag for s in senders.values() for op in s.ops)):
+        _recv(b, receiver, ANY, comm, tag, nonblocking)
 
 
 def _split(b: _Builder) -> None:
-    parent = b.rng.choice(list(b.comms))
+    parent = b.rng.choice(b.plain())
     name = b.name("c")
     first = b.comms[parent] if b.rng.random() < 0.4 else b.some(b.comms[parent], 1)
     rest = tuple(r for r in b.comms[parent] if r not in first)
     for i, part in enumerate((first, rest)):
-        for r in part:
-            b.ops[r].append(Split(parent, f"{name}.{i}", part))
+        makers = [b.own(parent, r) for r in part]
+        for stream in makers:
+            stream.ops.append(Split(parent, f"{name}.{i}", part))
         if part:
-            b.comms[f"{name}.{i}"] = part
+            b.made(f"{name}.{i}", part, makers)
+
+
+def _persist(b: _Builder) -> None:
+    """Barrier_init: collective on its communicator; what it makes has a row of its own."""
+    parent = b.rng.choice(b.plain())
+    name = b.name("p")
+    makers = [b.own(parent, r) for r in b.comms[parent]]
+    for stream in makers:
+        stream.ops.append(Split(parent, name, b.comms[parent]))
+    b.made(name, b.comms[parent], makers)
+    b.parents[name] = parent
 
 
 def _group(b: _Builder) -> None:
     members = b.some(tuple(range(b.size)), 1)
     name, tag = b.name("g"), b.rng.randint(0, 1)
-    for r in members:
-        b.ops[r].append(CreateGroup(name, members, tag))
-    b.comms[name] = members
+    makers = [b.streams[r][0] for r in members]
+    for stream in makers:
+        stream.ops.append(CreateGroup(name, members, tag))
+    b.made(name, members, makers)
 
 
 def _free(b: _Builder) -> None:
+    """Of a communicator, with its persistent collectives; or of one of those, which is local."""
     if len(b.comms) == 1:
         return
     comm = b.rng.choice([c for c in b.comms if c != "world"])
+    if comm in b.parents:
+        _drop(b, comm)
+        return
+    for child in [p for p, parent in b.parents.items() if parent == comm]:
+        _drop(b, child)
+    for r in b.comms[comm]:
+        stream = b.own(comm, r)
+        for other in b.streams[r]:
+            if comm in other.knows:
+                _complete(b, other, tuple(i for i, c in enumerate(other.open.values()) if c == comm))
+                b.order(other, stream)
+        stream.ops.append(Free(comm))
+    _forget(b, comm)
+
+
+def _drop(b: _Builder, comm: str) -> None:
+    parent = b.parents.pop(comm)
+    for r in b.comms[comm]:
+        stream = b.own(comm, r)
+        for other in b.streams[r]:
+            _complete(b, other, tuple(i for i, c in enumerate(other.open.values()) if c == comm))
+            b.order(other, stream)
+        stream.ops.append(Drop(comm, parent))
+        b.order(stream, b.owner[parent, r])  # which may free it
+    _forget(b, comm)
+
+
+def _forget(b: _Builder, comm: str) -> None:
     for r in b.comms.pop(comm):
-        _complete(b, r, tuple(i for i, c in enumerate(b.open[r].values()) if c == comm))
-        b.ops[r].append(Free(comm))
+        del b.owner[comm, r]
+
+
+def _locked(b: _Builder) -> None:
+    """Some members lock the window at one of them, do something, flush, unlock; who comes first is open."""
+    win = b.rng.choice(b.plain())
+    target = b.rng.choice(b.comms[win])
+    for r in b.some(b.comms[win], 1):
+        stream = b.own(win, r)
+        stream.ops += [Lock(win, target, shared=b.rng.random() < 0.4), Compute(b.rng.choice((1, 4))), Flush(target), Unlock(win, target)]
+
+
+def _flush(b: _Builder) -> None:
+    r, target = b.rng.randrange(b.size), b.rng.randrange(b.size)
+    b.rng.choice(b.streams[r]).ops.extend([Flush(target)] * b.rng.choice((1, 10)))
 
 
 def _compute(b: _Builder) -> None:
-    b.ops[b.rng.randrange(b.size)].append(Compute(b.rng.choice((1, 5, 60))))
+    b.rng.choice(b.streams[b.rng.randrange(b.size)]).ops.append(Compute(b.rng.choice((1, 5, 60))))
 
 
 def _comm(op: Op) -> str:
@@ -176,13 +320,15 @@ def _comm(op: Op) -> str:
 
 def _ordered(start: Op, before: Op) -> bool:
     """Whether the nonblocking start may not move before ``before``."""
+    if isinstance(before, (SetFlag, AwaitFlag, Lock, Unlock)):
+        return True
     if isinstance(before, (Split, CreateGroup, Free)) and (before.comm == _comm(start) or _comm(before) == _comm(start)):
         return True
-    if isinstance(start, Icoll):
-        return isinstance(before, (Coll, Icoll)) and before.comm == start.comm
+    if isinstance(start, Icoll):  # a persistent one may be active until it's waited for
+        return isinstance(before, (Coll, Icoll)) and before.comm == start.comm or (start.comm[0] == "p" and isinstance(before, (Wait, WaitAny)))
     if isinstance(start, Send):
         return isinstance(before, Send) and before.dest == start.dest
-    return isinstance(start, Recv) and isinstance(before, Recv)
+    return isinstance(start, Recv) and isinstance(before, (Recv, Probe))
 
 
 def _advance_starts(rng: random.Random, ops: list[Op]) -> None:

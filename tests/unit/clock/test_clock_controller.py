@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from manapy.clock import WORLD, Controller, Mode, RankClock, Row, Stage, State, Verdict, ggid
+from manapy.clock import WORLD, Controller, RankClock, Row, Stage, Verdict, ggid
 from manapy.clock.messages import Abort, Advance, Done, Intent, Raise, Rows, StateReport, Withdraw
 from manapy.clock.vectors import SCENARIOS, Scenario
 
@@ -93,7 +93,7 @@ def test_rank_without_mpi() -> None:
     for r in range(2):
         out = c.on_message(r, Rows(1, 1, ()))
     for r in range(2):
-        out = c.on_message(r, StateReport(1, 2, State.RUNNING, 0, Mode.ALL, (), 2))
+        out = c.on_message(r, StateReport(1, 2, 2))
     assert {m.kind for _, m in out} == {"FREEZE"}
 
 

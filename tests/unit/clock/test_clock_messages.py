@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manapy.clock import WORLD, Mode, Row, State, WireError, child_identity, from_wire, ggid, group_identity
+from manapy.clock import WORLD, Mode, Row, State, Thread, WireError, child_identity, from_wire, ggid, group_identity
 from manapy.clock import messages as m
 from manapy.clock import vectors
 
@@ -18,11 +18,12 @@ small = st.integers(0, 2**32 - 1)
 ranks = st.lists(st.integers(0, 300), unique=True, max_size=40).map(tuple)
 text = st.text(max_size=12)
 rows = st.builds(Row, ids, ids, small, ranks, small, text)
+threads = st.builds(Thread, st.sampled_from(State), ids, st.sampled_from(Mode), ranks)
 every = st.one_of(
-    st.builds(m.Rows, small, small, st.lists(rows, max_size=4).map(tuple)),
+    st.builds(m.Rows, small, small, st.lists(rows, max_size=4).map(tuple), st.booleans()),
     st.builds(m.Raise, small, small, ids, small),
-    st.builds(m.StateReport, small, small, st.sampled_from(State), ids, st.sampled_from(Mode), ranks, small),
-    st.builds(m.Targets, small, st.lists(st.tuples(ids, small), max_size=4).map(tuple)),
+    st.builds(m.StateReport, small, small, small, st.lists(threads, max_size=4).map(tuple)),
+    st.builds(m.Targets, small, st.lists(st.tuples(ids, small), max_size=4).map(tuple), st.booleans()),
     st.builds(m.Target, small, ids, small),
     *(st.builds(kind, small, small) for kind in (m.Frozen, m.NotFrozen, m.Freeze)),
     *(st.builds(kind, small) for kind in (m.Intent, m.Advance, m.Withdraw, m.Thaw)),
@@ -42,13 +43,14 @@ def test_line_reads_back(msg: m.Message) -> None:
 
 def test_lines() -> None:
     row = Row(0xAB, 0xCD, 7, (0, 1, 2, 3, 9), 5, "rows: 1")
-    assert m.Rows(1, 2, (row,)).to_wire() == "ROWS 1 2 1 00000000000000ab:00000000000000cd:7:0-3,9:5:rows%3A%201"
-    blocked = m.StateReport(1, 9, State.BLOCKED_P2P, 0xAB, Mode.ANY, (), 4)
-    assert blocked.to_wire() == "STATE 1 9 blocked 00000000000000ab any - 4"
+    assert m.Rows(1, 2, (row,)).to_wire() == "ROWS 1 2 0 1 00000000000000ab:00000000000000cd:7:0-3,9:5:rows%3A%201"
+    blocked = Thread(State.BLOCKED_P2P, 0xAB, Mode.ANY)
+    assert m.StateReport(1, 9, 4).to_wire() == "STATE 1 9 4 0"
+    assert m.StateReport(1, 9, 4, (blocked,)).to_wire() == "STATE 1 9 4 1 blocked:00000000000000ab:any:-"
     assert m.decode_ranks("3,4,5,1") == (3, 4, 5, 1)  # a writer needn't use ranges
 
 
-@pytest.mark.parametrize("line", ["", "HELLO 1", "RAISE 1 2", "ROWS 1 2 1", "STATE 1 2 asleep 0 all - 1", "DONE 1", "TARGET 1 xyz 2"])
+@pytest.mark.parametrize("line", ["", "HELLO 1", "RAISE 1 2", "ROWS 1 2 0 1", "ROWS 1 2 2 0", "STATE 1 2 1 1 asleep:0:all:-", "DONE 1", "TARGET 1 xyz 2"])
 def test_malformed(line: str) -> None:
     with pytest.raises(WireError):
         from_wire(line)

@@ -30,21 +30,21 @@ def test_equals_closure(seed: int) -> None:
     running = dict.fromkeys(range(size), True)
     needs = Needs(running.__getitem__, members.__getitem__)
     roots: set[int] = set()
-    waits: dict[int, Wait] = {}
+    waits: dict[int, tuple[Wait, ...]] = {}
     before: set[int] = set()
     for _ in range(150):
         r = rng.randrange(size)
         what = rng.random()
         if what < 0.4:
-            peers = tuple(rng.sample([p for p in range(size) if p != r], rng.randint(0, 3)))
-            waits[r] = Wait(rng.choice(list(Mode)), peers, rng.choice((1, 2)))
+            peers = [tuple(rng.sample([p for p in range(size) if p != r], rng.randint(0, 3))) for _ in range(rng.choice((1, 1, 2, 3)))]
+            waits[r] = tuple(Wait(rng.choice(list(Mode)), p, rng.choice((1, 2))) for p in peers)
             running[r] = False
-            needs.set_wait(r, waits[r])
+            needs.set_waits(r, waits[r])
             needs.stopped(r)
         elif what < 0.7:
             running[r] = True
             waits.pop(r, None)
-            needs.set_wait(r, None)
+            needs.set_waits(r, ())
         else:
             (roots.discard if r in roots else roots.add)(r)
             needs.set_root(r, r in roots)
@@ -53,8 +53,8 @@ def test_equals_closure(seed: int) -> None:
         assert now ^ before <= set(needs.changed)
         needs.changed.clear()
         before = now
-        for w, wait in waits.items():  # complete: who is needed and waits asks, or relies on a running peer
-            if needs.needed(w):
+        for w, wait in [(w, wait) for w, several in waits.items() for wait in several]:
+            if needs.needed(w):  # complete: who is needed and waits asks, or relies on a running peer
                 candidates = [p for p in (wait.peers or members[wait.cid]) if p != w]
                 some_runs = wait.mode is Mode.ANY and any(running[p] for p in candidates)
                 assert some_runs or all(needs.needed(p) for p in candidates)
@@ -64,8 +64,8 @@ def test_mutual_wildcards_keep_nobody_needed() -> None:
     """Two servers in Recv(ANY_SOURCE) ask each other; without a root both requests must go."""
     needs = Needs(lambda r: False, lambda cid: (0, 1, 2, 3))
     for server in (1, 2):
-        needs.set_wait(server, Wait(Mode.ANY, (), 7))
-    needs.set_wait(0, Wait(Mode.ALL, (1,)))
+        needs.set_waits(server, (Wait(Mode.ANY, (), 7),))
+    needs.set_waits(0, (Wait(Mode.ALL, (1,)),))
     needs.set_root(0, True)
     assert all(needs.needed(r) for r in range(4))
     assert needs.askers(3) == [1, 2]

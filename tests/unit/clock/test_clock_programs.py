@@ -63,20 +63,22 @@ def check(program: Program, seed: int, moments: list[int], **options: object) ->
     patience=st.sampled_from((0, 1, 5)),
     lazy=st.booleans(),
     wire=st.booleans(),
+    threads=st.integers(1, 3),
 )
 def test_any_program_any_moment(
-    rng: random.Random, size: int, events: int, seed: int, moments: list[int], patience: int, lazy: bool, wire: bool
+    rng: random.Random, size: int, events: int, seed: int, moments: list[int], patience: int, lazy: bool, wire: bool, threads: int
 ) -> None:
-    check(build(rng, size, events), seed, moments, patience=patience, lazy=lazy, wire=wire)
+    check(build(rng, size, events, threads), seed, moments, patience=patience, lazy=lazy, wire=wire)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("block", range(6))
-def test_many_programs(block: int) -> None:
+def test_many_programs(block: int, threads: int) -> None:
     """The same without hypothesis, which is slower than the simulator; sees that every mechanism is at work."""
     total = {"converged": 0, "drained": 0, "raises": 0, "advances": 0, "withdraws": 0, "refrozen": 0}
     for seed in range(block * 150, block * 150 + 150):
         rng = random.Random(seed)
-        program = build(rng, rng.randint(2, 7), rng.randint(1, 30))
+        program = build(rng, rng.randint(2, 7), rng.randint(1, 30), threads)
         moments = [rng.randrange(1001) for _ in range(3)]
         run = check(program, seed, moments, patience=rng.choice((0, 1, 5)), lazy=rng.random() < 0.5)
         for c in run.checkpoints:
@@ -149,7 +151,7 @@ def test_without_transitive_advance_the_hole_deadlocks() -> None:
     stuck = 0
     for seed in range(120):
         try:
-            Simulator(HOLE, seed=seed, requests=(seed % 60,), transitive=False).run()
+            Simulator(HOLE, seed=seed, requests=(seed % 60,), broken="not transitive").run()
         except Deadlock as exc:
             stuck += "rank 1 is below target and waits for rank 2" in str(exc)
     assert stuck
@@ -160,7 +162,7 @@ def test_keyed_by_group_crossed_ibarriers_are_taken_for_safe() -> None:
     seen = 0
     for seed in range(120):
         try:
-            Simulator(CROSSED, seed=seed, requests=(seed % 60,), by_group=True).run()
+            Simulator(CROSSED, seed=seed, requests=(seed % 60,), broken="by group").run()
         except Violation as exc:
             seen += "was started only by" in str(exc)
     assert seen

@@ -1,10 +1,11 @@
 /* clock_driver.c - runs wrappers/runtime/clock.c without MPI or a lower half: commands on stdin, one answer line each.
  *
- * The main thread plays the control thread, a worker thread the program (it sleeps in the clock when it parks).
+ * The main thread plays the control thread, workers the program's threads (they sleep in the clock when they park).
  *   row CID HANDLE RANK...      unrow INDEX          ggid RANK...     child A B C      group A B C
  *   phase P                     target INDEX SEQ     needed 0|1       wake
- *   enter INDEX                 leave                block MODE INDEX RANK...          unblock
- * Answers: "value"s in hex, or "verdict state cid mode all peers version-increase notifications seq:target..."
+ *   enter THREAD INDEX          leave THREAD         block THREAD MODE INDEX RANK...   unblock THREAD
+ * Answers: "value"s in hex, or "version-increase notifications", for each thread "verdict:state:cid:mode:all:peers", "|", and for each
+ * row "cid:seq:target". The verdict, go or park, of the thread that enters or that a parked one has got meanwhile; else "-".
  */
 #include "runtime.h"
 #include "lock.h"
@@ -29,58 +30,72 @@ static void notify(void) { notified++; }
 static void die(const char *line, int code) { fprintf(stderr, "%s\n", line); exit(code); }
 static const mpy_services_t services = {.notify = notify, .die = die};
 
-static sem_t start;
-static volatile int done = 1, entering, tid;
-static mpy_clock_row_t *row;
+enum { THREADS = 3 };
+static struct worker {
+    sem_t start;
+    volatile int done, entering, tid;
+    mpy_clock_row_t *row;
+} workers[THREADS];
 
-static void *worker(void *unused) {
-    (void)unused;
-    tid = (int)syscall(SYS_gettid);
+static void *worker(void *argument) {
+    struct worker *w = argument;
+    w->tid = (int)syscall(SYS_gettid);
     for (;;) {
-        sem_wait(&start);
-        mpy_clock_enter(&MPY_UPPER->threads[0], row);
-        __atomic_store_n(&done, 1, __ATOMIC_SEQ_CST);
+        sem_wait(&w->start);
+        mpy_clock_enter(&MPY_UPPER->threads[w - workers], w->row);
+        __atomic_store_n(&w->done, 1, __ATOMIC_SEQ_CST);
     }
     return NULL;
 }
 
-/* Until the worker has entered, or sleeps in the clock. */
+static bool is_settled(const struct worker *w) {
+    char path[64], line[512] = "";
+    if (__atomic_load_n(&w->done, __ATOMIC_SEQ_CST)) return true;
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", w->tid);
+    FILE *f = fopen(path, "r");
+    if (f && !fgets(line, sizeof line, f)) line[0] = 0;
+    if (f) fclose(f);
+    const char *after = strrchr(line, ')');
+    return after && after[2] == 'S' && MPY_UPPER->threads[w - workers].in_lower == 0 && !w->done;
+}
+
+/* Until every worker has entered, or sleeps in the clock; twice, as one may wake another. */
 static void settle(void) {
-    for (;;) {
-        char path[64], line[512] = "";
-        if (__atomic_load_n(&done, __ATOMIC_SEQ_CST)) return;
-        snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
-        FILE *f = fopen(path, "r");
-        if (f && !fgets(line, sizeof line, f)) line[0] = 0;
-        if (f) fclose(f);
-        const char *after = strrchr(line, ')');
-        if (after && after[2] == 'S' && MPY_UPPER->threads[0].in_lower == 0 && !done) return;
-        usleep(50);
+    for (int k = 0, quiet = 0; quiet < 2 * THREADS; k = (k + 1) % THREADS) {
+        if (is_settled(&workers[k])) quiet++;
+        else quiet = 0, usleep(50);
     }
 }
 
 static void show(uint32_t version, unsigned before) {
-    mpy_thread_t *t = &MPY_UPPER->threads[0];
-    printf("%s %u %lx %u %u ", entering ? (done ? "go" : "park") : "-", t->state, t->state_cid, t->block_mode, t->block_peers_all);
-    for (uint32_t i = 0; i < t->nblock; i++) printf("%s%d", i ? "," : "", t->block_peers[i]);
-    if (t->nblock == 0) printf("-");
-    printf(" %u %u", MPY_UPPER->clock.version - version, notified - before);
+    printf("%u %u", MPY_UPPER->clock.version - version, notified - before);
+    for (int k = 0; k < THREADS; k++) {
+        const mpy_thread_t *t = &MPY_UPPER->threads[k];
+        struct worker *w = &workers[k];
+        printf(" %s:%u:%lx:%u:%u:", w->entering ? (w->done ? "go" : "park") : "-", t->state, t->state_cid, t->block_mode, t->block_peers_all);
+        for (uint32_t i = 0; i < t->nblock; i++) printf("%s%d", i ? "," : "", t->block_peers[i]);
+        if (t->nblock == 0) printf("-");
+        if (w->done) w->entering = 0;
+    }
+    printf(" |");
     for (uint32_t i = 0; i < MPY_UPPER->clock.nrows; i++) {
         mpy_clock_row_t *r = &MPY_UPPER->clock.rows[i];
         if (r->cid && r->handle != MPY_ROW_FREED) printf(" %lx:%lu:%lu", r->cid, r->seq, r->target);
     }
     printf("\n");
-    if (done) entering = 0;
 }
 
 int main(void) {
     if (mmap((void *)MPY_LOWER_ADDR, MPY_TRAP_ADDR - MPY_LOWER_ADDR, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) return 1;
     MPY_LOWER->svc = &services;
-    mpy_thread_t *t = &MPY_UPPER->threads[0];
-    t->lower_fs = 1; /* bound; nothing here crosses */
-    pthread_t thread;
-    sem_init(&start, 0, 0);
-    pthread_create(&thread, NULL, worker, NULL);
+    for (int k = 0; k < THREADS; k++) {
+        pthread_t thread;
+        MPY_UPPER->threads[k].lower_fs = 1; /* bound; nothing here crosses */
+        MPY_UPPER->threads[k].used = 1;
+        workers[k].done = 1;
+        sem_init(&workers[k].start, 0, 0);
+        pthread_create(&thread, NULL, worker, &workers[k]);
+    }
 
     char line[65536];
     while (fgets(line, sizeof line, stdin)) {
@@ -92,6 +107,8 @@ int main(void) {
         char *p = line + at;
         uint32_t version = MPY_UPPER->clock.version;
         unsigned before = notified;
+        mpy_thread_t *t = NULL;
+        if (!strcmp(word, "enter") || !strcmp(word, "leave") || !strcmp(word, "block") || !strcmp(word, "unblock")) t = &MPY_UPPER->threads[strtoul(p, &p, 10)];
         if (!strcmp(word, "row")) a = strtoul(p, &p, 16);
         if (!strcmp(word, "row") || !strcmp(word, "target") || !strcmp(word, "block")) b = strtoul(p, &p, 10);
         if (!strcmp(word, "block") || !strcmp(word, "target")) c = strtoul(p, &p, 10);
@@ -121,10 +138,11 @@ int main(void) {
             mpy_futex_wake(&MPY_UPPER->clock.wake, 1 << 30);
             settle();
         } else if (!strcmp(word, "enter")) {
-            row = &MPY_UPPER->clock.rows[ranks[0]];
-            done = 0;
-            entering = 1;
-            sem_post(&start);
+            struct worker *w = &workers[t - MPY_UPPER->threads];
+            w->row = &MPY_UPPER->clock.rows[ranks[0]];
+            w->done = 0;
+            w->entering = 1;
+            sem_post(&w->start);
             settle();
         } else if (!strcmp(word, "leave")) {
             mpy_clock_leave(t);

@@ -77,46 +77,54 @@ class Pair:
     def __init__(self, clock: CClock, rank: int = 0, size: int = 4) -> None:
         self.c, self.model = clock, RankClock(rank, tuple(range(size)))
         self.cids = [WORLD]
-        self.waiting: int | None = None  # index of the row at whose entry the program sleeps
-        self.inside = False
+        self.waiting: dict[int, int] = {}  # thread -> index of the row at whose entry it sleeps
+        self.inside: set[int] = set()
         clock.command("row", f"{WORLD:x}", 1, *range(size))
 
     def compare(self, answer: list[str], version: int | None = None) -> None:
-        verdict, state, cid, mode, everybody, peers, increase, notified, *rows = answer
         m = self.model
-        assert STATES[int(state)] is m.state
-        if m.state in (State.IN_COLLECTIVE, State.PARKED):
-            assert int(cid, 16) == m.cid
-        if m.state is State.BLOCKED_P2P:
-            assert MODES[int(mode)] is m.mode and (everybody == "1") == (not m.peers)
-            assert peers == (",".join(map(str, m.peers)) or "-")
+        self.go_on({k for k, t in enumerate(answer[2 : answer.index("|")]) if t.split(":")[0] == "go"})
+        for k, text in enumerate(answer[2 : answer.index("|")]):
+            verdict, state, cid, mode, everybody, peers = text.split(":")
+            assert verdict == ("park" if k in self.waiting else verdict) and verdict in (("park",) if k in self.waiting else ("-", "go"))
+            assert STATES[int(state)] is m.state(k)
+            if m.state(k) in (State.IN_COLLECTIVE, State.PARKED):
+                assert int(cid, 16) == m.threads[k].cid
+            if m.state(k) is State.BLOCKED_P2P:
+                assert MODES[int(mode)] is m.threads[k].mode and (everybody == "1") == (not m.threads[k].peers)
+                assert peers == (",".join(map(str, m.threads[k].peers)) or "-")
+        rows = answer[answer.index("|") + 1 :]
         assert {int(r.split(":")[0], 16): [int(v) for v in r.split(":")[1:]] for r in rows} == {
             r.cid: [r.seq, r.target] for r in m.rows.values()
         }
         if version is not None:
-            assert int(increase) == m.version - version
+            assert int(answer[0]) == m.version - version
+
+    def go_on(self, gone: set[int]) -> None:
+        """In the model too the parked threads look again, those first that have gone in C: the order is the scheduler's."""
+        wake = -1
+        while self.waiting and wake != self.model.wake:
+            wake = self.model.wake
+            for k in sorted(self.waiting, key=lambda k: k not in gone):
+                if self.model.enter_collective(self.cids[self.waiting[k]], thread=k) is Verdict.GO:
+                    del self.waiting[k]
+                    self.inside.add(k)
 
     # ---- the program
 
-    def enter(self, index: int) -> None:
+    def enter(self, index: int, thread: int = 0) -> None:
         version, sent = self.model.version, len(self.model.outbox)
-        verdict = self.model.enter_collective(self.cids[index])
-        answer = self.c.command("enter", index)
-        self.settle(index, verdict, answer)
+        self.waiting[thread] = index
+        answer = self.c.command("enter", thread, index)
         self.compare(answer, version)
         if len(self.model.outbox) > sent:
-            assert int(answer[7]) > 0, "the control thread wasn't told"
+            assert int(answer[1]) > 0, "the control thread wasn't told"
 
-    def settle(self, index: int, verdict: Verdict, answer: list[str]) -> None:
-        assert answer[0] == ("go" if verdict is Verdict.GO else "park")
-        self.waiting = None if verdict is Verdict.GO else index
-        self.inside = verdict is Verdict.GO
-
-    def leave(self) -> None:
+    def leave(self, thread: int = 0) -> None:
         version = self.model.version
-        self.model.exit_collective()
-        self.inside = False
-        self.compare(self.c.command("leave"), version)
+        self.model.exit_collective(thread=thread)
+        self.inside.discard(thread)
+        self.compare(self.c.command("leave", thread), version)
 
     def add(self, members: tuple[int, ...], cid: int | None = None) -> None:
         version = self.model.version
@@ -133,15 +141,15 @@ class Pair:
         self.compare(self.c.command("unrow", self.cids.index(cid)))
         self.cids[self.cids.index(cid)] = 0
 
-    def block(self, peers: tuple[int, ...], mode: Mode, cid: int = WORLD) -> None:
+    def block(self, peers: tuple[int, ...], mode: Mode, cid: int = WORLD, thread: int = 0) -> None:
         version = self.model.version
-        self.model.block(peers, mode, cid)
-        self.compare(self.c.command("block", MODES.index(mode), self.cids.index(cid) if cid else 0, *peers), version)
+        self.model.block(peers, mode, cid, thread=thread)
+        self.compare(self.c.command("block", thread, MODES.index(mode), self.cids.index(cid) if cid else 0, *peers), version)
 
-    def unblock(self) -> None:
+    def unblock(self, thread: int = 0) -> None:
         version = self.model.version
-        self.model.unblock()
-        self.compare(self.c.command("unblock"), version)
+        self.model.unblock(thread=thread)
+        self.compare(self.c.command("unblock", thread), version)
 
     # ---- the control thread: applies what the model says it has applied, then wakes
 
@@ -153,16 +161,11 @@ class Pair:
             self.c.command("target", index, self.model.rows[cid].target)
         self.c.command("needed", int(self.model.needed))
         self.c.command("phase", self.model.phase.value)
-        answer = self.c.command("wake")
-        if self.waiting is not None:
-            self.settle(self.waiting, self.model.enter_collective(self.cids[self.waiting]), answer)
-        else:
-            assert answer[0] == "-"
-        self.compare(answer)
+        self.compare(self.c.command("wake"))
 
 
 def vectors() -> list[object]:
-    """Those without nonblocking collectives, which the wrappers don't have yet."""
+    """Those without nonblocking collectives."""
     found = json.loads(PATH.read_text())["vectors"]
     calls = {"receive", "enter_collective", "exit_collective", "block", "unblock", "add_row", "remove_row"}
     return [
@@ -176,47 +179,47 @@ def vectors() -> list[object]:
 def test_vector(clock: CClock, vector: dict[str, object]) -> None:
     """The named vectors, step by step; Pair compares the C clock with the model, and the verdict must be the vector's."""
     pair = Pair(clock, int(vector["rank"]), int(vector["size"]))  # type: ignore[call-overload]
-    pending = False  # parked, as the vector has it
+    pending: set[int] = set()  # threads that are parked, as the vector has it
     for step in vector["steps"]:  # type: ignore[attr-defined]
-        call, args = step["call"], step["args"]
+        call, args, thread = step["call"], step["args"], step.get("thread", 0)
         if call == "receive":
             pair.receive(from_wire(args[0]))
-        elif call == "enter_collective" and not pending:
-            pair.enter(pair.cids.index(int(args[0], 16)))
-            pending = step["result"] == "park"
-            assert pending == (pair.waiting is not None)
-        elif call == "enter_collective":  # the retry of a parked entry: receive() has made it
-            pending = step["result"] == "park"
-            assert pending != pair.inside
+        elif call == "enter_collective":
+            if thread not in pending:  # else the retry of a parked entry: receive() has made it
+                pair.enter(pair.cids.index(int(args[0], 16)), thread)
+            (pending.add if step["result"] == "park" else pending.discard)(thread)
+            assert (thread in pending) == (thread in pair.waiting) != (thread in pair.inside)
         elif call == "exit_collective":
-            pair.leave()
+            pair.leave(thread)
         elif call == "block":
-            pair.block(tuple(args[0]), Mode(args[1]), int(args[2], 16))
+            pair.block(tuple(args[0]), Mode(args[1]), int(args[2], 16), thread)
         elif call == "unblock":
-            pair.unblock()
+            pair.unblock(thread)
         elif call == "add_row":
             pair.add(tuple(args[1]), int(args[0], 16))
         else:
             pair.remove(int(args[0], 16))
 
 
+@pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("seed", range(12))
-def test_random_programs(clock: CClock, seed: int) -> None:
+def test_random_programs(clock: CClock, seed: int, threads: int) -> None:
     rng = random.Random(seed)
     pair, epoch = Pair(clock), 0
     for _ in range(150):
-        m, rows = pair.model, len(pair.cids)
-        program = pair.waiting is None and rng.random() < 0.6
-        if program and pair.inside:
-            if m.state is State.RUNNING and rows < 5 and rng.random() < 0.3:
+        m, rows, k = pair.model, len(pair.cids), rng.randrange(threads)
+        taken = {pair.cids.index(m.threads[j].cid) for j in (*pair.inside, *pair.waiting)}  # one thread at a time on a communicator
+        program = k not in pair.waiting and rng.random() < 0.6
+        if program and k in pair.inside:
+            if m.state(k) is State.IN_COLLECTIVE and rows < 5 and rng.random() < 0.3:
                 pair.add(tuple(sorted(rng.sample(range(4), rng.randint(1, 4)))))
-            pair.leave()
-        elif program and m.state is State.BLOCKED_P2P:
-            pair.unblock()
+            pair.leave(k)
+        elif program and m.state(k) is State.BLOCKED_P2P:
+            pair.unblock(k)
         elif program and m.phase in (Phase.INTENT, Phase.RUN) and rng.random() < 0.3:
-            pair.block(tuple(sorted(rng.sample(range(1, 4), rng.randint(0, 3)))), rng.choice(MODES))
-        elif program:
-            pair.enter(rng.randrange(rows))
+            pair.block(tuple(sorted(rng.sample(range(1, 4), rng.randint(0, 3)))), rng.choice(MODES), thread=k)
+        elif program and (free := [i for i in range(rows) if i not in taken]):
+            pair.enter(rng.choice(free), k)
         elif m.phase is Phase.NONE:
             epoch += 1
             pair.receive(Intent(epoch))
@@ -237,11 +240,11 @@ def test_entry_is_counted_once_after_a_long_park(clock: CClock) -> None:
     pair.leave()
     pair.receive(Intent(1))
     pair.enter(0)
-    assert pair.waiting == 0
+    assert pair.waiting == {0: 0}
     pair.receive(Targets(1, ((WORLD, 1),)))
     pair.receive(Freeze(1, pair.model.version))
-    assert pair.model.phase is Phase.FROZEN and pair.waiting == 0
+    assert pair.model.phase is Phase.FROZEN and pair.waiting
     pair.receive(Thaw(1))
     pair.receive(Resume(1, "continue", ""))
-    assert pair.waiting is None and pair.model.rows[WORLD].seq == 2
+    assert not pair.waiting and pair.model.rows[WORLD].seq == 2
     pair.leave()
