@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 
 from . import messages
 from ._network import ANY, Collective, Network, Request
-from ._state import WORLD, Mode, Phase, State, Verdict, child_identity, ggid, group_identity
+from ._state import WORLD, Mode, Phase, State, Thread, Verdict, child_identity, ggid, group_identity
 from .controller import Controller, Counters
 from .messages import Done, FromRank, Raise, Rows, StateReport, ToRank
 from .programs import (
@@ -178,6 +178,7 @@ class Simulator:
         one state      a rank reports one thread only, as if it had no others
         any row        a rank below target lets all its threads go
         deaf           frozen ranks make no progress for others
+        flush inside   a flush is reported as a collective that isn't counted is
         early drop     a persistent collective's row goes with its request
     """
 
@@ -557,12 +558,18 @@ class Simulator:
         rank, target = self.ranks[t.rank], self.ranks[op.target]
         if not t.flushing:
             t.flushing = True
-            rank.clock.enter_lower()
+            if self.broken == "flush inside":
+                rank.clock._become(t.number, Thread(State.IN_COLLECTIVE, WORLD))
+            else:
+                rank.clock.enter_lower()
             return True
         if target.clock.stopped and self.broken == "deaf":
             return True
         t.flushing = False
-        rank.clock.leave_lower()
+        if self.broken == "flush inside":
+            rank.clock.exit_collective(thread=t.number)
+        else:
+            rank.clock.leave_lower()
         return self._next(t)
 
     # ---- waiting

@@ -29,16 +29,16 @@ TOO_LATE = re.compile(r"finishing|has ended|not running|connection to the coordi
 
 
 @functools.cache
-def native(seed: int, ranks: int, steps: int) -> str:
-    """The last line of stress.py without manapy."""
-    program = [str(BIN / "mpirun"), "-n", str(ranks), sys.executable, str(PROGRAMS / "stress.py"), str(seed), str(steps)]
-    done = subprocess.run(program, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, env={**os.environ, **ENV})
+def native(seed: int, ranks: int, steps: int, program: str = "stress.py") -> str:
+    """The last line of a program without manapy."""
+    command = [str(BIN / "mpirun"), "-n", str(ranks), sys.executable, str(PROGRAMS / program), str(seed), str(steps)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, env={**os.environ, **ENV})
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()[-1]
 
 
-def stress(job: Job, seed: int, steps: int) -> Job:
-    return job.start_python("stress.py", str(seed), str(steps), "--pause", PAUSE, options=["--keep", "2"])
+def stress(job: Job, seed: int, steps: int, program: str = "stress.py") -> Job:
+    return job.start_python(program, str(seed), str(steps), "--pause", PAUSE, options=["--keep", "2"])
 
 
 def in_output(job: Job, line: str) -> bool:
@@ -67,10 +67,10 @@ def ended(job: Job) -> bool:
 # ---- all kinds of traffic
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 3, 4])
-def test_and_go_on(make_job: Callable[..., Job], ranks: int) -> None:
+@pytest.mark.parametrize(("ranks", "program"), [pytest.param(2, "stress.py", marks=pytest.mark.slow), (3, "stress.py"), (4, "stress.py"), (3, "threads.py")])
+def test_and_go_on(make_job: Callable[..., Job], ranks: int, program: str) -> None:
     seed, steps, generator = 100 + ranks, 120, random.Random(ranks)
-    job = stress(make_job(ranks, env=ENV), seed, steps)
+    job = stress(make_job(ranks, env=ENV), seed, steps, program)
     job.wait_for(lambda _: (job.dir / "job.json").exists())
     published = 0
     while not ended(job):
@@ -78,7 +78,7 @@ def test_and_go_on(make_job: Callable[..., Job], ranks: int) -> None:
         published += code == 0
         assert code == 0 or TOO_LATE.search(errors), errors
         time.sleep(generator.random() * 0.4)
-    assert in_output(job, native(seed, ranks, steps)), job.report()
+    assert in_output(job, native(seed, ranks, steps, program)), job.report()
     assert published >= 3
 
 
@@ -92,10 +92,10 @@ def test_twice_at_once(make_job: Callable[..., Job]) -> None:
     assert in_output(job, native(seed, 3, steps)), job.report()
 
 
-def generations(job: Job, seed: int, steps: int, wanted: int) -> int:
+def generations(job: Job, seed: int, steps: int, wanted: int, program: str = "stress.py") -> int:
     """Checkpoint, kill, restart again and again from the very start; the number of restarts."""
     generator, done = random.Random(seed), 0
-    stress(job, seed, steps)
+    stress(job, seed, steps, program)
     job.wait_for(lambda _: (job.dir / "job.json").exists())
     while done < wanted and not ended(job):
         time.sleep(generator.random() * 0.4)
@@ -111,12 +111,12 @@ def generations(job: Job, seed: int, steps: int, wanted: int) -> int:
     return done
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 4])
-def test_and_restart(make_job: Callable[..., Job], ranks: int) -> None:
+@pytest.mark.parametrize(("ranks", "program"), [pytest.param(2, "stress.py", marks=pytest.mark.slow), (4, "stress.py"), (2, "threads.py"), (3, "threads.py")])
+def test_and_restart(make_job: Callable[..., Job], ranks: int, program: str) -> None:
     seed, steps = 120 + ranks, 120
     job = make_job(ranks, env=ENV)
-    assert generations(job, seed, steps, 4) >= 2
-    assert in_output(job, native(seed, ranks, steps)), job.report()
+    assert generations(job, seed, steps, 4, program) >= 2
+    assert in_output(job, native(seed, ranks, steps, program)), job.report()
 
 
 @pytest.mark.slow
@@ -132,7 +132,7 @@ def test_many_generations(make_job: Callable[..., Job], ranks: int) -> None:
 # ---- who has to go on first
 
 
-@pytest.mark.parametrize("kind", ["chain", "crossed", "anysource", "polling"])
+@pytest.mark.parametrize("kind", ["chain", "crossed", "anysource", "polling", "threads"])
 def test_who_is_needed_goes_on(make_job: Callable[..., Job], kind: str) -> None:
     job = make_job(4, env=ENV).start_python("edges.py", kind, "3")
     job.wait_for(f"in {kind}")

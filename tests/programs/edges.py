@@ -8,6 +8,7 @@ Prints "in KIND" when it begins and, as rank 0's last line, "ok".
     crossed    pairs exchange messages which one of the two sends after a collective and the other one receives before or after it
     anysource  rank 0 receives from any source while the only sender is about to enter a collective
     polling    the same, with a Test between long sleeps
+    threads    rank 0 receives from the last one's second thread, which stops at a collective, while its first one is inside another
     late       rank 0 is in MPI_Init for SECONDS before the others come
     leave      rank 0 has left the job SECONDS before the others
     compute    rank 0 computes without any MPI call; the others wait for it in a collective
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 
@@ -99,6 +101,27 @@ def polling(turn: int, *_: MPI.Comm) -> None:
     anysource(turn, poll=0.3)
 
 
+def threads(turn: int, own: MPI.Comm, ends: MPI.Comm) -> None:
+    """Rank 0 comes to the collective in which the last rank's main thread is when it has the message of the other thread."""
+    token = np.full(1, turn, dtype="i8")
+
+    def second() -> None:
+        for _ in range(3):
+            time.sleep(0.005)
+            own.Barrier()
+        WORLD.Send(token, dest=0, tag=turn)
+
+    if ME == SIZE - 1:
+        other = threading.Thread(target=second)
+        other.start()
+        ends.Barrier()
+        other.join()
+    elif ME == 0:
+        WORLD.Recv(token, source=SIZE - 1, tag=turn)
+        ends.Barrier()
+    assert token[0] == turn
+
+
 def compute() -> None:
     value = np.zeros(1)
     if ME == 0:
@@ -118,7 +141,7 @@ def main() -> None:
     WORLD.Barrier()
     if ME == 0 and KIND != "late":
         print(f"in {KIND}", flush=True)
-    loops: dict[str, Callable[..., None]] = {"chain": chain, "crossed": crossed, "anysource": anysource, "polling": polling}
+    loops: dict[str, Callable[..., None]] = {"chain": chain, "crossed": crossed, "anysource": anysource, "polling": polling, "threads": threads}
     if KIND in loops:
         begin, turn = time.monotonic(), 0
         while WORLD.bcast(time.monotonic() - begin < SECONDS):

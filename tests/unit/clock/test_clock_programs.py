@@ -11,19 +11,24 @@ from clock_programs import build, results
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from manapy.clock.model import Deadlock, Simulator, Violation
+from manapy.clock.model import Deadlock, Livelock, Simulator, Violation
 from manapy.clock.programs import (
     ANY,
     AwaitFlag,
     Coll,
     Compute,
+    Drop,
+    Flush,
     Icoll,
+    Lock,
     Op,
+    Parallel,
     Program,
     Recv,
     Send,
     SetFlag,
     Split,
+    Unlock,
     Wait,
 )
 
@@ -192,3 +197,135 @@ def test_cost_is_linear_in_the_ranks() -> None:
         (c,) = run.checkpoints
         assert c.converged and c.counters.freezes == 1 and c.rounds <= 6
         assert c.counters.sent + c.counters.received <= 16 * n
+
+
+# ---- several threads
+
+
+def threaded(*bodies: list[Op]) -> Op:
+    return Parallel(tuple(bodies))
+
+
+# The hole of above, but the rank that must go on has another thread inside a collective: with rank 1, which waits for it.
+HOLE_IN_THREADS: list[list[Op]] = [
+    [Split("world", "a", (0, 1)), Split("world", "b", (0,)), threaded([Coll("a")], [Compute(3), Coll("b"), Coll("b"), Send(1, 5)])],
+    [Split("world", "a", (0, 1)), Split("world", "b", (1,)), Recv(0), Coll("a")],
+]
+# Rank 0's second thread waits for a message of rank 2, which is stopped; its first one is inside a collective with rank 1, which is
+# inside another one and waits for the second.
+HOLE_BEHIND_INSIDE: list[list[Op]] = [
+    [Split("world", "a", (0, 1)), Split("world", "b", (0, 1)), threaded([Coll("b")], [Recv(2), Coll("a")])],
+    [Split("world", "a", (0, 1)), Split("world", "b", (0, 1)), Coll("a"), Coll("b")],
+    [Split("world", "a", (2,)), Split("world", "b", (2,)), Compute(3), Coll("b"), Coll("b"), Send(0, 1)],
+]
+
+
+def loops(ranks: int, threads: int, rounds: int) -> Program:
+    """Each thread its own communicator, and barriers on it."""
+    made = [Split("world", f"c{k}", tuple(range(ranks))) for k in range(threads)]
+    return [[*made, threaded(*([Coll(f"c{k}")] * rounds for k in range(threads)))] for r in range(ranks)]
+
+
+@pytest.mark.parametrize("program", [HOLE_IN_THREADS, HOLE_BEHIND_INSIDE], ids=["parked", "blocked"])
+def test_threads_at_every_moment(program: Program) -> None:
+    advances = 0
+    for seed in range(20):
+        steps = Simulator(program, seed=seed)
+        steps.run()
+        for moment in range(0, steps.steps + 1, 3):
+            run = Simulator(program, seed=seed, requests=(moment,), patience=0)
+            run.run()
+            advances += run.checkpoints[0].counters.advances
+    assert advances
+
+
+def test_a_thread_waits_for_another_outside_mpi() -> None:
+    """Rank 0's first thread comes to the collective that rank 1 is in after its second one has passed another: no stall is needed."""
+    program: Program = [
+        [Split("world", "b", (0, 2)), threaded([AwaitFlag("f"), Coll()], [Coll("b"), Coll("b"), SetFlag("f")])],
+        [Split("world", "b", (1,)), Coll()],
+        [Split("world", "b", (0, 2)), Compute(9), Coll("b"), Coll("b"), Coll()],
+    ]
+    for seed in range(60):
+        check(program, seed, [5 * seed, 300])
+
+
+def test_threads_do_not_leapfrog() -> None:
+    """Threads in loops of barriers: few pass their target because another thread of their rank is below its own."""
+    raises = {"": 0, "any row": 0}
+    for broken in raises:
+        for seed in range(8):
+            run = Simulator(loops(60, 3, 40), seed=seed, requests=(1800,), patience=0, broken=broken)
+            run.run()
+            assert run.checkpoints[0].converged
+            raises[broken] += run.checkpoints[0].counters.raises
+    assert raises[""] < raises["any row"] / 3, raises
+
+
+# ---- the tests can fail: the protocol with a part taken out
+
+
+def fails(program: Program, broken: str, kind: type[Exception], text: str, seeds: int = 120) -> int:
+    """How many of the runs end so."""
+    found = 0
+    for seed in range(seeds):
+        try:
+            Simulator(program, seed=seed, requests=(seed % 60,), broken=broken).run()
+        except kind as exc:
+            found += text in str(exc)
+    return found
+
+
+def test_one_state_for_all_threads_deadlocks() -> None:
+    assert fails(HOLE_IN_THREADS, "one state", Deadlock, "rank 1 is below target and waits for rank 0")
+    assert fails(HOLE_BEHIND_INSIDE, "one state", Deadlock, "is below target")
+    assert not fails(HOLE_IN_THREADS, "", Exception, "") and not fails(HOLE_BEHIND_INSIDE, "", Exception, "")
+
+
+def test_frozen_ranks_must_make_progress_for_others() -> None:
+    program: list[list[Op]] = [[Flush(1)] * 20, [Flush(0)] * 20]
+    assert fails(program, "deaf", Livelock, "FROZEN", seeds=5)
+    assert not fails(program, "", Exception, "")
+
+
+def test_row_of_a_persistent_collective_outlives_its_request() -> None:
+    """Rank 0's part of the operation is complete before rank 1 has started its own; Request_free is local."""
+    name: list[Op] = [Split("world", "p", (0, 1))]
+    program: list[list[Op]] = [
+        [*name, Icoll("x", "p", loose=True), Wait(("x",)), Drop("p", "world"), Compute(30)],
+        [*name, Compute(20), Icoll("x", "p"), Wait(("x",)), Drop("p", "world"), Compute(5)],
+    ]
+    assert fails(program, "early drop", Violation, "was started only by")
+    assert not fails(program, "", Exception, "")
+
+
+# ---- windows
+
+
+def test_a_tight_loop_of_flushes_does_not_hinder_the_freeze() -> None:
+    """They are reported neither at their beginning nor at their end; FREEZE waits for the one that it meets."""
+    messages = {"": 0, "flush inside": 0}
+    for broken in messages:
+        for seed in range(20):
+            run = Simulator([[*[Flush(1)] * 300, Coll()], [Coll()]], seed=seed, requests=(20,), broken=broken)
+            run.run()
+            assert run.checkpoints[0].converged
+            messages[broken] += run.checkpoints[0].counters.received
+    assert messages[""] < 20 * 20 < messages["flush inside"], messages
+
+
+def test_window_locks() -> None:
+    """The holder is stopped at a collective; a rank below target waits for its lock: any member may hold it."""
+    win: list[Op] = [Split("world", "w", (0, 1, 2)), Split("world", "b", (0, 1)), Coll()]
+    win2: list[Op] = [Split("world", "w", (0, 1, 2)), Split("world", "b", (2,)), Coll()]
+    program: list[list[Op]] = [
+        [*win, Compute(5), Coll("b")],
+        [*win, Compute(4), Lock("w", 0), Flush(0), Unlock("w", 0), Coll("b")],
+        [*win2, Lock("w", 0), Split("b", "e", (2,)), Coll("e"), Flush(0), Unlock("w", 0)],
+    ]
+    advances = 0
+    for seed in range(200):
+        run = check(program, seed, [4 * seed + 100], patience=0)
+        advances += run.checkpoints[0].counters.advances
+    assert advances
+    assert fails(program, "not transitive", Deadlock, "waits for any rank of communicator")
