@@ -182,7 +182,7 @@ static bool is_wanted(const mpy_thread_t *t, const mpy_clock_row_t *mine) {
     return false;
 }
 
-/* A thread that others at their entries relied on has gone: do they still need not? In the lower half or not: no TLS. */
+/* A thread that others at their entries relied on has gone; while a row is still below target they look again. */
 static void wake_others(const mpy_thread_t *t) {
     bool below = false, parked = false;
     for (uint32_t i = 0; i < MPY_THREADS_MAX && !parked; i++) {
