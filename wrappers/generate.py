@@ -123,6 +123,9 @@ def result_type(table: Table, f: Function) -> str:
 
 # ---- bodies of generated wrappers
 
+# MPI_MODE_SEQUENTIAL allows no other accesses than with the shared file pointer, which may not be moved either.
+NOT_SEQUENTIAL = re.compile(r"File_(i?(read|write)(_at)?(_all)?(_begin|_end)?|seek(_shared)?|get_position(_shared)?|get_byte_offset|set_size)(_c)?")
+
 TRANSLATED = {
     "DATATYPE": "datatype", "OP": "op", "GROUP": "group", "INFO": "info", "COMM": "comm",
     "WEIGHTS_ARRAY": "weights", "WEIGHTS_ARRAY_OUT": "weights",
@@ -144,6 +147,8 @@ def call_argument(f: Function, a: Argument, comm: str) -> str:
         return "w->obj.real"
     if a.kind in ADOPTED:
         return f"&real_{a.name}"
+    if a.kind == "FILE":
+        return "mpy_real_file(f)"
     if a.kind == "DATATYPE_ARRAY":
         return f"real_{a.name}"
     if a.kind == "REQUEST_OUT":
@@ -239,9 +244,38 @@ def local_body(f: Function) -> list[str]:
         lines += [
             *(f"    if (rc == 0) *{a.name} = mpy_{ADOPTED[a.kind]}_adopt(real_{a.name});" for a in adopted),
         ]
+    raised = "mpy_file_error(NULL" if f.family == "io" else f"mpy_error({handler}"
     lines += [
         "    mpy_cross_out(t);",
-        f'    return MPY_LIKELY(rc == 0) ? 0 : mpy_error({handler}, rc, "{f.symbol}");',
+        f'    return MPY_LIKELY(rc == 0) ? 0 : {raised}, rc, "{f.symbol}");',
+    ]
+    return lines
+
+
+def file_body(f: Function) -> list[str]:
+    """A call on a file: collective ones count on its row. A split access is done whole by its first half (file.h, invariant 5)."""
+    if f.name.endswith("_end"):
+        return ["    (void)buf;", f'    return mpy_file_split_end(fh, status, "{f.symbol}");']
+    begin = re.search("_begin(_c)?$", f.name)
+    out = [a for a in f.arguments if a.kind in ADOPTED or a.kind == "REQUEST_OUT"]
+    lines = [f"    int real_{a.name};" for a in out]
+    if f.clock == "-":
+        lines += ["    mpy_thread_t *t = mpy_self();", "    mpy_file_t *f = mpy_file(fh);"]
+    if begin:
+        lines += [f'    if (mpy_file_between(fh)) return mpy_file_error(mpy_file(fh), MPI_ERR_IO, "{f.symbol}");']
+    lines += ["    mpy_cross_in(t);"] if f.clock == "-" else ["    mpy_file_call_t call = mpy_file_enter(fh);", "    mpy_file_t *f = call.f;"]
+    refused = "mpy_file_sequential(f) ? MPI_ERR_UNSUPPORTED_OPERATION : " if NOT_SEQUENTIAL.fullmatch(f.name) else ""
+    lines += [f"    int rc = {refused}{real_call(f, '')};"]
+    if "shared" in f.name or "ordered" in f.name:
+        lines += ["    if (f != NULL) f->shared = true;"]
+    if begin:
+        lines += [f"    if (f != NULL) f->split = MPY_REAL({f.name[: begin.start()]}_end)(f->real, buf, &f->split_status) == 0;"]
+    for a in out:
+        made = f"mpy_file_request({'t, NULL' if f.clock == '-' else 'call.t, f'}, real_request, buf, count, datatype)"
+        lines += [f"    if (rc == 0) *{a.name} = {made if a.kind == 'REQUEST_OUT' else f'mpy_{ADOPTED[a.kind]}_adopt(real_{a.name})'};"]
+    lines += [
+        "    mpy_cross_out(t);" if f.clock == "-" else "    mpy_file_leave(call);",
+        f'    return MPY_LIKELY(rc == 0) ? 0 : mpy_file_error(f, rc, "{f.symbol}");',
     ]
     return lines
 
@@ -326,10 +360,13 @@ def wrapper(table: Table, f: Function) -> str:
         raise TableError(f"{f.symbol}: only functions that return an error code can be generated")
     if f.family == "persistent":
         return persistent_wrapper(table, f)
-    if f.argument("WIN"):
-        body = window_body(f)
+    if f.argument("FILE"):
+        rule = file_body
+    elif f.argument("WIN"):
+        rule = window_body
     else:
-        body = collective_body(f) if f.clock != "-" else local_body(f)
+        rule = collective_body if f.clock != "-" else local_body
+    body = rule(f)
     return "\n".join([f"int P{f.symbol}({parameters(table, f)}) {{", *body, "}"]) + "\n"
 
 
@@ -368,7 +405,7 @@ def functions(table: Table) -> str:
 
 
 def generated(table: Table) -> str:
-    parts = [BANNER, '#include "objects.h"\n#include "p2p.h"\n#include "persistent.h"\n#include "win.h"\n']
+    parts = [BANNER, '#include "objects.h"\n#include "p2p.h"\n#include "persistent.h"\n#include "file.h"\n#include "win.h"\n']
     parts += [wrapper(table, f) for f in table.functions if f.cls == "generated"]
     return "\n".join(parts)
 

@@ -35,8 +35,10 @@ void mpy_comm_name(mpy_comm_t *c, const char *name) {
     MPY_UPPER->clock.rows[c->row].name = c->name;
 }
 
-void mpy_comm_publish(mpy_comm_record_t *r, uint64_t cid, int errhandler, long row) {
-    mpy_comm_t *c = &r->comm;
+/* A handle, and a row: one that was made before, of the same members, or NEW_ROW. */
+enum { NEW_ROW = -1 };
+static void publish(mpy_comm_t *c, uint64_t cid, int errhandler, long row) {
+    mpy_comm_record_t *r = (mpy_comm_record_t *)c;
     r->cid = cid;
     c->errhandler = errhandler;
     mpy_errhandler_ref(errhandler);
@@ -47,7 +49,7 @@ void mpy_comm_publish(mpy_comm_record_t *r, uint64_t cid, int errhandler, long r
     mpy_lock(&mpy_objects_lock);
     mpy_link_append(&mpy_comms, &r->all);
     mpy_unlock(&mpy_objects_lock);
-    if (row == MPY_NEW_ROW) {
+    if (row == NEW_ROW) {
         c->row = mpy_row_add(cid, r->members, r->nmembers, c->obj.handle);
     } else {
         c->row = (uint32_t)row;
@@ -55,12 +57,14 @@ void mpy_comm_publish(mpy_comm_record_t *r, uint64_t cid, int errhandler, long r
     }
 }
 
+void mpy_comm_publish(mpy_comm_t *c, uint64_t cid, int errhandler) { publish(c, cid, errhandler, NEW_ROW); }
+
 static mpy_comm_t *predefined(int handle, int rank, int size, int32_t first, uint64_t cid, const char *name) {
     int32_t *world = mpy_alloc((size_t)size * sizeof *world);
     for (int i = 0; i < size; i++) world[i] = first + i;
     mpy_comm_record_t *r = record_make(handle, rank, size, world);
     r->comm.obj.handle = handle;
-    mpy_comm_publish(r, cid, MPI_ERRHANDLER_NULL, MPY_NEW_ROW);
+    mpy_comm_publish(&r->comm, cid, MPI_ERRHANDLER_NULL);
     mpy_comm_name(&r->comm, name);
     return &r->comm;
 }
@@ -92,8 +96,8 @@ static void set_members(mpy_comm_record_t *r, int32_t *members, int n) {
     r->nmembers = n;
 }
 
-static void record_free(mpy_comm_record_t *r) {
-    mpy_comm_t *c = &r->comm;
+void mpy_comm_discard(mpy_comm_t *c) {
+    mpy_comm_record_t *r = (mpy_comm_record_t *)c;
     mpy_topology_free(r->topology);
     set_members(r, NULL, 0);
     mpy_free(c->remote_world, (size_t)c->remote_size * sizeof *c->remote_world);
@@ -108,7 +112,7 @@ void mpy_comm_destroy(mpy_comm_t *c) {
     mpy_lock(&mpy_objects_lock);
     mpy_link_remove(&r->all);
     mpy_unlock(&mpy_objects_lock);
-    record_free(r);
+    mpy_comm_discard(c);
 }
 
 /* ---- groups of a real communicator ---- */
@@ -144,7 +148,7 @@ int32_t *mpy_comm_union(const int32_t *a, int na, const int32_t *b, int nb, int 
     return all;
 }
 
-mpy_comm_record_t *mpy_comm_read(int real) {
+mpy_comm_t *mpy_comm_read(int real) {
     int rank, size, inter, group;
     MPY_REAL(Comm_set_errhandler)(real, MPI_ERRORS_RETURN);
     MPY_REAL(Comm_rank)(real, &rank);
@@ -167,24 +171,45 @@ mpy_comm_record_t *mpy_comm_read(int real) {
         int32_t *members = mpy_comm_union(c->world, c->size, c->remote_world, c->remote_size, &n);
         set_members(r, members, n);
     }
-    return r;
+    return c;
+}
+
+static int32_t *ranks_copy(const int32_t *ranks, int n) {
+    return ranks == NULL ? NULL : __builtin_memcpy(mpy_alloc((size_t)n * sizeof *ranks), ranks, (size_t)n * sizeof *ranks);
+}
+
+mpy_comm_t *mpy_comm_copy(const mpy_comm_t *from) {
+    const mpy_comm_record_t *f = (const mpy_comm_record_t *)from;
+    mpy_comm_record_t *r = record_make(MPI_COMM_NULL, from->rank, from->size, ranks_copy(from->world, from->size));
+    mpy_comm_t *c = &r->comm;
+    c->remote_size = from->remote_size;
+    c->remote_world = ranks_copy(from->remote_world, from->remote_size);
+    c->foreign = from->foreign;
+    if (f->members != from->world) set_members(r, ranks_copy(f->members, f->nmembers), f->nmembers);
+    r->topology = mpy_topology_copy(f->topology);
+    c->topology = from->topology;
+    c->indegree = from->indegree;
+    c->outdegree = from->outdegree;
+    return c;
 }
 
 mpy_comm_t *mpy_comm_adopt(int real, uint64_t cid, int errhandler) {
-    mpy_comm_record_t *r = mpy_comm_read(real);
-    mpy_comm_publish(r, cid, errhandler, MPY_NEW_ROW);
-    return &r->comm;
+    mpy_comm_t *c = mpy_comm_read(real);
+    mpy_comm_publish(c, cid, errhandler);
+    return c;
 }
 
-mpy_comm_t *mpy_comm_adopt_child(int real, const mpy_comm_t *parent, uint64_t seq, int errhandler) {
-    mpy_comm_record_t *r = mpy_comm_read(real);
+void mpy_comm_publish_child(mpy_comm_t *c, const mpy_construction_t *k, const char *name) {
+    mpy_comm_record_t *r = (mpy_comm_record_t *)c;
     int32_t smallest = r->members[0];
     for (int i = 1; i < r->nmembers; i++)
         if (r->members[i] < smallest) smallest = r->members[i];
-    uint64_t cid = mpy_child_cid(MPY_UPPER->clock.rows[parent->row].cid, seq, smallest);
-    mpy_comm_publish(r, cid, errhandler, MPY_NEW_ROW);
-    r->comm.session = parent->session;
-    return &r->comm;
+    mpy_comm_publish(c, mpy_child_cid(MPY_UPPER->clock.rows[k->parent->row].cid, k->seq, smallest), k->errhandler);
+    c->session = k->parent->session;
+    if (c->foreign) {
+        r->origin = name;
+        mpy_connections_changed();
+    }
 }
 
 int mpy_comm_adopt_row(int real, uint64_t cid, int errhandler, uint32_t row) {
@@ -195,10 +220,10 @@ int mpy_comm_adopt_row(int real, uint64_t cid, int errhandler, uint32_t row) {
         mpy_free(members, (size_t)n * sizeof *members);
         return MPI_COMM_NULL;
     }
-    mpy_comm_record_t *r = mpy_comm_read(real);
-    set_members(r, members, n);
-    mpy_comm_publish(r, cid, errhandler, row);
-    return r->comm.obj.handle;
+    mpy_comm_t *c = mpy_comm_read(real);
+    set_members((mpy_comm_record_t *)c, members, n);
+    publish(c, cid, errhandler, row);
+    return c->obj.handle;
 }
 
 /* ---- destructors ---- */

@@ -31,13 +31,14 @@ extern MPY_HIDDEN mpy_link_t mpy_comms; /* all records, the oldest first */
 
 /* ---- records (comm.c); in the lower half ---- */
 /* A record of what the real communicator says of itself: groups, topology. It has no handle yet. */
-MPY_HIDDEN mpy_comm_record_t *mpy_comm_read(int real);
-enum { MPY_NEW_ROW = -1 };
-/* Gives it a handle and a row: one that was made before, of the same members, or MPY_NEW_ROW. */
-MPY_HIDDEN void mpy_comm_publish(mpy_comm_record_t *r, uint64_t cid, int errhandler, long row);
+MPY_HIDDEN mpy_comm_t *mpy_comm_read(int real);
+/* The same for a communicator that is like another one; its real handle is MPI_COMM_NULL yet. */
+MPY_HIDDEN mpy_comm_t *mpy_comm_copy(const mpy_comm_t *from);
+MPY_HIDDEN void mpy_comm_discard(mpy_comm_t *c); /* it gets none */
+MPY_HIDDEN void mpy_comm_publish(mpy_comm_t *c, uint64_t cid, int errhandler); /* gives it a handle and a row */
+/* The same, as that which the constructor `name` has made. */
+MPY_HIDDEN void mpy_comm_publish_child(mpy_comm_t *c, const mpy_construction_t *k, const char *name);
 MPY_HIDDEN void mpy_comm_name(mpy_comm_t *c, const char *name);
-/* Gives what a collective call on `parent` made, the `seq`-th there, a handle and a row. */
-MPY_HIDDEN mpy_comm_t *mpy_comm_adopt_child(int real, const mpy_comm_t *parent, uint64_t seq, int errhandler);
 /* The end of a call that counted on a row made at its entry: the communicator gets the row and a handle, or (MPI_COMM_NULL) the row
  * goes. Returns the program's handle. */
 MPY_HIDDEN int mpy_comm_adopt_row(int real, uint64_t cid, int errhandler, uint32_t row);
@@ -48,7 +49,7 @@ MPY_HIDDEN uint64_t mpy_comm_count(uint64_t id, int tag);
 
 /* The end of a constructor whose communicator (or NULL) has its handle already. */
 MPY_HIDDEN int mpy_construct_leave(const mpy_construction_t *k, const mpy_comm_t *c, MPI_Comm *newcomm, const char *name);
-/* Collective over a group only. `real_group`: it, at the real library. Returns an MPI error code, and a handle. */
+/* Collective over a group only, to which this process belongs. Returns an MPI error code, and a handle. */
 MPY_HIDDEN int mpy_comm_create_group(mpy_thread_t *t, const mpy_group_t *g, int tag, int errhandler, MPI_Comm comm, MPI_Comm *newcomm);
 
 /* ---- topologies (topology.c); in the lower half ---- */

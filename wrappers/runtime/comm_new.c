@@ -1,8 +1,9 @@
-/* comm_new.c - constructors of communicators out of others: dup, split, create.
+/* comm_new.c - constructors of communicators out of others: dup, idup, split, create.
  *
  * Upper half, no libc. Invariants: comm.h.
  */
 #include "comm.h"
+#include "p2p.h"
 
 mpy_construction_t mpy_construct_begin(MPI_Comm comm) {
     mpy_construction_t k = {.t = mpy_self(), .parent = mpy_comm(comm), .real = MPI_COMM_NULL};
@@ -18,32 +19,21 @@ mpy_construction_t mpy_construct_begin(MPI_Comm comm) {
     return k;
 }
 
-static void leave(const mpy_construction_t *k) {
+static mpy_comm_t *adopt(const mpy_construction_t *k, const char *name) {
+    if (k->rc != 0 || k->real == MPI_COMM_NULL || k->parent == NULL) return NULL;
+    mpy_comm_t *c = mpy_comm_read(k->real);
+    mpy_comm_publish_child(c, k, name);
+    return c;
+}
+
+int mpy_construct_leave(const mpy_construction_t *k, const mpy_comm_t *c, MPI_Comm *newcomm, const char *name) {
     if (k->parent != NULL)
         mpy_cross_out_collective(k->t);
     else
         mpy_cross_out(k->t);
-}
-
-static mpy_comm_t *adopt(const mpy_construction_t *k, const char *name) {
-    if (k->rc != 0 || k->real == MPI_COMM_NULL || k->parent == NULL) return NULL;
-    mpy_comm_t *c = mpy_comm_adopt_child(k->real, k->parent, k->seq, k->errhandler);
-    if (c->foreign) {
-        ((mpy_comm_record_t *)c)->origin = name;
-        mpy_connections_changed();
-    }
-    return c;
-}
-
-static int result(const mpy_construction_t *k, const mpy_comm_t *c, MPI_Comm *newcomm, const char *name) {
     if (k->rc != 0) return mpy_error(k->parent, k->rc, name);
     *newcomm = c != NULL ? c->obj.handle : MPI_COMM_NULL;
     return MPI_SUCCESS;
-}
-
-int mpy_construct_leave(const mpy_construction_t *k, const mpy_comm_t *c, MPI_Comm *newcomm, const char *name) {
-    leave(k);
-    return result(k, c, newcomm, name);
 }
 
 int mpy_construct_end(mpy_construction_t *k, MPI_Comm *newcomm, const char *name) {
@@ -86,6 +76,79 @@ int PMPI_Comm_dup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newcomm) {
     mpy_construction_t k = mpy_construct_begin(comm);
     k.rc = MPY_REAL(Comm_dup_with_info)(mpy_real_comm(comm), mpy_real_info(info), &k.real);
     return end_dup(&k, info, attrs, newcomm, "MPI_Comm_dup_with_info");
+}
+
+/* ---- nonblocking duplicates ----
+ *
+ * Handle, record and row are there from the initiation, as the program's handle is in MPICH: all but the real communicator is known
+ * then. Until it is ready its row has no handle, so that the drain doesn't look into it. */
+
+static bool idup_poke(mpy_p2p_thread_t *th, mpy_request_t *r) {
+    mpy_comm_t *c = r->more;
+    int done = 0;
+    (void)th;
+    r->error = MPY_REAL(Test)(&r->real, &done, MPI_STATUS_IGNORE);
+    if (!done && r->error == MPI_SUCCESS) return false;
+    if (r->error == MPI_SUCCESS) {
+        MPY_REAL(Comm_set_errhandler)(c->obj.real, MPI_ERRORS_RETURN);
+        MPY_UPPER->clock.rows[c->row].handle = (uint32_t)c->obj.handle;
+    }
+    return true;
+}
+
+static const mpy_request_family_t idup_family = {.name = "Comm_idup", .in_drain = true, .poke = idup_poke};
+
+typedef struct idup {
+    mpy_construction_t k;
+    mpy_p2p_thread_t *th;
+    mpy_attr_t *attrs;
+    mpy_comm_t *c;         /* NULL: bad handle */
+    int *real, request;    /* where the real library puts its handles, the first perhaps when it completes */
+} idup_t;
+
+static int begin_idup(idup_t *d, MPI_Comm comm, const char *name) {
+    int rc = copy_attributes(comm, &d->attrs);
+    if (rc != 0) return mpy_error(mpy_comm(comm), rc, name);
+    d->th = mpy_p2p_self(mpy_self());
+    d->k = mpy_construct_begin(comm);
+    d->c = d->k.parent != NULL ? mpy_comm_copy(d->k.parent) : NULL;
+    d->real = d->c != NULL ? &d->c->obj.real : &d->k.real;
+    return rc;
+}
+
+static int end_idup(idup_t *d, MPI_Info info, MPI_Comm *newcomm, MPI_Request *request, const char *name) {
+    const mpy_construction_t *k = &d->k;
+    mpy_comm_t *c = d->c;
+    if (k->rc == 0) {
+        mpy_comm_publish_child(c, k, name);
+        MPY_UPPER->clock.rows[c->row].handle = 0;
+        c->attrs = d->attrs;
+        mpy_info_merge(&c->info, info);
+        mpy_request_t *r = mpy_request_of_family(d->th, &idup_family, MPY_REQ_FAMILY, k->parent, c);
+        r->real = d->request;
+        *request = r->handle;
+    } else if (c != NULL) {
+        mpy_comm_discard(c);
+    }
+    int rc = mpy_construct_leave(k, c, newcomm, name);
+    if (k->rc != 0) mpy_attrs_delete(MPI_COMM_NULL, &d->attrs);
+    return rc;
+}
+
+int PMPI_Comm_idup(MPI_Comm comm, MPI_Comm *newcomm, MPI_Request *request) {
+    idup_t d;
+    int rc = begin_idup(&d, comm, "MPI_Comm_idup");
+    if (rc != 0) return rc;
+    d.k.rc = MPY_REAL(Comm_idup)(mpy_real_comm(comm), d.real, &d.request);
+    return end_idup(&d, d.c != NULL ? d.k.parent->info : MPI_INFO_NULL, newcomm, request, "MPI_Comm_idup");
+}
+
+int PMPI_Comm_idup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newcomm, MPI_Request *request) {
+    idup_t d;
+    int rc = begin_idup(&d, comm, "MPI_Comm_idup_with_info");
+    if (rc != 0) return rc;
+    d.k.rc = MPY_REAL(Comm_idup_with_info)(mpy_real_comm(comm), mpy_real_info(info), d.real, &d.request);
+    return end_idup(&d, info, newcomm, request, "MPI_Comm_idup_with_info");
 }
 
 /* ---- parts ---- */

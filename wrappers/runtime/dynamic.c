@@ -212,8 +212,8 @@ int mpy_port_rebuild(char *error, uint64_t n) {
 
 /* In the lower half: what connects two groups that knew nothing of each other. */
 static mpy_comm_t *adopt_pair(int real, const mpy_comm_t *parent, uint64_t seq, const char *origin) {
-    mpy_comm_record_t *r = mpy_comm_read(real);
-    mpy_comm_t *c = &r->comm;
+    mpy_comm_t *c = mpy_comm_read(real);
+    mpy_comm_record_t *r = (mpy_comm_record_t *)c;
     uint64_t cid;
     if (c->foreign) {
         cid = mpy_child_cid(MPY_UPPER->clock.rows[parent->row].cid, seq, r->members[0]);
@@ -224,7 +224,7 @@ static mpy_comm_t *adopt_pair(int real, const mpy_comm_t *parent, uint64_t seq, 
         cid = mpy_group_cid(both, TAG, mpy_comm_count(both, TAG));
     }
     r->origin = origin;
-    mpy_comm_publish(r, cid, parent->errhandler, MPY_NEW_ROW);
+    mpy_comm_publish(c, cid, parent->errhandler);
     return c;
 }
 

@@ -102,18 +102,6 @@ int PMPI_Comm_get_errhandler(MPI_Comm comm, MPI_Errhandler *errhandler) {
 }
 int PMPI_Errhandler_get(MPI_Comm comm, MPI_Errhandler *errhandler) { return PMPI_Comm_get_errhandler(comm, errhandler); }
 
-/* Files come with MPI-IO; the default handler of files to be opened can be set already. */
-static int file_default = MPI_ERRORS_RETURN;
-
-int PMPI_File_set_errhandler(MPI_File file, MPI_Errhandler errhandler) {
-    if (file != MPI_FILE_NULL) return mpy_error(NULL, MPI_ERR_FILE, "MPI_File_set_errhandler");
-    return mpy_error(NULL, mpy_errhandler_put(&file_default, errhandler, MPY_ERRHANDLER_FILE), "MPI_File_set_errhandler");
-}
-int PMPI_File_get_errhandler(MPI_File file, MPI_Errhandler *errhandler) {
-    if (file != MPI_FILE_NULL) return mpy_error(NULL, MPI_ERR_FILE, "MPI_File_get_errhandler");
-    return mpy_errhandler_get(file_default, errhandler);
-}
-
 int PMPI_Session_set_errhandler(MPI_Session session, MPI_Errhandler errhandler) {
     mpy_session_t *s = mpy_session(session);
     if (s == NULL) return mpy_error(NULL, MPI_ERR_SESSION, "MPI_Session_set_errhandler");

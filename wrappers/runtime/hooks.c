@@ -26,6 +26,7 @@ static int rebuild(char *error, uint64_t n) {
 static int drain(char *error, uint64_t n) {
     if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized) return 0;
     if (mpy_p2p_drain(error, n) != 0) return -1;
+    if (mpy_file_drain(error, n) != 0) return -1;
     return mpy_win_drain(error, n);
 }
 

@@ -74,7 +74,7 @@ static bool wrong(const mpy_comm_t *local, int leader, const mpy_comm_t *peer, i
     PMPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_bound, &set);
     if (tag < 0 || tag > *tag_bound) return true;
     if (local->rank != leader) return false;
-    if (peer == NULL || remote_leader < 0) return true;
+    if (remote_leader < 0) return true;
     return peer->remote_world != NULL ? remote_leader >= peer->remote_size : remote_leader >= peer->size || remote_leader == peer->rank;
 }
 
@@ -83,6 +83,7 @@ int PMPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_c
     mpy_thread_t *t = mpy_self();
     mpy_comm_t *local = mpy_comm(local_comm), *peer = mpy_comm(peer_comm);
     int real = MPI_COMM_NULL, rc = 0;
+    if (local != NULL && local->rank == local_leader && peer == NULL) return mpy_error(local, MPI_ERR_COMM, name); /* MPICH 5.0 crashes */
     if (wrong(local, local_leader, peer, remote_leader, tag)) {
         mpy_cross_in(t);
         rc = MPY_REAL(Intercomm_create)(mpy_real_comm(local_comm), local_leader, mpy_real_comm(peer_comm), remote_leader, tag, &real);
@@ -111,11 +112,14 @@ int PMPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_c
     mpy_cross_in_collective(t);
     rc = MPY_REAL(Intercomm_create)(local->obj.real, local_leader, mpy_real_comm(peer_comm), remote_leader, tag, &real);
     *newintercomm = mpy_comm_adopt_row(rc == 0 ? real : MPI_COMM_NULL, cid, local->errhandler, row);
+    if (rc == 0) mpy_comm(*newintercomm)->session = local->session;
     mpy_cross_out_collective(t);
     return mpy_error(local, rc, name);
 }
 
 int PMPI_Intercomm_merge(MPI_Comm intercomm, int high, MPI_Comm *newintracomm) {
+    const mpy_comm_t *c = mpy_comm(intercomm);
+    if (c != NULL && c->remote_world == NULL) return mpy_error(c, MPI_ERR_COMM, "MPI_Intercomm_merge"); /* MPICH 5.0 crashes */
     mpy_construction_t k = mpy_construct_begin(intercomm);
     k.errhandler = MPI_ERRHANDLER_NULL; /* as in MPICH */
     k.rc = MPY_REAL(Intercomm_merge)(mpy_real_comm(intercomm), high, &k.real);

@@ -35,7 +35,7 @@ typedef MPI_Comm_delete_attr_function MPI_Delete_function, MPI_Type_delete_attr_
 typedef void(MPI_Comm_errhandler_function)(MPI_Comm *, int *, ...);
 typedef void(MPI_File_errhandler_function)(MPI_File *, int *, ...);
 typedef MPI_Comm_errhandler_function MPI_Win_errhandler_function, MPI_Session_errhandler_function;
-typedef void(mpy_opaque_function)(void); /* callbacks of functions that are not supported yet */
+typedef void(mpy_opaque_function)(void); /* callbacks that are handed through */
 
 #define MPI_VERSION 5
 #define MPI_SUBVERSION 0
@@ -193,6 +193,7 @@ typedef void(mpy_opaque_function)(void); /* callbacks of functions that are not 
 #define MPI_MAX_INFO_KEY 255
 #define MPI_MAX_INFO_VAL 1024
 #define MPI_MAX_DATAREP_STRING 128
+#define MPI_DISPLACEMENT_CURRENT ((MPI_Offset)-54278278)
 #define MPI_BSEND_OVERHEAD 96
 
 /* Ranks, tags, comparison */
@@ -262,6 +263,18 @@ enum {
     MPI_COMBINER_RESIZED = 18,
     MPI_COMBINER_HINDEXED_BLOCK = 19,
     MPI_COMBINER_VALUE_INDEX = 20,
+    MPI_MODE_CREATE = 1, /* of files */
+    MPI_MODE_RDONLY = 2,
+    MPI_MODE_WRONLY = 4,
+    MPI_MODE_RDWR = 8,
+    MPI_MODE_DELETE_ON_CLOSE = 16,
+    MPI_MODE_UNIQUE_OPEN = 32,
+    MPI_MODE_EXCL = 64,
+    MPI_MODE_APPEND = 128,
+    MPI_MODE_SEQUENTIAL = 256,
+    MPI_SEEK_SET = 600,
+    MPI_SEEK_CUR = 602,
+    MPI_SEEK_END = 604,
     MPI_GRAPH = 1,
     MPI_CART = 2,
     MPI_DIST_GRAPH = 3,

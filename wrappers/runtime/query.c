@@ -92,7 +92,7 @@ int PMPI_Free_mem(void *base) {
     return MPI_SUCCESS;
 }
 
-/* ---- handles in Fortran are the same integers; files, which are pointers in C, come with MPI-IO ---- */
+/* ---- handles in Fortran are the same integers (files, which are pointers in C: file.c) ---- */
 
 #define CONVERSIONS(TYPE, NAME) \
     MPI_Fint PMPI_##NAME##_c2f(TYPE handle) { return handle; } \
@@ -109,8 +109,3 @@ CONVERSIONS(MPI_Errhandler, Errhandler)
 CONVERSIONS(MPI_Win, Win)
 CONVERSIONS(MPI_Message, Message)
 CONVERSIONS(MPI_Session, Session)
-
-MPI_Fint PMPI_File_c2f(MPI_File file) { return file == MPI_FILE_NULL ? 0 : -1; }
-int PMPI_File_toint(MPI_File file) { return PMPI_File_c2f(file); }
-MPI_File PMPI_File_f2c(MPI_Fint file) { return file == 0 ? MPI_FILE_NULL : (MPI_File)-1; }
-MPI_File PMPI_File_fromint(int file) { return PMPI_File_f2c(file); }

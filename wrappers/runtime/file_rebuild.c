@@ -1,0 +1,124 @@
+/* file_rebuild.c - MPI files over a checkpoint: file pointers and sizes are asked for at the drain, and files opened again, with all
+ * the program has set, after a restart.
+ *
+ * Upper half, no libc. Hooks: main thread, all others stopped; between mpy_hook_in and mpy_hook_out in the lower half.
+ *
+ * Files are not part of a checkpoint. What was written before it is in the file system: a call that has returned has written, and
+ * the drain completes the others. What was written after it is undone as for the program's own descriptors (lowerhalf/state/fds_file.c):
+ * a file open for writing that has grown is cut to its length then, and one that has become shorter is refused.
+ *
+ * Invariants
+ *  1. The drain (after that of requests) finds no access under way on any rank, so it needs no communication here.
+ *  2. Files are opened again in the order of their identities, the same on all members: collective calls on different files
+ *     can't wait for each other. Whether to cut or to refuse is decided by the first member for all.
+ */
+#include "file.h"
+
+enum { SYS_CHDIR = 80 };
+
+/* ---- drain ---- */
+
+static int inquire(mpy_file_t *f) {
+    int rc = MPY_REAL(File_get_size)(f->real, &f->bytes);
+    if (rc == 0) rc = MPY_REAL(File_get_position)(f->real, &f->position);
+    if (rc == 0 && f->shared) rc = MPY_REAL(File_get_position_shared)(f->real, &f->shared_position);
+    return rc;
+}
+
+int mpy_file_drain(char *error, uint64_t n) {
+    mpy_thread_t *t = &MPY_UPPER->threads[0];
+    int rc = 0;
+    mpy_hook_in(t);
+    for (uint32_t i = 0; i < mpy_file_limit && rc == 0; i++) {
+        if (!mpy_files[i].open || (rc = inquire(&mpy_files[i])) == 0) continue;
+        mpy_text_format(error, n, "cannot ask where the pointers of the MPI file '%s' are (MPI error %d)", mpy_files[i].name, rc);
+    }
+    mpy_hook_out(t);
+    return rc == 0 ? 0 : -1;
+}
+
+/* ---- restart ---- */
+
+static mpy_file_t *next_file(uint64_t last) {
+    mpy_file_t *best = NULL;
+    for (uint32_t i = 0; i < mpy_file_limit; i++) {
+        mpy_file_t *f = &mpy_files[i];
+        if (f->open && f->cid > last && (best == NULL || f->cid < best->cid)) best = f;
+    }
+    return best;
+}
+
+/* By the name the program gave, where it was then. */
+static int open_again(mpy_file_t *f) {
+    int group, amode = f->amode & ~(MPI_MODE_CREATE | MPI_MODE_EXCL | MPI_MODE_APPEND | MPI_MODE_SEQUENTIAL);
+    int rc = MPY_REAL(Group_incl)(mpy_world_group(), f->size, f->world, &group);
+    if (rc != 0) return rc;
+    rc = MPY_REAL(Comm_create_group)(MPI_COMM_WORLD, group, (int)(f->cid & 0x7fff), &f->real_comm);
+    MPY_REAL(Group_free)(&group);
+    if (rc == 0) rc = MPY_REAL(Comm_set_errhandler)(f->real_comm, MPI_ERRORS_RETURN);
+    if (rc != 0) return rc;
+    char here[MPY_PATH_SIZE];
+    bool away = f->directory != NULL && mpy_syscall4(MPY_SYS_GETCWD, (long)here, sizeof here, 0, 0) > 0;
+    if (away) mpy_syscall4(SYS_CHDIR, (long)f->directory, 0, 0, 0);
+    rc = MPY_REAL(File_open)(f->real_comm, f->name, amode, mpy_real_info(f->info), &f->real);
+    if (away) mpy_syscall4(SYS_CHDIR, (long)here, 0, 0, 0);
+    return rc;
+}
+
+enum { SHORTER = -1 };
+
+static int cut(mpy_file_t *f) {
+    MPI_Offset bytes = 0;
+    int rc = MPY_REAL(File_get_size)(f->real, &bytes);
+    if (rc == 0) rc = MPY_REAL(Bcast)(&bytes, 1, MPI_OFFSET, 0, f->real_comm);
+    if (rc != 0) return rc;
+    if (bytes < f->bytes) return SHORTER;
+    return bytes > f->bytes && !(f->amode & MPI_MODE_RDONLY) ? MPY_REAL(File_set_size)(f->real, f->bytes) : MPI_SUCCESS;
+}
+
+static int put_back(mpy_file_t *f) {
+    /* What a member that hasn't used the shared file pointer doesn't know. */
+    MPI_Offset mine = f->shared ? f->shared_position : -1, shared = -1;
+    int rc = MPY_REAL(File_set_view)(f->real, f->disp, mpy_view_type_real(&f->etype), mpy_view_type_real(&f->filetype),
+                                     f->external32 ? "external32" : "native", mpy_real_info(f->info));
+    if (rc == 0) rc = MPY_REAL(File_seek)(f->real, f->position, MPI_SEEK_SET);
+    if (rc == 0) rc = MPY_REAL(Allreduce)(&mine, &shared, 1, MPI_OFFSET, MPI_MAX, f->real_comm);
+    if (rc == 0 && shared >= 0) rc = MPY_REAL(File_seek_shared)(f->real, shared, MPI_SEEK_SET);
+    if (rc == 0 && f->atomic) rc = MPY_REAL(File_set_atomicity)(f->real, 1);
+    return rc;
+}
+
+static void explain(char *error, uint64_t n, const char *what, const char *name, int rc) {
+    char text[MPI_MAX_ERROR_STRING + 1] = "";
+    int length;
+    MPY_REAL(Error_string)(rc, text, &length);
+    mpy_text_format(error, n, "cannot %s the MPI file '%s': %s", what, name, text);
+}
+
+static int rebuild_one(mpy_file_t *f, char *error, uint64_t n) {
+    int rc = open_again(f);
+    if (rc != 0) {
+        explain(error, n, "open again", f->name, rc);
+        return -1;
+    }
+    rc = cut(f);
+    if (rc == SHORTER) {
+        mpy_text_format(error, n, "the MPI file '%s' is shorter now than at the checkpoint", f->name);
+        return -1;
+    }
+    if (rc == 0) rc = put_back(f);
+    if (rc == 0) return 0;
+    explain(error, n, "put back the state of", f->name, rc);
+    return -1;
+}
+
+int mpy_file_rebuild(char *error, uint64_t n) {
+    mpy_thread_t *t = &MPY_UPPER->threads[0];
+    uint64_t last = 0;
+    mpy_hook_in(t);
+    int rc = mpy_datarep_rebuild();
+    if (rc != 0) mpy_text_format(error, n, "cannot register a data representation again (MPI error %d)", rc);
+    for (mpy_file_t *f; rc == 0 && (f = next_file(last)) != NULL; last = f->cid) rc = rebuild_one(f, error, n);
+    mpy_hook_out(t);
+    return rc == 0 ? 0 : -1;
+}
