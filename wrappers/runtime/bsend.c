@@ -47,6 +47,7 @@ void mpy_orphan_add(mpy_request_t *r) {
 
 bool mpy_orphan_reap(mpy_p2p_thread_t *th) {
     if (MPY_LIKELY(orphans == NULL)) return true;
+    mpy_request_t *finished = NULL;
     mpy_lock(&mpy_p2p_lock);
     for (mpy_request_t **link = &orphans; *link != NULL;) {
         mpy_request_t *r = *link;
@@ -56,10 +57,16 @@ bool mpy_orphan_reap(mpy_p2p_thread_t *th) {
         }
         *link = r->next;
         if (r->flags & MPY_RF_BSEND) give_back(r->more, r->count);
-        mpy_request_release(th, r);
+        r->next = finished;
+        finished = r;
     }
     bool none = orphans == NULL;
     mpy_unlock(&mpy_p2p_lock);
+    while (finished != NULL) {
+        mpy_request_t *r = finished;
+        finished = r->next;
+        mpy_request_release(th, r);
+    }
     return none;
 }
 
@@ -77,23 +84,16 @@ static mpy_buffer_t *reserve(const mpy_comm_t *c, MPI_Count bytes) {
     return b;
 }
 
-static int bsend(const char *name, const void *buf, MPI_Count count, int datatype, int dest, int tag, int comm, int *request) {
-    mpy_comm_t *c = mpy_comm(comm);
-    if (MPY_UNLIKELY(c == NULL)) return mpy_error(NULL, MPI_ERR_COMM, name);
-    mpy_thread_t *t = mpy_self();
-    mpy_p2p_thread_t *th = mpy_p2p_self(t);
+int mpy_bsend_start(mpy_p2p_thread_t *th, mpy_comm_t *c, const void *buf, MPI_Count count, int datatype, int dest, int tag) {
     mpy_packed_t packed;
     mpy_buffer_t *buffer = NULL;
-    int real, rc;
-
-    mpy_cross_in(t);
+    int real;
     mpy_orphan_reap(th);
-    rc = mpy_pack(c, buf, count, datatype, &packed);
-    if (rc) goto out;
+    int rc = mpy_pack(c, buf, count, datatype, &packed);
+    if (rc) return rc;
     if (dest >= 0 && (buffer = reserve(c, packed.bytes)) == NULL) {
         mpy_pack_free(&packed);
-        rc = MPI_ERR_BUFFER;
-        goto out;
+        return MPI_ERR_BUFFER;
     }
     rc = mpy_real_isend(packed.data, packed.bytes, MPI_PACKED, dest, tag, c->obj.real, &real);
     if (rc || dest < 0) { /* MPI_PROC_NULL: done at once */
@@ -104,18 +104,28 @@ static int bsend(const char *name, const void *buf, MPI_Count count, int datatyp
             mpy_unlock(&mpy_p2p_lock);
         }
         mpy_pack_free(&packed);
-        if (rc) goto out;
-    } else {
-        mpy_count_sent(th, c, dest);
-        mpy_ssend_later(c, dest, tag);
-        mpy_request_t *r = mpy_request_take(th);
-        mpy_request_fill(r, MPY_REQ_SEND, real, packed.data, packed.bytes, MPI_PACKED, dest, tag, c);
-        r->bytes = packed.capacity;
-        r->more = buffer;
-        r->flags |= MPY_RF_PACKED | MPY_RF_BSEND;
-        mpy_orphan_add(r);
+        return rc;
     }
-    if (request != NULL) { /* the program's request is finished: its buffer is free */
+    mpy_count_sent(th, c, dest);
+    mpy_ssend_later(c, dest, tag);
+    mpy_request_t *r = mpy_request_take(th);
+    mpy_request_fill(r, MPY_REQ_SEND, real, packed.data, packed.bytes, MPI_PACKED, dest, tag, c);
+    r->bytes = packed.capacity;
+    r->more = buffer;
+    r->flags |= MPY_RF_PACKED | MPY_RF_BSEND;
+    mpy_orphan_add(r);
+    return MPI_SUCCESS;
+}
+
+static int bsend(const char *name, const void *buf, MPI_Count count, int datatype, int dest, int tag, int comm, int *request) {
+    mpy_comm_t *c = mpy_comm(comm);
+    if (MPY_UNLIKELY(c == NULL)) return mpy_error(NULL, MPI_ERR_COMM, name);
+    mpy_thread_t *t = mpy_self();
+    mpy_p2p_thread_t *th = mpy_p2p_self(t);
+
+    mpy_cross_in(t);
+    int rc = mpy_bsend_start(th, c, buf, count, mpy_real_datatype(datatype), dest, tag);
+    if (!rc && request != NULL) { /* the program's request is finished: its buffer is free */
         mpy_request_t *r = mpy_request_take(th);
         r->real = MPI_REQUEST_NULL;
         r->comm = c;
@@ -125,7 +135,6 @@ static int bsend(const char *name, const void *buf, MPI_Count count, int datatyp
         r->kind = MPY_REQ_SEND;
         *request = r->handle;
     }
-out:
     mpy_cross_out(t);
     mpy_p2p_done(t, th);
     return rc == MPI_SUCCESS ? rc : mpy_error(c, rc, name);
@@ -242,7 +251,7 @@ static int detach(place_t p, void *address, MPI_Count *size, const char *name) {
 static bool flush_poke(mpy_p2p_thread_t *th, mpy_request_t *r) {
     if (r->flags & MPY_RF_COMPLETE) return true;
     const mpy_buffer_t *b = r->more;
-    mpy_orphan_reap(th);
+    if (!(r->flags & MPY_RF_ORPHAN)) mpy_orphan_reap(th); /* an orphan is poked by it */
     if (b->used > 0) return false;
     r->flags |= MPY_RF_COMPLETE;
     return true;

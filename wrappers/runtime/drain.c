@@ -354,8 +354,7 @@ static int repost(mpy_request_t *r) {
         return MPI_SUCCESS;
     }
     r->kind = MPY_REQ_RECV; /* the send half of an Isendrecv was finished by the drain */
-    int datatype = r->flags & MPY_RF_REF_TYPE ? r->type->real : mpy_real_datatype(r->datatype); /* the handle may be freed */
-    return mpy_real_irecv(r->buf, r->count, datatype, r->peer, r->tag, r->comm->obj.real, &r->real);
+    return mpy_real_irecv(r->buf, r->count, mpy_request_real_type(r), r->peer, r->tag, r->comm->obj.real, &r->real);
 }
 
 static int rebuild(void) {

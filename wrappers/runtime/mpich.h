@@ -35,6 +35,10 @@ typedef MPI_Comm_delete_attr_function MPI_Delete_function, MPI_Type_delete_attr_
 typedef void(MPI_Comm_errhandler_function)(MPI_Comm *, int *, ...);
 typedef void(MPI_File_errhandler_function)(MPI_File *, int *, ...);
 typedef MPI_Comm_errhandler_function MPI_Win_errhandler_function, MPI_Session_errhandler_function;
+typedef int(MPI_Grequest_query_function)(void *, MPI_Status *);
+typedef int(MPI_Grequest_free_function)(void *);
+typedef int(MPI_Grequest_cancel_function)(void *, int);
+typedef void(mpy_opaque_function)(void); /* callbacks that are handed through */
 typedef void(mpy_opaque_function)(void); /* callbacks that are handed through */
 
 #define MPI_VERSION 5

@@ -15,14 +15,6 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-typedef int (*isend_t)(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
-typedef int (*isend_c_t)(const void *, MPI_Count, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
-
-INLINE int real_isend_of(int fn, int fn_c, const void *buf, MPI_Count count, int datatype, int dest, int tag, int real_comm, int *real) {
-    if (MPY_LIKELY(MPY_SMALL(count))) return ((isend_t)MPY_LOWER->mpi[fn])(buf, (int)count, datatype, dest, tag, real_comm, real);
-    return ((isend_c_t)MPY_LOWER->mpi[fn_c])(buf, count, datatype, dest, tag, real_comm, real);
-}
-
 /* ---- sends ---- */
 
 INLINE int send_blocking(int fn, int fn_c, const char *name, const void *buf, MPI_Count count, int datatype, int dest, int tag, int comm) {
@@ -34,7 +26,7 @@ INLINE int send_blocking(int fn, int fn_c, const char *name, const void *buf, MP
     uint32_t spins = 0;
 
     mpy_cross_in(t);
-    int rc = real_isend_of(fn, fn_c, buf, count, mpy_real_datatype(datatype), dest, tag, c->obj.real, &real);
+    int rc = mpy_real_isend_of(fn, fn_c, buf, count, mpy_real_datatype(datatype), dest, tag, c->obj.real, &real);
     if (MPY_LIKELY(rc == MPI_SUCCESS)) {
         mpy_count_sent(th, c, dest);
         mpy_ssend_later(c, dest, tag);
@@ -59,7 +51,7 @@ INLINE int send_nonblocking(int fn, int fn_c, const char *name, const void *buf,
     int real;
 
     mpy_cross_in(t);
-    int rc = real_isend_of(fn, fn_c, buf, count, mpy_real_datatype(datatype), dest, tag, c->obj.real, &real);
+    int rc = mpy_real_isend_of(fn, fn_c, buf, count, mpy_real_datatype(datatype), dest, tag, c->obj.real, &real);
     if (MPY_LIKELY(rc == MPI_SUCCESS)) {
         mpy_count_sent(th, c, dest);
         mpy_ssend_later(c, dest, tag);
@@ -81,7 +73,7 @@ INLINE int send_synchronous(const char *name, const void *buf, MPI_Count count, 
     int real;
 
     mpy_cross_in(t);
-    int rc = real_isend_of(MPY_FN_Issend, MPY_FN_Issend_c, buf, count, mpy_real_datatype(datatype), dest, tag, c->obj.real, &real);
+    int rc = mpy_real_isend_of(MPY_FN_Issend, MPY_FN_Issend_c, buf, count, mpy_real_datatype(datatype), dest, tag, c->obj.real, &real);
     if (MPY_LIKELY(rc == MPI_SUCCESS)) {
         mpy_count_sent(th, c, dest);
         mpy_ssend_later(c, dest, tag);
@@ -146,7 +138,7 @@ INLINE int recv_blocking(const char *name, void *buf, MPI_Count count, int datat
     uint32_t spins = 0;
 
     mpy_cross_in(t);
-    if (MPY_UNLIKELY(mpy_store_count != 0) && mpy_store_receive(t, buf, count, datatype, source, tag, c, s, &rc)) goto out;
+    if (MPY_UNLIKELY(mpy_store_count != 0) && mpy_store_receive(t, buf, count, mpy_real_datatype(datatype), source, tag, c, s, &rc)) goto out;
     rc = mpy_real_irecv(buf, count, mpy_real_datatype(datatype), source, tag, c->obj.real, &real);
     if (MPY_LIKELY(rc == MPI_SUCCESS)) {
         do rc = MPY_REAL(Test)(&real, &done, s);
@@ -184,7 +176,7 @@ INLINE int recv_nonblocking(const char *name, void *buf, MPI_Count count, int da
 
     mpy_cross_in(t);
     mpy_request_t *r = mpy_request_take(th);
-    if (MPY_UNLIKELY(mpy_store_count != 0) && mpy_store_receive(t, buf, count, datatype, source, tag, c, &r->status, &rc)) {
+    if (MPY_UNLIKELY(mpy_store_count != 0) && mpy_store_receive(t, buf, count, mpy_real_datatype(datatype), source, tag, c, &r->status, &rc)) {
         fill_complete(r, MPY_REQ_RECV, rc, c);
         rc = MPI_SUCCESS;
         *request = r->handle;

@@ -72,8 +72,8 @@ typedef struct mpy_request_family {
     const char *name;
     bool persistent; /* completion makes it INACTIVE and leaves the program's handle; else it's released */
     bool in_drain;   /* of kind FAMILY: the drain must bring it to completion (collectives, I/O); else it may stay open over a checkpoint */
-    /* Lower half, also in the drain: is it finished? Then status and error are in the slot. NULL: test r->real (if it is
-     * MPI_REQUEST_NULL, it is finished). Not called when COMPLETE or INACTIVE; the caller sets COMPLETE. */
+    /* Lower half, also in the drain; of an orphan with mpy_p2p_lock held. Is it finished? Then status and error are in the slot.
+     * Not called when COMPLETE or INACTIVE; the caller sets COMPLETE. NULL: test r->real (if it is MPI_REQUEST_NULL, it's finished). */
     bool (*poke)(struct mpy_p2p_thread *th, struct mpy_request *r);
     /* The three on the upper TLS, in_lower = 0, no lock held: callbacks of the program. They return the request's error, which is
      * r->error until then, and may change *status (r->status).
@@ -171,12 +171,15 @@ static inline void mpy_status_empty(MPI_Status *s) {
 
 /* ---- slots (request.c) ---- */
 static inline mpy_request_t *mpy_request_at(uint32_t i) { return &mpy_request_chunks[i >> MPY_CHUNK_BITS][i & (MPY_CHUNK - 1)]; }
+/* The slot of a handle, in use or not; NULL if there never was one. */
+static inline mpy_request_t *mpy_request_slot(int handle) {
+    uint32_t i = (uint32_t)handle ^ (uint32_t)MPY_REQUEST_BASE;
+    return MPY_LIKELY(i < mpy_request_limit) ? mpy_request_at(i) : NULL;
+}
 /* The request of a program's handle, or NULL. */
 static inline mpy_request_t *mpy_request(int handle) {
-    uint32_t i = (uint32_t)handle ^ (uint32_t)MPY_REQUEST_BASE;
-    if (MPY_UNLIKELY(i >= mpy_request_limit)) return NULL;
-    mpy_request_t *r = mpy_request_at(i);
-    return MPY_LIKELY(r->kind != MPY_REQ_FREE && !(r->flags & MPY_RF_ORPHAN)) ? r : NULL;
+    mpy_request_t *r = mpy_request_slot(handle);
+    return MPY_LIKELY(r != NULL && r->kind != MPY_REQ_FREE && !(r->flags & MPY_RF_ORPHAN)) ? r : NULL;
 }
 /* The same for completion calls: no messages. */
 static inline mpy_request_t *mpy_request_valid(int handle) {
@@ -203,6 +206,8 @@ static inline void mpy_request_release(mpy_p2p_thread_t *th, mpy_request_t *r) {
     th->free = r;
 }
 MPY_HIDDEN void mpy_request_ref_type(mpy_request_t *r);
+/* In the lower half; the program may have freed the type. */
+static inline int mpy_request_real_type(const mpy_request_t *r) { return r->flags & MPY_RF_REF_TYPE ? r->type->real : mpy_real_datatype(r->datatype); }
 static inline void mpy_request_fill(mpy_request_t *r, mpy_request_kind_t kind, int real, const void *buf, MPI_Count count,
                                     int datatype, int peer, int tag, mpy_comm_t *comm) {
     r->real = real;
@@ -332,9 +337,16 @@ static inline int mpy_real_irecv(void *buf, MPI_Count count, int datatype, int s
     if (MPY_LIKELY(MPY_SMALL(count))) return MPY_REAL(Irecv)(buf, (int)count, datatype, source, tag, real_comm, real);
     return MPY_REAL(Irecv_c)(buf, count, datatype, source, tag, real_comm, real);
 }
+typedef int (*mpy_isend_t)(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
+typedef int (*mpy_isend_c_t)(const void *, MPI_Count, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
+/* `fn`, `fn_c`: the slots of Isend, Irsend or Issend. */
+static inline __attribute__((always_inline)) int mpy_real_isend_of(int fn, int fn_c, const void *buf, MPI_Count count, int datatype, int dest, int tag,
+                                                                   int real_comm, int *real) {
+    if (MPY_LIKELY(MPY_SMALL(count))) return ((mpy_isend_t)MPY_LOWER->mpi[fn])(buf, (int)count, datatype, dest, tag, real_comm, real);
+    return ((mpy_isend_c_t)MPY_LOWER->mpi[fn_c])(buf, count, datatype, dest, tag, real_comm, real);
+}
 static inline int mpy_real_isend(const void *buf, MPI_Count count, int datatype, int dest, int tag, int real_comm, int *real) {
-    if (MPY_LIKELY(MPY_SMALL(count))) return MPY_REAL(Isend)(buf, (int)count, datatype, dest, tag, real_comm, real);
-    return MPY_REAL(Isend_c)(buf, count, datatype, dest, tag, real_comm, real);
+    return mpy_real_isend_of(MPY_FN_Isend, MPY_FN_Isend_c, buf, count, datatype, dest, tag, real_comm, real);
 }
 
 /* ---- store of drained messages, synchronous sends (store.c); in the lower half ---- */
@@ -352,13 +364,13 @@ extern MPY_HIDDEN int mpy_private_comm;              /* real handle; not the pro
 extern MPY_HIDDEN int mpy_private_rank;
 enum { MPY_TAG_ACK = 1, MPY_TAG_DELIVER = 16 /* + thread slot */ };
 
-/* Receive a stored message if one matches: true and *rc, with the status set as a receive would. */
+/* Receive a stored message if one matches: true and *rc, with the status set as a receive would. `datatype` is a real handle. */
 MPY_HIDDEN bool mpy_store_receive(mpy_thread_t *t, void *buf, MPI_Count count, int datatype, int source, int tag, mpy_comm_t *c,
                                   MPI_Status *status, int *rc);
 MPY_HIDDEN bool mpy_store_probe(const mpy_comm_t *c, int source, int tag, MPI_Status *status);
 /* Take a matching message out (Improbe), or NULL. */
 MPY_HIDDEN mpy_stored_t *mpy_store_extract(const mpy_comm_t *c, int source, int tag);
-/* Deliver an extracted message into a buffer and free it, unless the arguments are wrong (then it stays, *rc says so). */
+/* Deliver an extracted message into a buffer and free it, unless the arguments are wrong (then it stays, *rc says so). `datatype` is real. */
 MPY_HIDDEN bool mpy_store_deliver(mpy_thread_t *t, mpy_stored_t *m, void *buf, MPI_Count count, int datatype, MPI_Status *status, int *rc);
 /* Mrecv a real message whole, as bytes (drain). */
 MPY_HIDDEN mpy_stored_t *mpy_stored_mrecv(mpy_comm_t *c, int *real_message, const MPI_Status *probed, int *rc);
@@ -381,13 +393,16 @@ extern MPY_HIDDEN uint64_t *mpy_acks_sent, *mpy_acks_received; /* by world rank 
 MPY_HIDDEN void mpy_orphan_add(mpy_request_t *r);
 MPY_HIDDEN bool mpy_orphan_reap(mpy_p2p_thread_t *th); /* releases the finished ones; true if none is left */
 
+/* A buffered send: when it returns, the buffer is free. `datatype` is real. */
+MPY_HIDDEN int mpy_bsend_start(mpy_p2p_thread_t *th, mpy_comm_t *c, const void *buf, MPI_Count count, int datatype, int dest, int tag);
+
 /* ---- packed copies (sendrecv.c); lower half ---- */
 typedef struct mpy_packed {
     void *data;
     size_t capacity;
     MPI_Count bytes;
 } mpy_packed_t;
-MPY_HIDDEN int mpy_pack(const mpy_comm_t *c, const void *buf, MPI_Count count, int datatype, mpy_packed_t *out);
+MPY_HIDDEN int mpy_pack(const mpy_comm_t *c, const void *buf, MPI_Count count, int datatype, mpy_packed_t *out); /* a real datatype */
 MPY_HIDDEN void mpy_pack_free(mpy_packed_t *p);
 
 /* ---- what other files call ---- */

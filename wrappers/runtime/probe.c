@@ -111,7 +111,7 @@ MPY_EXPORT(Improbe)
 static int start_mrecv(mpy_thread_t *t, mpy_request_t *r, void *buf, MPI_Count count, int datatype) {
     int rc = MPI_SUCCESS, real;
     if (r->real == MPI_MESSAGE_NULL) {
-        if (!mpy_store_deliver(t, r->stored, buf, count, datatype, &r->status, &rc)) return rc;
+        if (!mpy_store_deliver(t, r->stored, buf, count, mpy_real_datatype(datatype), &r->status, &rc)) return rc;
         r->stored = NULL;
         r->error = rc;
         r->real = MPI_REQUEST_NULL;

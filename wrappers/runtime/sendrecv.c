@@ -17,12 +17,11 @@ typedef struct half {
 /* In the lower half. The copy is freed by mpy_pack_free. */
 int mpy_pack(const mpy_comm_t *c, const void *buf, MPI_Count count, int datatype, mpy_packed_t *out) {
     MPI_Count size, position = 0;
-    int real = mpy_real_datatype(datatype);
-    int rc = MPY_REAL(Pack_size_c)(count, real, c->obj.real, &size);
+    int rc = MPY_REAL(Pack_size_c)(count, datatype, c->obj.real, &size);
     if (rc) return rc;
     out->capacity = (size_t)size + 1; /* an empty message has an address too */
     out->data = mpy_alloc(out->capacity);
-    rc = MPY_REAL(Pack_c)(buf, count, real, out->data, size, &position, c->obj.real);
+    rc = MPY_REAL(Pack_c)(buf, count, datatype, out->data, size, &position, c->obj.real);
     out->bytes = position;
     if (rc) mpy_pack_free(out);
     return rc;
@@ -38,7 +37,7 @@ static int exchange(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const 
     uint32_t spins = 0;
 
     if (MPY_UNLIKELY(mpy_store_count != 0) &&
-        mpy_store_receive(t, (void *)recv->buf, recv->count, recv->datatype, recv->peer, recv->tag, c, s, &recv_rc)) {
+        mpy_store_receive(t, (void *)recv->buf, recv->count, mpy_real_datatype(recv->datatype), recv->peer, recv->tag, c, s, &recv_rc)) {
         received = 1;
     } else {
         rc = mpy_real_irecv((void *)recv->buf, recv->count, mpy_real_datatype(recv->datatype), recv->peer, recv->tag, c->obj.real, &real_recv);
@@ -100,7 +99,7 @@ static int sendrecv(const char *name, half_t send, half_t recv, bool replace, in
     int rc = MPI_SUCCESS;
 
     mpy_cross_in(t);
-    if (replace && !(rc = mpy_pack(c, send.buf, send.count, send.datatype, &packed))) {
+    if (replace && !(rc = mpy_pack(c, send.buf, send.count, mpy_real_datatype(send.datatype), &packed))) {
         send.buf = packed.data;
         send.count = packed.bytes;
         send.datatype = MPI_PACKED;
@@ -118,7 +117,7 @@ static int isend_for_stored(mpy_p2p_thread_t *th, mpy_comm_t *c, const half_t *s
     half_t h = *send;
     int real, rc;
     if (replace) {
-        if ((rc = mpy_pack(c, send->buf, send->count, send->datatype, &packed))) return rc;
+        if ((rc = mpy_pack(c, send->buf, send->count, mpy_real_datatype(send->datatype), &packed))) return rc;
         h = (half_t){packed.data, packed.bytes, MPI_PACKED, send->peer, send->tag};
     }
     rc = mpy_real_isend(h.buf, h.count, mpy_real_datatype(h.datatype), h.peer, h.tag, c->obj.real, &real);
@@ -151,7 +150,7 @@ static int isendrecv(const char *name, half_t send, half_t recv, bool replace, i
         rc = isend_for_stored(th, c, &send, replace, r);
         if (!rc) {
             int error = MPI_SUCCESS;
-            bool got = mpy_store_receive(t, (void *)recv.buf, recv.count, recv.datatype, recv.peer, recv.tag, c, &r->status, &error);
+            bool got = mpy_store_receive(t, (void *)recv.buf, recv.count, mpy_real_datatype(recv.datatype), recv.peer, recv.tag, c, &r->status, &error);
             r->error = got ? error : MPI_ERR_ARG; /* not got: wrong arguments */
             r->flags |= MPY_RF_STATUS;
         }

@@ -1,8 +1,16 @@
-/* start.c - MPI_Start and MPI_Startall: persistent requests of every family begin an operation.
+/* start.c - MPI_Start and MPI_Startall for persistent requests of every family; and persistent point-to-point.
  *
- * Upper half, no libc. Invariants: those of p2p.h and request.c.
+ * Upper half, no libc. A persistent send or receive keeps its arguments in its slot; to start it is to do on that slot what the
+ * nonblocking call does on a new one. So the real library knows of it only while it's active, and when it isn't there is
+ * nothing to build again after a restart.
+ *
+ * Invariants
+ *  1. Those of p2p.h, p2p.c and request.c.
+ *  2. The kind and arguments of the slot never change; real, order and status belong to the operation.
  */
 #include "p2p.h"
+
+/* ---- Start ---- */
 
 /* The inactive persistent request of a handle, or NULL. */
 static mpy_request_t *startable(int handle) {
@@ -17,8 +25,9 @@ static int start_all(int n, const int *handles, const char *name) {
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     for (int i = 0; i < n; i++) {
         mpy_request_t *r = startable(handles[i]);
-        int rc = r != NULL ? r->family->start(t, th, r) : MPI_ERR_REQUEST; /* NULL: named twice */
-        if (MPY_UNLIKELY(rc != MPI_SUCCESS)) return mpy_error(r != NULL ? mpy_request_comm(r) : NULL, rc, name);
+        if (r == NULL) return mpy_error(NULL, MPI_ERR_REQUEST, name); /* named twice */
+        int rc = r->family->start(t, th, r);
+        if (MPY_UNLIKELY(rc != MPI_SUCCESS)) return mpy_error(mpy_request_comm(r), rc, name);
     }
     mpy_p2p_done(t, th);
     return MPI_SUCCESS;
@@ -32,3 +41,93 @@ MPY_API int PMPI_Startall(int count, MPI_Request array_of_requests[]) {
     return start_all(count, array_of_requests, "MPI_Startall");
 }
 MPY_EXPORT(Startall)
+
+/* ---- persistent point-to-point ---- */
+
+static int start_real(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r, int fn, int fn_c) {
+    mpy_cross_in(t);
+    int rc = mpy_real_isend_of(fn, fn_c, r->buf, r->count, mpy_request_real_type(r), r->peer, r->tag, r->comm->obj.real, &r->real);
+    if (MPY_LIKELY(rc == MPI_SUCCESS)) {
+        mpy_count_sent(th, r->comm, r->peer);
+        mpy_ssend_later(r->comm, r->peer, r->tag);
+        mpy_request_activate(r, false);
+        if (r->kind == MPY_REQ_SSEND && r->peer >= 0) mpy_ssend_add(r);
+    }
+    mpy_cross_out(t);
+    return rc;
+}
+
+static int start_send(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) { return start_real(t, th, r, MPY_FN_Isend, MPY_FN_Isend_c); }
+static int start_rsend(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) { return start_real(t, th, r, MPY_FN_Irsend, MPY_FN_Irsend_c); }
+static int start_ssend(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) { return start_real(t, th, r, MPY_FN_Issend, MPY_FN_Issend_c); }
+
+static int start_bsend(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) {
+    mpy_cross_in(t);
+    int rc = mpy_bsend_start(th, r->comm, r->buf, r->count, mpy_request_real_type(r), r->peer, r->tag);
+    if (rc == MPI_SUCCESS) mpy_request_activate(r, true);
+    mpy_cross_out(t);
+    return rc;
+}
+
+static int start_recv(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) {
+    (void)th;
+    mpy_cross_in(t);
+    int rc = MPI_SUCCESS, datatype = mpy_request_real_type(r);
+    if (MPY_UNLIKELY(mpy_store_count != 0) &&
+        mpy_store_receive(t, r->buf, r->count, datatype, r->peer, r->tag, r->comm, &r->status, &r->error)) {
+        mpy_request_activate(r, true);
+    } else if ((rc = mpy_real_irecv(r->buf, r->count, datatype, r->peer, r->tag, r->comm->obj.real, &r->real)) == MPI_SUCCESS) {
+        r->order = __atomic_add_fetch(&mpy_request_order, 1, __ATOMIC_RELAXED);
+        mpy_request_activate(r, false);
+    }
+    mpy_cross_out(t);
+    return rc;
+}
+
+static const mpy_request_family_t family_send = {.name = "persistent send", .persistent = true, .start = start_send};
+static const mpy_request_family_t family_rsend = {.name = "persistent ready send", .persistent = true, .start = start_rsend};
+static const mpy_request_family_t family_ssend = {.name = "persistent synchronous send", .persistent = true, .start = start_ssend};
+static const mpy_request_family_t family_bsend = {.name = "persistent buffered send", .persistent = true, .start = start_bsend};
+static const mpy_request_family_t family_recv = {.name = "persistent receive", .persistent = true, .start = start_recv};
+
+/* `fn`: the real X_init_c, which is asked only whether the arguments are right. */
+static int init(const char *name, const mpy_request_family_t *family, mpy_request_kind_t kind, int fn, const void *buf, MPI_Count count, int datatype,
+                int peer, int tag, int comm, int *request) {
+    mpy_comm_t *c = mpy_comm(comm);
+    if (MPY_UNLIKELY(c == NULL)) return mpy_error(NULL, MPI_ERR_COMM, name);
+    mpy_thread_t *t = mpy_self();
+    mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    int real;
+    mpy_cross_in(t);
+    int rc = ((mpy_isend_c_t)MPY_LOWER->mpi[fn])(buf, count, mpy_real_datatype(datatype), peer, tag, c->obj.real, &real);
+    if (rc == MPI_SUCCESS) {
+        MPY_REAL(Request_free)(&real);
+        mpy_request_t *r = mpy_request_of_family(th, family, kind, c, NULL);
+        mpy_request_fill(r, kind, MPI_REQUEST_NULL, buf, count, datatype, peer, tag, c);
+        *request = r->handle;
+    }
+    mpy_cross_out(t);
+    return rc == MPI_SUCCESS ? rc : mpy_error(c, rc, name);
+}
+
+#define DEFINE_INIT(NAME, SUFFIX, COUNT, FAMILY, KIND) \
+    MPY_API int PMPI_##NAME##_init##SUFFIX(const void *buf, COUNT count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm, MPI_Request *request) { \
+        return init("MPI_" #NAME "_init" #SUFFIX, &FAMILY, KIND, MPY_FN_##NAME##_init_c, buf, count, datatype, dest, tag, comm, request); \
+    } \
+    MPY_EXPORT(NAME##_init##SUFFIX)
+#define DEFINE_RECV_INIT(SUFFIX, COUNT) \
+    MPY_API int PMPI_Recv_init##SUFFIX(void *buf, COUNT count, MPI_Datatype datatype, int source, int tag, MPI_Comm comm, MPI_Request *request) { \
+        return init("MPI_Recv_init" #SUFFIX, &family_recv, MPY_REQ_RECV, MPY_FN_Recv_init_c, buf, count, datatype, source, tag, comm, request); \
+    } \
+    MPY_EXPORT(Recv_init##SUFFIX)
+
+DEFINE_INIT(Send, , int, family_send, MPY_REQ_SEND)
+DEFINE_INIT(Send, _c, MPI_Count, family_send, MPY_REQ_SEND)
+DEFINE_INIT(Rsend, , int, family_rsend, MPY_REQ_SEND)
+DEFINE_INIT(Rsend, _c, MPI_Count, family_rsend, MPY_REQ_SEND)
+DEFINE_INIT(Ssend, , int, family_ssend, MPY_REQ_SSEND)
+DEFINE_INIT(Ssend, _c, MPI_Count, family_ssend, MPY_REQ_SSEND)
+DEFINE_INIT(Bsend, , int, family_bsend, MPY_REQ_SEND)
+DEFINE_INIT(Bsend, _c, MPI_Count, family_bsend, MPY_REQ_SEND)
+DEFINE_RECV_INIT(, int)
+DEFINE_RECV_INIT(_c, MPI_Count)

@@ -147,7 +147,7 @@ static int deliver(mpy_thread_t *t, mpy_stored_t *m, int *real_recv, MPI_Status 
 }
 
 static int post_delivery(const mpy_thread_t *t, void *buf, MPI_Count count, int datatype, int *real) {
-    return mpy_real_irecv(buf, count, mpy_real_datatype(datatype), mpy_private_rank, delivery_tag(t), mpy_private_comm, real);
+    return mpy_real_irecv(buf, count, datatype, mpy_private_rank, delivery_tag(t), mpy_private_comm, real);
 }
 
 bool mpy_store_deliver(mpy_thread_t *t, mpy_stored_t *m, void *buf, MPI_Count count, int datatype, MPI_Status *status, int *rc) {

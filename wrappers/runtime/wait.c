@@ -143,6 +143,7 @@ bool mpy_request_poke(mpy_p2p_thread_t *th, mpy_request_t *r) {
     }
 
     MPI_Status status;
+    mpy_status_empty(&status); /* of a send the library sets nothing but "cancelled" */
     int done = 0;
     int rc = MPY_REAL(Test)(&r->real, &done, &status);
     if (!done && !rc) return false;

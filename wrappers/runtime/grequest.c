@@ -1,0 +1,86 @@
+/* grequest.c - generalized requests: operations of the program itself, with its callbacks (MPI-4 13.2).
+ *
+ * Upper half, no libc. The real library never hears of them. They may stay open over a checkpoint.
+ *
+ * Invariants
+ *  1. Those of p2p.h. Callbacks are called on the upper TLS, no lock held.
+ *  2. `state` tells, atomically, which of MPI_Grequest_complete and MPI_Request_free comes last: that one calls free_fn, if
+ *     the request isn't completed by a Wait or Test. Between the two the slot has no handle but the program's copy.
+ */
+#include "p2p.h"
+
+enum { COMPLETED = 1, FREED = 2 };
+
+typedef struct grequest {
+    MPI_Grequest_query_function *query;
+    MPI_Grequest_free_function *free;
+    MPI_Grequest_cancel_function *cancel;
+    void *extra;
+    uint32_t state;
+} grequest_t;
+
+static bool is_completed(const grequest_t *g) { return __atomic_load_n(&g->state, __ATOMIC_ACQUIRE) & COMPLETED; }
+
+static bool poke(mpy_p2p_thread_t *th, mpy_request_t *r) {
+    (void)th;
+    return is_completed(r->more);
+}
+
+static int query(mpy_thread_t *t, mpy_request_t *r, MPI_Status *status) {
+    (void)t;
+    grequest_t *g = r->more;
+    return g->query(g->extra, status);
+}
+
+static int dispose(mpy_thread_t *t, mpy_request_t *r) {
+    (void)t;
+    grequest_t *g = r->more;
+    int rc = g->free(g->extra);
+    return r->error ? r->error : rc;
+}
+
+static int cancel(mpy_thread_t *t, mpy_request_t *r) {
+    (void)t;
+    grequest_t *g = r->more;
+    return g->cancel(g->extra, is_completed(g));
+}
+
+static bool let_go(mpy_thread_t *t, mpy_request_t *r) {
+    (void)t;
+    grequest_t *g = r->more;
+    r->flags |= MPY_RF_ORPHAN;
+    return !(__atomic_fetch_or(&g->state, FREED, __ATOMIC_ACQ_REL) & COMPLETED);
+}
+
+static void release(mpy_request_t *r) { mpy_free(r->more, sizeof(grequest_t)); }
+
+static const mpy_request_family_t generalized = {
+    .name = "generalized request", .poke = poke, .query = query, .dispose = dispose, .cancel = cancel, .let_go = let_go, .release = release};
+
+MPY_API int PMPI_Grequest_start(MPI_Grequest_query_function *query_fn, MPI_Grequest_free_function *free_fn, MPI_Grequest_cancel_function *cancel_fn,
+                                void *extra_state, MPI_Request *request) {
+    mpy_thread_t *t = mpy_self();
+    mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    mpy_guard_in(t);
+    grequest_t *g = mpy_alloc(sizeof *g);
+    *g = (grequest_t){query_fn, free_fn, cancel_fn, extra_state, 0};
+    *request = mpy_request_of_family(th, &generalized, MPY_REQ_FAMILY, NULL, g)->handle;
+    mpy_guard_out(t);
+    return MPI_SUCCESS;
+}
+MPY_EXPORT(Grequest_start)
+
+MPY_API int PMPI_Grequest_complete(MPI_Request request) {
+    mpy_request_t *r = mpy_request_slot(request); /* it may be freed */
+    if (r == NULL || r->kind != MPY_REQ_FAMILY || r->family != &generalized) return mpy_error(NULL, MPI_ERR_REQUEST, "MPI_Grequest_complete");
+    mpy_thread_t *t = mpy_self();
+    mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    grequest_t *g = r->more;
+    if (!(__atomic_fetch_or(&g->state, COMPLETED, __ATOMIC_ACQ_REL) & FREED)) return MPI_SUCCESS;
+    int rc = g->free(g->extra);
+    mpy_cross_in(t);
+    mpy_request_release(th, r);
+    mpy_cross_out(t);
+    return rc == MPI_SUCCESS ? rc : mpy_error(NULL, rc, "MPI_Grequest_complete");
+}
+MPY_EXPORT(Grequest_complete)
