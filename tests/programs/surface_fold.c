@@ -1,18 +1,16 @@
-/* Operations of the program in nonblocking and persistent reductions: begun before and finished after; see checkpointed.h.
+/* Operations of the program in nonblocking and persistent reductions: begun before and finished after; see four_ranks.h.
  *
  *     STATE_GO=FILE mpirun -n 4 manapy-launch surface_fold [STATE...]
  *
  * The operation is the product of 2x2 matrices modulo a prime: associative and not commutative. A matrix lies in a struct with a hole.
  */
-#include "checkpointed.h"
+#include "four_ranks.h"
 
-#include <mpi.h>
-
-enum { RANKS = 4, N = 5, PRIME = 10007 };
+enum { N = 5, PRIME = 10007 };
 
 typedef struct { int row[2], hole, other[2]; } matrix_t;
 
-static int rank, size, calls, lost_handles;
+static int calls, lost_handles;
 
 static matrix_t times(matrix_t a, matrix_t b, int hole) {
     return (matrix_t){{(a.row[0] * b.row[0] + a.row[1] * b.other[0]) % PRIME, (a.row[0] * b.row[1] + a.row[1] * b.other[1]) % PRIME}, hole,
@@ -292,20 +290,10 @@ static void inter_check(void) {
 
 /* ---- wrong arguments ---- */
 
-static MPI_Comm lenient;
 static MPI_Op wrong_op;
 
-static int class_of(int code) {
-    int class = -1;
-    MPI_Error_class(code, &class);
-    return class;
-}
-
 static void wrong_set_up(void) {
-    MPI_Comm_dup(MPI_COMM_WORLD, &lenient);
-    MPI_Comm_set_errhandler(lenient, MPI_ERRORS_RETURN);
-    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    lenient_set_up();
     MPI_Op_create(multiply, 1, &wrong_op);
 }
 
@@ -334,14 +322,5 @@ static void wrong_check(void) {
 
 int main(int argc, char **argv) {
     static const state_t states[] = {STATE(every_function), STATE(plain), STATE(spaced), STATE(inter), STATE(wrong)};
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (size != RANKS) {
-        puts("needs 4 ranks");
-        MPI_Abort(MPI_COMM_WORLD, 1);
-    }
-    int result = run_states(argc, argv, states, sizeof states / sizeof *states);
-    MPI_Finalize();
-    return result;
+    return run_four_ranks(argc, argv, states, sizeof states / sizeof *states);
 }

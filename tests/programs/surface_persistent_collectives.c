@@ -1,14 +1,10 @@
-/* Persistent collectives: every X_init, started before and after; see checkpointed.h.
+/* Persistent collectives: every X_init, started before and after; see four_ranks.h.
  *
  *     STATE_GO=FILE mpirun -n 4 manapy-launch surface_persistent_collectives [STATE...]
  */
-#include "checkpointed.h"
+#include "four_ranks.h"
 
-#include <mpi.h>
-
-enum { RANKS = 4, INTS = 16, TESTS = 50 };
-
-static int rank, size, left, right;
+enum { INTS = 16, TESTS = 50 };
 
 /* ---- every function ---- */
 
@@ -380,19 +376,8 @@ static void inter_check(void) {
 
 /* ---- wrong arguments ---- */
 
-static MPI_Comm lenient;
-
-static int class_of(int code) {
-    int class = -1;
-    MPI_Error_class(code, &class);
-    return class;
-}
-
 static void wrong_set_up(void) {
-    MPI_Comm_dup(MPI_COMM_WORLD, &lenient);
-    MPI_Comm_set_errhandler(lenient, MPI_ERRORS_RETURN);
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    lenient_set_up();
 }
 
 static void wrong_check(void) {
@@ -424,15 +409,5 @@ int main(int argc, char **argv) {
     static const state_t states[] = {
         STATE(every_function), STATE(barriers), STATE(in_place), STATE(crossed), STATE(freed), STATE(inter), STATE(wrong),
     };
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (size != RANKS) {
-        puts("needs 4 ranks");
-        MPI_Abort(MPI_COMM_WORLD, 1);
-    }
-    left = (rank + RANKS - 1) % RANKS, right = (rank + 1) % RANKS;
-    int result = run_states(argc, argv, states, sizeof states / sizeof *states);
-    MPI_Finalize();
-    return result;
+    return run_four_ranks(argc, argv, states, sizeof states / sizeof *states);
 }

@@ -253,6 +253,7 @@ static int leave(MPI_Comm *comm, int slot, const char *name) {
      * after a restart either all of them or none make it again. Members outside the job know nothing of such a barrier. */
     if (!c->foreign) MPY_REAL(Barrier)(c->obj.real);
     mpy_p2p_comm_free(c);
+    mpy_partitioned_comm_free(c);
     mpy_persistent_comm_free(c);
     mpy_info_drop(c->info);
     c->info = MPI_INFO_NULL;

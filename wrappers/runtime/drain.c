@@ -6,7 +6,7 @@
  *
  * Invariants
  *  1. The drain ends when every message counted as sent to us has been received, every send and every nonblocking collective has
- *     finished (all members have started it: the clock sees to that) and every ack is in: then the real library holds
+ *     finished (all members have started it: the clock sees to that) and every letter (private.h) is in: then the real library holds
  *     nothing of ours but receives that match nothing.
  *  2. Ranks leave together, after one Iallreduce of their outcome; a rank that gives up takes part in it too.
  *  3. No slot is taken or released here but orphans': a thread may be stopped between taking a slot and using it, but not
@@ -17,6 +17,7 @@
  */
 #include "p2p.h"
 #include "objects.h"
+#include "private.h"
 
 enum { GIVE_UP_SECONDS = 120, YIELD_ROUNDS = 16 };
 
@@ -40,10 +41,10 @@ static bool was_left; /* in the middle of a collective (invariant 5) */
 
 /* With the lower TLS: inside MPI_Init's crossing, or a hook's. */
 int mpy_p2p_init(void) {
-    if (mpy_acks_sent == NULL) {
+    if (mpy_letters_sent == NULL) {
         size_t size = (size_t)mpy_world->size * sizeof(uint64_t);
-        mpy_acks_received = mpy_alloc(size);
-        mpy_acks_sent = mpy_alloc(size);
+        mpy_letters_received = mpy_alloc(size);
+        mpy_letters_sent = mpy_alloc(size);
         mpy_p2p_counters(&mpy_p2p_threads[0]);
     }
     mpy_private_rank = mpy_world->rank;
@@ -54,7 +55,7 @@ int mpy_p2p_init(void) {
 void mpy_p2p_finalize(void) {
     mpy_orphan_reap(&mpy_p2p_threads[0]);
     if (mpy_private_comm == MPI_COMM_NULL) return;
-    while (!mpy_ack_sends_done()) continue;
+    while (!mpy_letters_gone()) continue;
     if (!was_left) MPY_REAL(Comm_free)(&mpy_private_comm);
     mpy_private_comm = MPI_COMM_NULL;
 }
@@ -146,7 +147,7 @@ static bool take_unmatched(mpy_p2p_thread_t *th, int *rc) {
 
 /* ---- what everybody sent to whom ---- */
 
-typedef struct column { uint64_t messages, acks; } column_t; /* from one rank to another, since the start */
+typedef struct column { uint64_t messages, letters; } column_t; /* from one rank to another, since the start */
 
 static uint64_t sum_sent(int world) {
     uint64_t n = 0;
@@ -164,7 +165,7 @@ static uint64_t sum_received(int world) {
 /* The first rank something is still under way from, or -1. */
 static int missing_from(const column_t *expected, int size) {
     for (int p = 0; p < size; p++)
-        if (sum_received(p) != expected[p].messages || mpy_acks_received[p] != expected[p].acks) return p;
+        if (sum_received(p) != expected[p].messages || mpy_letters_received[p] != expected[p].letters) return p;
     return -1;
 }
 
@@ -178,13 +179,14 @@ static int empty_network(mpy_p2p_thread_t *th, const column_t *expected, int siz
         moved |= take_probed(th, &rc);
         if (!rc) moved |= take_unmatched(th, &rc);
         moved |= mpy_ack_poll();
-        bool acks_done = mpy_ack_sends_done();
+        moved |= mpy_partitioned_take();
+        bool letters_gone = mpy_letters_gone();
         if (rc) {
             mpy_text_format(error, n, "the MPI library failed while messages were taken in (error %d)", rc);
             return -1;
         }
         int from = missing_from(expected, size);
-        if (from < 0 && all_done && acks_done) return 0;
+        if (from < 0 && all_done && letters_gone) return 0;
         if (moved) {
             last_move = seconds();
         } else if (MPY_LOWER->abandoned) {
@@ -312,7 +314,7 @@ static int drain(mpy_p2p_thread_t *th, char *error, uint64_t n) {
     size_t bytes = (size_t)size * 2 * sizeof(column_t) + 2 * sizeof(outcome_t);
     column_t *out = mpy_alloc(bytes), *expected = out + size;
     outcome_t *mine = (outcome_t *)(expected + size), *all = mine + 1;
-    for (int p = 0; p < size; p++) out[p] = (column_t){sum_sent(p), mpy_acks_sent[p]};
+    for (int p = 0; p < size; p++) out[p] = (column_t){sum_sent(p), mpy_letters_sent[p]};
     int rc = MPY_REAL(Ialltoall)(out, (int)sizeof *out, MPI_BYTE, expected, (int)sizeof *out, MPI_BYTE, mpy_private_comm, &request);
     rc = await(rc, &request);
     if (rc)

@@ -360,9 +360,6 @@ struct mpy_stored {
     int sync_world;
 };
 extern MPY_HIDDEN volatile uint32_t mpy_store_count; /* read without lock: invariant 5 */
-extern MPY_HIDDEN int mpy_private_comm;              /* real handle; not the program's */
-extern MPY_HIDDEN int mpy_private_rank;
-enum { MPY_TAG_ACK = 1, MPY_TAG_DELIVER = 16 /* + thread slot */ };
 
 /* Receive a stored message if one matches: true and *rc, with the status set as a receive would. `datatype` is a real handle. */
 MPY_HIDDEN bool mpy_store_receive(mpy_thread_t *t, void *buf, MPI_Count count, int datatype, int source, int tag, mpy_comm_t *c,
@@ -386,8 +383,8 @@ static inline void mpy_ssend_later(const mpy_comm_t *c, int dest, int tag) {
 }
 /* Take in acks that have arrived; true if there was one. */
 MPY_HIDDEN bool mpy_ack_poll(void);
-MPY_HIDDEN bool mpy_ack_sends_done(void);
-extern MPY_HIDDEN uint64_t *mpy_acks_sent, *mpy_acks_received; /* by world rank */
+/* Take in data of partitioned communication that has arrived (partitioned.c); true if there was any. */
+MPY_HIDDEN bool mpy_partitioned_take(void);
 
 /* ---- requests that finish without the program: freed ones, and the sends behind buffered sends (bsend.c); lower half ---- */
 MPY_HIDDEN void mpy_orphan_add(mpy_request_t *r);
@@ -416,5 +413,6 @@ MPY_HIDDEN int mpy_drain_barrier(void);
 /* MPI_Comm_free and _disconnect, in the lower half, before the object goes away: operations still active keep it alive (refs)
  * and its stored messages are dropped. */
 MPY_HIDDEN void mpy_p2p_comm_free(mpy_comm_t *comm);
+MPY_HIDDEN void mpy_partitioned_comm_free(const mpy_comm_t *comm);
 
 #endif

@@ -10,20 +10,16 @@
  * destination, tag). MPI doesn't let messages of one such stream overtake each other, so the unmatched ones are its last ones,
  * and all of them are in the receiver's store after the drain: if `later` is below their number, the message is the
  * later-th from the end of them; else it was matched (drain.c does this exchange). When the program matches a marked message,
- * the receiver sends an ack on the private communicator, and a sender that waits or tests takes acks in.
+ * the receiver sends an ack (private.c), and a sender that waits or tests takes acks in.
  *
  * Invariants
  *  1. The list is in order of arrival per (communicator, source); older drains' messages come first. Guarded by mpy_p2p_lock.
  *  2. mpy_store_count is the list's length; messages held by an MPI_Message are in no list.
- *  3. Acks are counted by world rank like messages, so that the next drain takes in those under way.
  */
 #include "p2p.h"
+#include "private.h"
 
 volatile uint32_t mpy_store_count;
-int mpy_private_comm = MPI_COMM_NULL;
-int mpy_private_rank;
-uint64_t *mpy_acks_sent, *mpy_acks_received;
-
 static mpy_stored_t *first, *last;
 
 /* ---- the list ---- */
@@ -70,50 +66,11 @@ bool mpy_store_probe(const mpy_comm_t *c, int source, int tag, MPI_Status *statu
 
 /* ---- acks ---- */
 
-typedef struct ack {
-    struct ack *next;
-    int real;
-    uint64_t id;
-} ack_t;
-
-static ack_t *acks; /* being sent */
-
-/* With mpy_p2p_lock. */
-static bool reap_acks(void) {
-    for (ack_t **link = &acks; *link != NULL;) {
-        ack_t *a = *link;
-        int done = 0;
-        MPY_REAL(Test)(&a->real, &done, MPI_STATUS_IGNORE);
-        if (!done) {
-            link = &a->next;
-            continue;
-        }
-        *link = a->next;
-        mpy_free(a, sizeof *a);
-    }
-    return acks == NULL;
-}
-
-bool mpy_ack_sends_done(void) {
-    mpy_lock(&mpy_p2p_lock);
-    bool done = reap_acks();
-    mpy_unlock(&mpy_p2p_lock);
-    return done;
-}
-
 /* The program has matched a message that a synchronous send waits for. */
 static void send_ack(const mpy_stored_t *m) {
-    ack_t *a = mpy_alloc(sizeof *a);
-    a->id = m->sync_id;
-    mpy_lock(&mpy_p2p_lock);
-    reap_acks();
-    int rc = MPY_REAL(Isend)(&a->id, (int)sizeof a->id, MPI_BYTE, m->sync_world, MPY_TAG_ACK, mpy_private_comm, &a->real);
-    if (rc == MPI_SUCCESS) {
-        a->next = acks;
-        acks = a;
-        mpy_acks_sent[m->sync_world]++;
-    }
-    mpy_unlock(&mpy_p2p_lock);
+    mpy_letter_t *l = mpy_letter(sizeof m->sync_id);
+    __builtin_memcpy(l->data, &m->sync_id, sizeof m->sync_id);
+    mpy_letter_send(l, m->sync_world, MPY_TAG_ACK, NULL);
 }
 
 /* ---- matching ---- */
@@ -221,23 +178,15 @@ void mpy_ssend_later_slow(const mpy_comm_t *c, int dest, int tag) {
 
 mpy_request_t *mpy_ssend_first(void) { return ssends; }
 
-bool mpy_ack_poll(void) {
-    bool any = false;
-    for (;;) {
-        MPI_Status status;
-        uint64_t id;
-        int found = 0, message;
-        int rc = MPY_REAL(Improbe)(MPI_ANY_SOURCE, MPY_TAG_ACK, mpy_private_comm, &found, &message, &status);
-        if (rc || !found) return any;
-        if (MPY_REAL(Mrecv)(&id, (int)sizeof id, MPI_BYTE, &message, MPI_STATUS_IGNORE) != MPI_SUCCESS) return any;
-        any = true;
-        mpy_lock(&mpy_p2p_lock);
-        mpy_acks_received[status.MPI_SOURCE]++;
-        for (mpy_request_t *r = ssends; r != NULL; r = r->next) /* none: the program freed the request */
-            if (r->order == id) r->flags = (r->flags & ~(uint32_t)MPY_RF_SYNC) | MPY_RF_COMPLETE;
-        mpy_unlock(&mpy_p2p_lock);
-    }
+static void acknowledge(mpy_letter_t *l) {
+    uint64_t id;
+    __builtin_memcpy(&id, l->data, sizeof id);
+    for (mpy_request_t *r = ssends; r != NULL; r = r->next) /* none: the program freed the request */
+        if (r->order == id) r->flags = (r->flags & ~(uint32_t)MPY_RF_SYNC) | MPY_RF_COMPLETE;
+    mpy_letter_free(l);
 }
+
+bool mpy_ack_poll(void) { return mpy_letters_take(MPY_TAG_ACK, acknowledge); }
 
 /* ---- a communicator goes ---- */
 
