@@ -55,6 +55,7 @@ int main(int argc, char **argv, char **envp) {
     mpy_arena_init();
     MPY_TRAP->pid = MPY_TRAP->real_pid = getpid();
     mpy_lower_join(argv + first, NULL, 0, 0);
+    MPY_UPPER->clock.protocol = MPY_LOWER->protocol;
     uint64_t entry, sp;
     load(&program, program_env, &entry, &sp);
     const char *slash = strrchr(program.path, '/');

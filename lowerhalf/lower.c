@@ -123,7 +123,7 @@ void mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t g
     mpy_sys(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
     mpy_rendezvous_options_t options = {.dir = mpy_options.dir, .resume = resume, .expected_ranks = ranks, .argv = argv, .mpi = mpy_mpi_path(),
                                         .interval = mpy_options.interval_s, .keep = mpy_options.keep,
-                                        .child_grace_ms = mpy_options.child_grace_ms};
+                                        .child_grace_ms = mpy_options.child_grace_ms, .protocol = mpy_options.protocol};
     if (mpy_options.rejoin) {
         if (!mpy_rejoin(mpy_options.rejoin, &job, error, sizeof error)) mpy_fail(1, "%s", error);
     } else if (!mpy_rendezvous(&options, &job, &say_it, error, sizeof error)) {
@@ -131,10 +131,12 @@ void mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t g
         usleep(SPEAKER_US); /* the process manager kills all ranks as soon as one leaves: first the one that says why */
         _exit(1);
     }
+    if (!mpy_options.rejoin) job.protocol = mpy_options.protocol;
     mpy_lower_t *b = MPY_LOWER;
     b->generation = generation;
     b->rank = job.rank;
     b->size = job.size;
+    b->protocol = job.protocol;
     b->table_hash = MPY_TABLE_HASH;
     b->svc = &services;
     b->tls_upper_fs = mpy_thread_tls_offset();
@@ -156,6 +158,7 @@ void mpy_lower_start(const char *program) {
     mpy_stop_install();
     mpy_trap_on_exit = on_exit_group;
     static char rejoin[2048];
+    job.protocol = MPY_LOWER->protocol; /* a restart has learnt it from the image */
     mpy_rejoin_text(&job, rejoin, sizeof rejoin);
     mpy_exec_note(launcher_path(), rejoin, job.pmi_fd);
     mpy_control_config_t config = {.job = &job, .engine = &mpy_engine, .generation = MPY_LOWER->generation, .checkpoint = resumed, .program = program};

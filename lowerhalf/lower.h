@@ -14,6 +14,7 @@ typedef struct mpy_options {
     double interval_s;     /* between automatic checkpoints; 0 = none */
     int keep;              /* checkpoints kept; 0 = all */
     int child_grace_ms;    /* how long a checkpoint waits for child processes */
+    mpy_protocol_t protocol;
 } mpy_options_t;
 
 extern mpy_options_t mpy_options;

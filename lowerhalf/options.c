@@ -15,6 +15,8 @@ static const char launch_usage[] =
     "  --keep K            keep the K newest checkpoints (default: all)\n"
     "  --mpi PATH          the real MPI: a library file or an installation prefix\n"
     "  --child-grace TIME  how long a checkpoint waits for child processes to end (default 5s)\n"
+    "  --protocol cc|2pc   how collectives are made safe to interrupt: the collective clock (default), or, for comparison,\n"
+    "                      two-phase commit: a barrier before every blocking collective, no nonblocking ones\n"
     "  --version, --help\n";
 static const char restart_usage[] =
     "usage: mpirun -n N manapy-restart [options] CHECKPOINT\n"
@@ -42,6 +44,12 @@ static double seconds(const char *option, const char *text) {
     usage(why, text);
 }
 
+static mpy_protocol_t protocol(const char *text) {
+    if (!strcmp(text, "cc")) return MPY_PROTOCOL_CC;
+    if (!strcmp(text, "2pc")) return MPY_PROTOCOL_2PC;
+    usage("--protocol needs cc or 2pc, not ", text);
+}
+
 int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
     int restart = !strcmp(mpy_options.command, "manapy-restart");
     *out = (mpy_options_t){.command = mpy_options.command, .child_grace_ms = 5000};
@@ -51,10 +59,11 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
         if (!strcmp(option, "--")) { i++; break; }
         if (!strcmp(option, "--help") || !strcmp(option, "-h")) { fputs(restart ? restart_usage : launch_usage, stdout); exit(0); }
         if (!strcmp(option, "--version")) { puts("manapy " MPY_VERSION); exit(0); }
-        static const char *const known[] = {"--interval", "--dir", "--keep", "--mpi", "--child-grace", "--exec", "--rejoin"};
+        static const char *const known[] = {"--interval", "--dir", "--keep", "--mpi", "--child-grace", "--exec", "--rejoin", "--protocol"};
+        enum { KNOWN = sizeof known / sizeof *known };
         size_t k = 0, length = strcspn(option, "=");
-        while (k < 7 && (strlen(known[k]) != length || strncmp(option, known[k], length))) k++;
-        if (k == 7 || (restart && (k == 1 || k >= 5))) usage("unknown option ", option);
+        while (k < KNOWN && (strlen(known[k]) != length || strncmp(option, known[k], length))) k++;
+        if (k == KNOWN || (restart && (k == 1 || k >= 5))) usage("unknown option ", option);
         const char *value = option[length] ? option + length + 1 : i + 1 < argc ? argv[++i] : NULL;
         if (!value) usage("a value is missing after ", option);
         switch (k) {
@@ -65,6 +74,7 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
         case 4: out->child_grace_ms = (int)(seconds(option, value) * 1000); break;
         case 5: out->exec_path = value; break;
         case 6: out->rejoin = value; break;
+        case 7: out->protocol = protocol(value); break;
         }
     }
     if (i >= argc) { fputs(restart ? restart_usage : launch_usage, stderr); exit(2); }

@@ -105,8 +105,7 @@ int mpy_restore_memory(const mpy_image_t *image, char *error, size_t n) {
         if (r->prot != (PROT_READ | PROT_WRITE) && mprotect((void *)r->lo, r->hi - r->lo, (int)r->prot)) return fail(error, n, "cannot protect memory");
     }
     for (uint32_t i = 0; i < MPY_THREADS_MAX; i++) MPY_UPPER->threads[i].lower_fs = 0; /* lent by a lower half that is gone */
-    MPY_UPPER->clock.needed = 0;
-    MPY_UPPER->clock.wake++; /* futex waits that are issued again return at once and look at the phase */
+    MPY_LOWER->protocol = MPY_UPPER->clock.protocol;
     return 0;
 }
 

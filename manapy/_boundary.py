@@ -10,7 +10,7 @@ import ctypes
 from ctypes import c_char, c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
 MAGIC = 0x59444E554F42594D
-VERSION = 2
+VERSION = 3
 AT_BOUNDARY = 0x6D616E61
 UPPER_ADDR = 0x200000010000
 ROW_FREED = 0xFFFFFFFF
@@ -46,9 +46,9 @@ class LowerStruct(ctypes.Structure):
         ("table_hash", c_uint64),
         ("svc", ctypes.POINTER(ServicesStruct)),
         ("tls_upper_fs", c_int64),
-        ("job_dir", c_char * PATH_BYTES),
         ("protocol", c_uint32),
         ("pad", c_uint32),
+        ("job_dir", c_char * PATH_BYTES),
         ("checkpoint", c_char * PATH_BYTES),
     ]
 
@@ -78,7 +78,7 @@ class ClockStruct(ctypes.Structure):
         ("needed", c_uint32),
         ("wake", c_uint32),
         ("nrows", c_uint32),
-        ("pad", c_uint32),
+        ("protocol", c_uint32),
         ("rows", ctypes.POINTER(RowStruct)),
     ]
 

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from manapy import _boundary
 from manapy.ckpt import image
 
 ARENA = 0x200010000000
@@ -65,7 +66,7 @@ def build(
     values: dict[str, Any] = dict(
         magic=image.MAGIC,
         version=image.VERSION,
-        boundary_version=1,
+        boundary_version=_boundary.VERSION,
         rank=rank,
         size=size,
         nsections=len(parts),

@@ -198,13 +198,11 @@ def collective_body(f: Function) -> list[str]:
     ]
 
 
-ENTER = ["    mpy_clock_enter(t, &MPY_UPPER->clock.rows[c->row]);", "    mpy_cross_in_collective(t);"]
-
-
 def blocking(f: Function, arrays: list[Argument]) -> list[str]:
     return [
         *(f"    int local_{a.name}[MPY_LOCAL_TYPES], *real_{a.name}, n_{a.name} = {length(a)};" for a in arrays),
-        *ENTER,
+        "    mpy_collective_enter(t, c);",
+        "    mpy_cross_in_collective(t);",
         *(f"    real_{a.name} = mpy_real_datatypes({in_place(f, a)}, n_{a.name}, local_{a.name});" for a in arrays),
         f"    rc = {real_call(f, 'c->obj.real')};",
         *(f"    mpy_real_datatypes_free(real_{a.name}, n_{a.name}, local_{a.name});" for a in arrays),
@@ -217,7 +215,7 @@ def nonblocking(f: Function, arrays: list[Argument]) -> list[str]:
     lines = fold_lines(f)
     lines += ["    mpy_p2p_thread_t *th = mpy_p2p_self(t);"]
     lines += [f"    int n_{a.name} = {length(a)};" for a in arrays]
-    lines += ENTER
+    lines += [f'    mpy_clock_start(t, &MPY_UPPER->clock.rows[c->row], "{f.symbol}");', "    mpy_cross_in_collective(t);"]
     adopted = "mpy_request_other(th, real_request, c)"
     if arrays:
         sizes = [f"n_{a.name}" for a in arrays]

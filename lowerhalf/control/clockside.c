@@ -374,5 +374,5 @@ void mpy_clockside_end(void) {
 
 void mpy_clockside_after_restart(void) {
     CLOCK->lock = 0; /* no thread held it (wrappers/runtime/lock.h, invariant 1), but somebody may have been about to sleep on it */
-    mpy_clockside_end();
+    mpy_clockside_end(); /* futex waits that are issued again return at once and look at the phase */
 }

@@ -193,7 +193,7 @@ bool mpy_jobdir_write_record(const mpy_rendezvous_options_t *options, const mpy_
         if (a != options->argv) mpy_text_add(&t, ", ");
         mpy_text_add_json(&t, *a);
     }
-    mpy_text_add(&t, "],\n \"mpi\": ");
+    mpy_text_add(&t, "],\n \"protocol\": \"%s\",\n \"mpi\": ", options->protocol == MPY_PROTOCOL_2PC ? "2pc" : "cc");
     if (options->mpi != NULL) mpy_text_add_json(&t, options->mpi);
     else mpy_text_add(&t, "null");
     mpy_text_add(&t, ",\n \"resumed_from\": ");

@@ -269,17 +269,18 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
 }
 
 void mpy_rejoin_text(const mpy_job_t *job, char *text, size_t n) {
-    snprintf(text, n, "%d %d %d %d %d %s %s", job->rank, job->size, job->local_size, job->pmi_fd, job->port, job->host, job->dir);
+    snprintf(text, n, "%d %d %d %d %d %d %s %s", job->rank, job->size, job->local_size, job->pmi_fd, (int)job->protocol, job->port, job->host, job->dir);
 }
 
 bool mpy_rejoin(const char *text, mpy_job_t *job, char *error, size_t n) {
-    int at = 0;
+    int at = 0, protocol = 0;
     memset(job, 0, sizeof *job);
-    if (sscanf(text, "%d %d %d %d %d %255s %n", &job->rank, &job->size, &job->local_size, &job->pmi_fd, &job->port, job->host, &at) != 6 || at == 0 ||
+    if (sscanf(text, "%d %d %d %d %d %d %255s %n", &job->rank, &job->size, &job->local_size, &job->pmi_fd, &protocol, &job->port, job->host, &at) != 7 || at == 0 ||
         strlen(text + at) >= sizeof job->dir) {
         snprintf(error, n, "--rejoin is for manapy's own use");
         return false;
     }
+    job->protocol = (mpy_protocol_t)protocol;
     strcpy(job->dir, text + at);
     if (job->pmi_fd >= 0) { /* it was let through the exec */
         char number[16];

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <manapy/boundary.h>
 #include <manapy/control.h>
 
 typedef struct mpy_rendezvous_options {
@@ -17,6 +18,7 @@ typedef struct mpy_rendezvous_options {
     double interval;      /* seconds between automatic checkpoints; 0: none */
     int keep;             /* checkpoints to keep; 0: all */
     int child_grace_ms;   /* how long checkpoints wait for child processes */
+    mpy_protocol_t protocol; /* of a new job; that of a continued one stands in its manifest and images */
 } mpy_rendezvous_options_t;
 
 typedef struct mpy_job {
@@ -26,6 +28,7 @@ typedef struct mpy_job {
     char dir[1024];             /* job directory, absolute */
     char host[256];             /* coordinator's address and port */
     int port;
+    mpy_protocol_t protocol;
     uint8_t secret[MPY_SECRET_BYTES];
 } mpy_job_t;
 

@@ -154,7 +154,8 @@ class Coordinator:
         self._last = found[-1] if found else None
         if self.settings.resume is not None:  # the launcher knows only the checkpoint, people know the program
             with contextlib.suppress(publish.ManifestError):
-                self.record["argv"] = publish.read_manifest(Path(self.settings.resume)).argv
+                manifest = publish.read_manifest(Path(self.settings.resume))
+                self.record |= {"argv": manifest.argv, "protocol": manifest.record.get("protocol", "cc")}
         self.record |= {"pid": os.getpid(), "manapy": __version__, "mpirun": _mpirun(self.settings.rank0_pid)}
         self._set_state("starting")
 
@@ -347,7 +348,7 @@ class Coordinator:
                 log.error("deleting old checkpoints: %s: %s", error.filename, error.strerror)
 
     def _manifest_record(self) -> dict[str, Any]:
-        keys = ("argv", "cwd", "mpi", "mpirun")
+        keys = ("argv", "cwd", "mpi", "mpirun", "protocol")
         generation = max((r.generation for r in self.ranks.values()), default=0)
         return {"manapy": __version__, "job": self.record["id"], "generation": generation, **{k: self.record.get(k) for k in keys}}
 
@@ -490,6 +491,7 @@ class Coordinator:
             "size": self.settings.ranks,
             "pid": os.getpid(),
             "program": self.record["argv"],
+            "protocol": self.record.get("protocol", "cc"),
             "started": self.record["started"],
             "ranks": [self._rank_status(n) for n in range(self.settings.ranks)],
             "waiting": self.waiting(),

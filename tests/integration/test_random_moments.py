@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,8 @@ def native(seed: int, ranks: int, steps: int, program: str = "stress.py") -> str
     return done.stdout.splitlines()[-1]
 
 
-def stress(job: Job, seed: int, steps: int, program: str = "stress.py") -> Job:
-    return job.start_python(program, str(seed), str(steps), "--pause", PAUSE, options=["--keep", "2"])
+def stress(job: Job, seed: int, steps: int, program: str = "stress.py", options: Sequence[str] = ()) -> Job:
+    return job.start_python(program, str(seed), str(steps), "--pause", PAUSE, options=["--keep", "2", *options])
 
 
 def in_output(job: Job, line: str) -> bool:
@@ -92,10 +92,10 @@ def test_twice_at_once(make_job: Callable[..., Job]) -> None:
     assert in_output(job, native(seed, 3, steps)), job.report()
 
 
-def generations(job: Job, seed: int, steps: int, wanted: int, program: str = "stress.py") -> int:
+def generations(job: Job, seed: int, steps: int, wanted: int, program: str = "stress.py", options: Sequence[str] = ()) -> int:
     """Checkpoint, kill, restart again and again from the very start; the number of restarts."""
     generator, done = random.Random(seed), 0
-    stress(job, seed, steps, program)
+    stress(job, seed, steps, program, options)
     job.wait_for(lambda _: (job.dir / "job.json").exists())
     while done < wanted and not ended(job):
         time.sleep(generator.random() * 0.4)

@@ -280,6 +280,17 @@ void mpy_clock_leave_slow(mpy_thread_t *t) {
     MPY_LOWER->svc->notify();
 }
 
+/* As in mpy_clock_enter_slow: who has read the higher SEQ has made it the row's TARGET. */
+void mpy_clock_take_back(mpy_thread_t *t, mpy_clock_row_t *row) {
+    mpy_lock(&CLOCK->lock);
+    row->seq--;
+    set_state(t, MPY_STATE_RUNNING, 0);
+    mpy_unlock(&CLOCK->lock);
+    t->in_lower = 0;
+    __asm__ volatile("" ::: "memory");
+    if (MPY_LOWER->phase != MPY_PHASE_NONE) MPY_LOWER->svc->notify();
+}
+
 /* ---- point-to-point ---- */
 
 static bool same_peers(const mpy_thread_t *t, const int32_t *peers, uint32_t n) {

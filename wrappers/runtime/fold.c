@@ -225,7 +225,7 @@ static int gather(const mpy_fold_t *f, const mpy_reduction_t *a, const mpy_comm_
 static int start(mpy_thread_t *t, mpy_comm_t *c, const mpy_reduction_t *a, mpy_fold_t *f, MPI_Request *request) {
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int real;
-    mpy_clock_enter(t, &MPY_UPPER->clock.rows[c->row]);
+    mpy_clock_start(t, &MPY_UPPER->clock.rows[c->row], a->name);
     mpy_cross_in_collective(t);
     int rc = mpy_fold_pack(f);
     if (rc == 0) rc = gather(f, a, c, &real);

@@ -292,12 +292,13 @@ static inline bool mpy_spin(uint32_t *spins) {
     if (MPY_UNLIKELY(++*spins > MPY_SPINS)) mpy_syscall4(MPY_SYS_SCHED_YIELD, 0, 0, 0, 0);
     return true;
 }
+enum { MPY_ALL_MEMBERS = -100 };
 typedef struct mpy_wait {
     const int *handles;     /* requests that are waited for, NULL: probe */
     int n;
     int mode;               /* MPY_WAIT_ALL or ANY over the requests */
     const mpy_comm_t *comm; /* probe */
-    int source;
+    int source;             /* probe; or MPY_ALL_MEMBERS: no probe, but a wait for all of them to come */
     uint32_t rounds, spins; /* while pending, and while not */
 } mpy_wait_t;
 

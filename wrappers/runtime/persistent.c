@@ -243,7 +243,7 @@ int mpy_persistent_init(const mpy_persistent_call_t *call, const mpy_argument_t 
     if (c == NULL) return mpy_error(NULL, MPI_ERR_COMM, name);
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
-    mpy_clock_enter(t, clock_row(c->row));
+    mpy_clock_start(t, clock_row(c->row), name);
     mpy_cross_in_collective(t);
     persistent_t *p = record(call, arguments, c, fold);
     int rc = make(p, mpy_real_info(info));

@@ -165,6 +165,22 @@ static inline void mpy_clock_enter(mpy_thread_t *t, mpy_clock_row_t *row) {
     __asm__ volatile("" ::: "memory");
     if (MPY_UNLIKELY(MPY_LOWER->phase != MPY_PHASE_NONE)) mpy_clock_enter_slow(t, row);
 }
+/* The same for a blocking collective of the program on `c`; under two-phase commit a barrier comes first (twophase.c). */
+MPY_HIDDEN void mpy_two_phase_enter(mpy_thread_t *t, mpy_comm_t *c);
+static inline void mpy_collective_enter(mpy_thread_t *t, mpy_comm_t *c) {
+    if (MPY_LIKELY(MPY_LOWER->protocol == MPY_PROTOCOL_CC))
+        mpy_clock_enter(t, &MPY_UPPER->clock.rows[c->row]);
+    else
+        mpy_two_phase_enter(t, c);
+}
+/* The same for one that leaves a request; two-phase commit has none: ends the job with one line that names `function`. */
+MPY_HIDDEN void mpy_two_phase_refuse(const char *function) __attribute__((noreturn));
+static inline void mpy_clock_start(mpy_thread_t *t, mpy_clock_row_t *row, const char *function) {
+    if (MPY_UNLIKELY(MPY_LOWER->protocol != MPY_PROTOCOL_CC)) mpy_two_phase_refuse(function);
+    mpy_clock_enter(t, row);
+}
+/* Takes back a call that mpy_clock_enter has counted and that isn't made yet. */
+MPY_HIDDEN void mpy_clock_take_back(mpy_thread_t *t, mpy_clock_row_t *row);
 static inline void mpy_cross_in_collective(mpy_thread_t *t) {
     if (MPY_UNLIKELY(t->lower_fs == 0)) mpy_bind(t);
     mpy_hook_in(t);

@@ -77,6 +77,10 @@ static void peer_add_request(mpy_wait_peers_t *p, const mpy_request_t *r) {
 }
 
 static void report(mpy_thread_t *t, const mpy_wait_t *w) {
+    if (w->source == MPY_ALL_MEMBERS) {
+        mpy_clock_blocked(t, w->comm, NULL, 0, 1, MPY_WAIT_ALL);
+        return;
+    }
     mpy_wait_peers_t p = {.one_comm = true};
     if (w->handles == NULL) peer_add(&p, w->comm, w->comm, w->source);
     for (int i = 0; w->handles != NULL && i < w->n; i++) {

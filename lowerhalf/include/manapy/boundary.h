@@ -35,7 +35,7 @@
 #include <stdint.h>
 
 #define MPY_BOUNDARY_MAGIC   0x59444E554F42594Dul /* "MYBOUNDY" */
-#define MPY_BOUNDARY_VERSION 2u
+#define MPY_BOUNDARY_VERSION 3u
 
 #define MPY_ARENA_LO   0x200000000000ul
 #define MPY_ARENA_HI   0x210000000000ul
@@ -54,7 +54,7 @@
 /* How collectives are made safe to interrupt (manapy-launch --protocol). */
 typedef enum {
     MPY_PROTOCOL_CC = 0,  /* the collective clock */
-    MPY_PROTOCOL_2PC = 1, /* two-phase commit: a barrier before every blocking collective (comparator) */
+    MPY_PROTOCOL_2PC = 1, /* two-phase commit: a barrier before every blocking collective (comparator; wrappers/runtime/twophase.c) */
 } mpy_protocol_t;
 
 #define MPY_MPI_DATA    32   /* capacity of the table of data symbols */
@@ -121,7 +121,7 @@ typedef struct mpy_clock {
     volatile uint32_t needed; /* control thread: between ADVANCE and WITHDRAW */
     volatile uint32_t wake;   /* futex on which parked threads sleep; bumped and woken by the control thread */
     uint32_t nrows;           /* rows in use are below this index; a freed row has cid 0 */
-    uint32_t pad;
+    uint32_t protocol;        /* mpy_protocol_t of the launch; a restart goes on with it */
     mpy_clock_row_t *rows;    /* MPY_ROWS_MAX of them, mapped without reservation */
 } mpy_clock_t;
 
@@ -179,9 +179,9 @@ typedef struct mpy_lower {
     uint64_t table_hash; /* of the generated function table; both halves must agree */
     const mpy_services_t *svc;
     int64_t tls_upper_fs; /* offset from a lower FS base of the word that holds the upper FS base (for signal entry) */
-    char job_dir[1024];
-    uint32_t protocol;     /* mpy_protocol_t */
+    uint32_t protocol;    /* mpy_protocol_t; in the cache line of phase: both are read at each collective */
     uint32_t pad;
+    char job_dir[1024];
     char checkpoint[1024]; /* path of the checkpoint this process was restarted from, or "" */
     void *mpi_data[MPY_MPI_DATA]; /* what the real library's data symbols hold (MPI_UNWEIGHTED ...), in the table's order */
     void *mpi[MPY_MPI_SLOTS]; /* real functions in the order of the generated table; never NULL after mpi_load */

@@ -8,7 +8,7 @@ int PMPI_Allreduce_c(const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Da
         mpy_cross_out(t);
         return mpy_error(NULL, rc, "MPI_Allreduce_c");
     }
-    mpy_clock_enter(t, &MPY_UPPER->clock.rows[c->row]);
+    mpy_collective_enter(t, c);
     mpy_cross_in_collective(t);
     rc = MPY_REAL(Allreduce_c)(sendbuf, recvbuf, count, mpy_real_datatype(datatype), mpy_real_op(op), c->obj.real);
     mpy_cross_out_collective(t);

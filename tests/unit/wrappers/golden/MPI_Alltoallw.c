@@ -10,7 +10,7 @@ int PMPI_Alltoallw(const void *sendbuf, const int sendcounts[], const int sdispl
     }
     int local_sendtypes[MPY_LOCAL_TYPES], *real_sendtypes, n_sendtypes = c->remote_size != 0 ? c->remote_size : c->size;
     int local_recvtypes[MPY_LOCAL_TYPES], *real_recvtypes, n_recvtypes = c->remote_size != 0 ? c->remote_size : c->size;
-    mpy_clock_enter(t, &MPY_UPPER->clock.rows[c->row]);
+    mpy_collective_enter(t, c);
     mpy_cross_in_collective(t);
     real_sendtypes = mpy_real_datatypes(sendbuf == MPI_IN_PLACE ? NULL : sendtypes, n_sendtypes, local_sendtypes);
     real_recvtypes = mpy_real_datatypes(recvtypes, n_recvtypes, local_recvtypes);

@@ -8,7 +8,7 @@ int PMPI_Barrier(MPI_Comm comm) {
         mpy_cross_out(t);
         return mpy_error(NULL, rc, "MPI_Barrier");
     }
-    mpy_clock_enter(t, &MPY_UPPER->clock.rows[c->row]);
+    mpy_collective_enter(t, c);
     mpy_cross_in_collective(t);
     rc = MPY_REAL(Barrier)(c->obj.real);
     mpy_cross_out_collective(t);

@@ -12,7 +12,7 @@ int PMPI_Ialltoallw(const void *sendbuf, const int sendcounts[], const int sdisp
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int n_sendtypes = c->remote_size != 0 ? c->remote_size : c->size;
     int n_recvtypes = c->remote_size != 0 ? c->remote_size : c->size;
-    mpy_clock_enter(t, &MPY_UPPER->clock.rows[c->row]);
+    mpy_clock_start(t, &MPY_UPPER->clock.rows[c->row], "MPI_Ialltoallw");
     mpy_cross_in_collective(t);
     size_t bytes = (size_t)(n_sendtypes + n_recvtypes + 1) * sizeof(int);
     int *types = mpy_alloc(bytes);
