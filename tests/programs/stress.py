@@ -105,7 +105,7 @@ class Stress:
         """All steps; the digest of all ranks on rank 0."""
         kinds = [
             *[self.collective] * 6, *[self.ring] * 3, *[self.exchange] * 4, *[self.wildcard] * 4, *[self.probes] * 3, *[self.deferred] * 8,
-            *[self.make] * 3, *[self.free] * 2, self.idle, self.chain, self.crossed,
+            *[self.make] * 3, *[self.free] * 2, self.idle, self.chain, self.crossed, *[self.between] * 3, *[self.neighbours] * 2, *[self.duplicate] * 2,
         ]  # fmt: skip
         for self.step in range(steps):
             rng = random.Random(self.seed * 1_000_003 + self.step)
@@ -413,6 +413,91 @@ class Stress:
         if new.handle is not None:
             assert new.handle.size == new.size and new.members[new.handle.rank] == ME
             new.handle.Set_name(f"made-{self.step}")
+
+    def duplicate(self, rng: random.Random, comm: Comm) -> None:
+        """A nonblocking duplicate, there to be used some steps later."""
+        steps, c = rng.choice([1, 2, 10]), comm.handle
+        new, request = c.Idup() if c else (None, None)
+
+        def finish() -> None:
+            if request is not None:
+                request.Wait()
+            self.comms.append(Comm(new, comm.members))
+
+        if len(self.comms) < COMMS_MAX:
+            self.defer(self.step + steps, comm, finish)
+        else:
+            finish()
+
+    def between(self, rng: random.Random, comm: Comm) -> None:
+        """An inter-communicator between two parts of a communicator, with traffic now and some steps later; perhaps merged."""
+        if comm.size == 1:
+            return
+        order, cut, keep, steps = rng.sample(range(comm.size), comm.size), rng.randrange(1, comm.size), rng.random() < 0.3, rng.choice([1, 4, 12])
+        halves = order[:cut], order[cut:]
+        leaders = [rng.choice(half) for half in halves]
+        if keep and len(self.comms) < COMMS_MAX:
+            kept = Comm(None, [comm.members[r] for r in order])
+            self.comms.append(kept)
+        else:
+            kept = None
+        c, tag = comm.handle, self.tag()
+        if c is None:
+            self.defer(self.step + steps, comm, lambda: None)
+            return
+        side = c.rank in halves[1]
+        mine, theirs = halves[side], halves[not side]
+        local = c.Split(int(side), mine.index(c.rank))
+        inter = local.Create_intercomm(mine.index(leaders[side]), c, leaders[not side], tag=self.step % 100)
+        local.Free()
+        assert (inter.size, inter.remote_size, inter.rank) == (len(mine), len(theirs), mine.index(c.rank))
+        me, n = inter.rank, len(theirs)
+        if kept is not None:
+            kept.handle = inter.Merge(high=side)
+            assert kept.handle.rank == order.index(c.rank)
+        sources = [i for i in range(n) if i % len(mine) == me]
+        got = np.zeros((len(sources), 50), dtype="i8")
+        pending = [inter.Irecv(got[i], source=source, tag=tag) for i, source in enumerate(sources[::2])]
+        pending.append([inter.Isend, inter.Issend][cut % 2](self.data(50, c.rank), dest=me % n, tag=tag))
+
+        def finish() -> None:
+            for i, source in enumerate(sources[1::2]):
+                inter.Recv(got[len(sources[::2]) + i], source=source, tag=tag)
+            MPI.Request.Waitall(pending)
+            total, all_ = np.zeros(1, dtype="i8"), np.zeros(n, dtype="i8")
+            request = inter.Iallgather(np.array([me + 7]), all_)
+            inter.Allreduce(np.array([c.rank]), total)
+            request.Wait()
+            self.note(got, total, all_)
+            inter.Free()
+
+        self.defer(self.step + steps, comm, finish)
+
+    def neighbours(self, rng: random.Random, comm: Comm) -> None:
+        """A grid or a random graph, with collectives among neighbours now and some steps later."""
+        kind, steps, p = rng.randrange(2), rng.choice([1, 3, 9]), comm.size
+        edges = [(rng.randrange(p), rng.randrange(p)) for _ in range(2 * p)]
+        if (c := comm.handle) is None:
+            self.defer(self.step + steps, comm, lambda: None)
+            return
+        if kind == 0:
+            topology: MPI.Cartcomm | MPI.Distgraphcomm = c.Create_cart(MPI.Compute_dims(p, 2), periods=[True, False])
+        else:
+            sources, targets = [a for a, b in edges if b == c.rank], [b for a, b in edges if a == c.rank]
+            topology = c.Create_dist_graph_adjacent(sources, targets, list(range(len(sources))), list(range(len(targets))))
+        ins, outs = topology.indegree, topology.outdegree
+        got, later, values = np.full(3 * ins, -1, dtype="i8"), np.full(ins, -1, dtype="i8"), self.data(1, c.rank)
+        topology.Neighbor_alltoall(self.data(3 * outs, c.rank), got)
+        request = topology.Ineighbor_allgather(values, later)
+
+        def finish() -> None:
+            request.Wait()
+            again = np.full(ins, -1, dtype="i8")
+            topology.Neighbor_allgather(values, again)
+            self.note(got, later, again, topology.inoutedges if kind else topology.Get_topo())
+            topology.Free()
+
+        self.defer(self.step + steps, comm, finish)
 
     def free(self, rng: random.Random, _: Comm) -> None:
         free = [x for x in self.comms[1:] if not x.pending]
