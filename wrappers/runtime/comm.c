@@ -117,20 +117,10 @@ void mpy_comm_destroy(mpy_comm_t *c) {
 
 /* ---- groups of a real communicator ---- */
 
-/* World ranks of a real group, which is freed. */
+/* Of a real group, which is freed. */
 static int32_t *world_ranks(int group, int size, bool *foreign) {
-    size_t bytes = (size_t)size * sizeof(int32_t);
-    int *ranks = mpy_alloc(bytes);
-    int32_t *world = mpy_alloc(bytes);
-    for (int i = 0; i < size; i++) ranks[i] = i;
-    MPY_REAL(Group_translate_ranks)(group, size, ranks, mpy_world_group(), world);
+    int32_t *world = mpy_group_world(group, size, foreign);
     MPY_REAL(Group_free)(&group);
-    mpy_free(ranks, bytes);
-    for (int i = 0; i < size; i++) {
-        if (world[i] != MPI_UNDEFINED) continue;
-        world[i] = MPY_FOREIGN;
-        *foreign = true;
-    }
     return world;
 }
 

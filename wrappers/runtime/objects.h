@@ -47,9 +47,12 @@ typedef struct mpy_group {
     int size;
     int32_t *world;
     int session; /* where it comes from: the handle, 0 in the world model */
+    bool foreign; /* some members are outside the job: MPY_FOREIGN */
 } mpy_group_t;
 MPY_HIDDEN int mpy_group_adopt(int real);
 MPY_HIDDEN mpy_group_t *mpy_group(int handle);
+/* World ranks of a real group of `size` members, in its order; sets *foreign if some are MPY_FOREIGN. In the lower half; mpy_alloc. */
+MPY_HIDDEN int32_t *mpy_group_world(int real, int size, bool *foreign);
 MPY_HIDDEN const mpy_group_t *mpy_group_with_us(int handle); /* NULL also if this process isn't in it */
 
 /* ---- infos ---- */
