@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include <manapy/boundary.h>
+#include <manapy/fnv.h>
 #include <manapy/lock.h>
 
 #define CLOCK (&MPY_UPPER->clock)
@@ -55,17 +56,10 @@ static void barrier(void) {
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) < 0) __sync_synchronize(); /* registered: cannot fail */
 }
 
-static uint64_t fnv1a(const void *data, size_t n) {
-    const uint8_t *p = data;
-    uint64_t h = 0xcbf29ce484222325ul;
-    for (size_t i = 0; i < n; i++) h = (h ^ p[i]) * 0x100000001b3ul;
-    return h;
-}
-
 bool mpy_clockside_init(int size, char *error, unsigned long n) {
     static const uint64_t world[3] = {0, 0, 0}; /* child_identity(0, 0, 0) */
     side.size = size;
-    side.world_cid = fnv1a(world, sizeof world);
+    side.world_cid = mpy_fnv1a(world, sizeof world);
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0) return true;
     snprintf(error, n, "the kernel lacks membarrier(PRIVATE_EXPEDITED): %s", strerror(errno));
     return false;
@@ -116,7 +110,7 @@ static void add_absent_world(mpy_text_t *t) {
     int32_t *ranks = malloc((size_t)side.size * sizeof *ranks);
     if (ranks == NULL) abort();
     for (int i = 0; i < side.size; i++) ranks[i] = i;
-    mpy_clock_row_t row = {.cid = side.world_cid, .ggid = fnv1a(ranks, (size_t)side.size * sizeof *ranks), .nmembers = (uint32_t)side.size, .handle = 1, .members = ranks, .name = "MPI_COMM_WORLD"};
+    mpy_clock_row_t row = {.cid = side.world_cid, .ggid = mpy_fnv1a(ranks, (size_t)side.size * sizeof *ranks), .nmembers = (uint32_t)side.size, .handle = 1, .members = ranks, .name = "MPI_COMM_WORLD"};
     add_row(t, &row);
     free(ranks);
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -44,3 +46,21 @@ def make_job(tmp_path: Path) -> Iterator[Callable[..., Job]]:
 def job(make_job: Callable[..., Job]) -> Job:
     """A job of 2 ranks, not yet started."""
     return make_job(2)
+
+
+@pytest.fixture(scope="session")
+def c_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """Compiles an MPI program, linked to the real library by its soname only: at run time it finds ours."""
+    include, lib = Path(sys.prefix) / "include", Path(sys.prefix) / "lib"
+    if not (include / "mpi.h").exists():
+        pytest.skip("no mpi.h (pip install mpich)")
+    where = tmp_path_factory.mktemp("programs")
+
+    def program(source: Path) -> Path:
+        target = where / source.stem
+        if not target.exists():
+            flags = ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations", "-pthread", f"-I{include}"]
+            subprocess.run(["gcc", *flags, str(source), "-o", str(target), str(lib / "libmpi.so.12"), "-Wl,--allow-shlib-undefined", "-lm"], check=True)
+        return target
+
+    return program

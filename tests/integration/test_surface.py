@@ -7,7 +7,6 @@ restart  checkpoint, SIGKILL, restart, twice; every case checks its objects in t
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,41 +19,24 @@ SOURCES = sorted(PROGRAMS.glob("surface_*.c"))
 RANKS = 4
 
 
-@pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
-    include, lib = Path(sys.prefix) / "include", Path(sys.prefix) / "lib"
-    if not (include / "mpi.h").exists():
-        pytest.skip("no mpi.h (pip install mpich)")
-    where = tmp_path_factory.mktemp("surface")
-
-    def program(source: Path) -> Path:
-        target = where / source.stem
-        if not target.exists():
-            flags = ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations", "-pthread", f"-I{include}"]
-            subprocess.run(["gcc", *flags, str(source), "-o", str(target), str(lib / "libmpi.so.12"), "-Wl,--allow-shlib-undefined", "-lm"], check=True)
-        return target
-
-    return program
-
-
 @pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.stem)
-def test_native(make_job: Callable[..., Job], built: Callable[[Path], Path], source: Path) -> None:
+def test_native(make_job: Callable[..., Job], c_program: Callable[[Path], Path], source: Path) -> None:
     job = make_job(RANKS)
     go = job.where / "go"
     go.touch()
     job.env["STATE_GO"] = str(go)
     job.env["LD_LIBRARY_PATH"] = str(Path(sys.prefix) / "lib")
-    job.spawn([BIN / "mpirun", "-n", str(RANKS), built(source)])
+    job.spawn([BIN / "mpirun", "-n", str(RANKS), c_program(source)])
     output = job.finish()
     assert output.count("ok") == RANKS and "FAILED" not in output, output
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.stem)
-def test_restart(make_job: Callable[..., Job], built: Callable[[Path], Path], source: Path) -> None:
+def test_restart(make_job: Callable[..., Job], c_program: Callable[[Path], Path], source: Path) -> None:
     job = make_job(RANKS)
     go = job.where / "go"
     job.env["STATE_GO"] = str(go)
-    job.start(built(source))
+    job.start(c_program(source))
     job.wait_for(lambda text: text.count("ready") == RANKS)
     for _ in range(2):
         job.checkpoint()

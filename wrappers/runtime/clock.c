@@ -19,20 +19,15 @@
 #include "runtime.h"
 #include "lock.h"
 
+#include <manapy/fnv.h>
+
 #define CLOCK (&MPY_UPPER->clock)
 
 /* ---- identities ---- */
 
-static uint64_t fnv1a(uint64_t hash, const void *data, size_t size) {
-    const unsigned char *p = data;
-    for (size_t i = 0; i < size; i++) hash = (hash ^ p[i]) * 0x100000001b3ul;
-    return hash;
-}
-#define FNV_BASIS 0xcbf29ce484222325ul
-
 static uint64_t fnv1a_words(uint64_t a, uint64_t b, uint64_t c) {
     const uint64_t words[3] = {a, b, c}; /* x86-64 is little-endian, as the definition asks */
-    uint64_t hash = fnv1a(FNV_BASIS, words, sizeof words);
+    uint64_t hash = mpy_fnv1a(words, sizeof words);
     return hash ? hash : 1; /* 0 marks a free row */
 }
 
@@ -50,7 +45,7 @@ static void sift_down(int32_t *a, int root, int n) {
 uint64_t mpy_ggid(const int32_t *world, int n) {
     bool sorted = true;
     for (int i = 1; i < n && sorted; i++) sorted = world[i - 1] <= world[i];
-    if (sorted) return fnv1a(FNV_BASIS, world, (size_t)n * sizeof *world);
+    if (sorted) return mpy_fnv1a(world, (size_t)n * sizeof *world);
 
     int32_t *copy = mpy_alloc((size_t)n * sizeof *copy);
     __builtin_memcpy(copy, world, (size_t)n * sizeof *copy);
@@ -61,7 +56,7 @@ uint64_t mpy_ggid(const int32_t *world, int n) {
         copy[i] = largest;
         sift_down(copy, 0, i);
     }
-    uint64_t hash = fnv1a(FNV_BASIS, copy, (size_t)n * sizeof *copy);
+    uint64_t hash = mpy_fnv1a(copy, (size_t)n * sizeof *copy);
     mpy_free(copy, (size_t)n * sizeof *copy);
     return hash;
 }
@@ -192,7 +187,7 @@ static void wake_others(const mpy_thread_t *t) {
     for (uint32_t i = 0; parked && i < CLOCK->nrows && !below; i++) below = is_below(&CLOCK->rows[i]);
     if (!below) return;
     __atomic_add_fetch(&CLOCK->wake, 1, __ATOMIC_SEQ_CST);
-    mpy_futex_wake(&CLOCK->wake, INT32_MAX);
+    mpy_lock_wake_all(&CLOCK->wake);
 }
 
 /* One decision, under the lock: true when the collective may be entered (it is counted then), false to sleep. */
@@ -289,6 +284,15 @@ void mpy_clock_take_back(mpy_thread_t *t, mpy_clock_row_t *row) {
     t->in_lower = 0;
     __asm__ volatile("" ::: "memory");
     if (MPY_LOWER->phase != MPY_PHASE_NONE) MPY_LOWER->svc->notify();
+}
+
+/* MPI_Finalize has returned. */
+void mpy_clock_finish(mpy_thread_t *t) {
+    uint32_t before = clock_lock(t);
+    set_state(t, MPY_STATE_FINISHED, 0);
+    CLOCK->version++;
+    clock_unlock(t, before);
+    MPY_LOWER->svc->notify();
 }
 
 /* ---- point-to-point ---- */

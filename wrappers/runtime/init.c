@@ -57,14 +57,7 @@ static int finish(mpy_thread_t *t) {
     MPY_UPPER->mpi_finalized = 1;
     mpy_comm_finalize();
     mpy_cross_out_collective(t);
-
-    mpy_guard_in(t);
-    mpy_lock(&MPY_UPPER->clock.lock);
-    t->state = MPY_STATE_FINISHED;
-    MPY_UPPER->clock.version++;
-    mpy_unlock(&MPY_UPPER->clock.lock);
-    mpy_guard_out(t);
-    MPY_LOWER->svc->notify();
+    mpy_clock_finish(t);
     return rc;
 }
 

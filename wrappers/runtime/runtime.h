@@ -151,6 +151,7 @@ MPY_HIDDEN int mpy_real_info(int handle);
 /* ---- collective clock (clock.c) ---- */
 MPY_HIDDEN void mpy_clock_enter_slow(mpy_thread_t *t, mpy_clock_row_t *row);
 MPY_HIDDEN void mpy_clock_leave_slow(mpy_thread_t *t);
+MPY_HIDDEN void mpy_clock_finish(mpy_thread_t *t);
 /* Until clock.wake, which was `wake`, is bumped, or for a while; with in_lower = 0. */
 MPY_HIDDEN void mpy_clock_sleep(mpy_thread_t *t, uint32_t wake);
 

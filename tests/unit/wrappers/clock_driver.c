@@ -3,7 +3,8 @@
  * The main thread plays the control thread, workers the program's threads (they sleep in the clock when they park).
  *   row CID HANDLE RANK...      unrow INDEX          ggid RANK...     child A B C      group A B C
  *   phase P                     target INDEX SEQ     needed 0|1       wake
- *   enter THREAD INDEX          leave THREAD         block THREAD MODE INDEX RANK...   unblock THREAD
+ *   enter THREAD INDEX          start THREAD INDEX (a nonblocking collective: enter and leave at once)
+ *   leave THREAD                block THREAD MODE INDEX RANK... (INDEX -1: nobody)     unblock THREAD         finish THREAD
  * Answers: "value"s in hex, or "version-increase notifications", for each thread "verdict:state:cid:mode:all:peers", "|", and for each
  * row "cid:seq:target". The verdict, go or park, of the thread that enters or that a parked one has got meanwhile; else "-".
  */
@@ -33,7 +34,7 @@ static const mpy_services_t services = {.notify = notify, .die = die};
 enum { THREADS = 3 };
 static struct worker {
     sem_t start;
-    volatile int done, entering, tid;
+    volatile int done, entering, blocking, tid;
     mpy_clock_row_t *row;
 } workers[THREADS];
 
@@ -43,6 +44,7 @@ static void *worker(void *argument) {
     for (;;) {
         sem_wait(&w->start);
         mpy_clock_enter(&MPY_UPPER->threads[w - workers], w->row);
+        if (!w->blocking) mpy_clock_leave(&MPY_UPPER->threads[w - workers]);
         __atomic_store_n(&w->done, 1, __ATOMIC_SEQ_CST);
     }
     return NULL;
@@ -108,7 +110,9 @@ int main(void) {
         uint32_t version = MPY_UPPER->clock.version;
         unsigned before = notified;
         mpy_thread_t *t = NULL;
-        if (!strcmp(word, "enter") || !strcmp(word, "leave") || !strcmp(word, "block") || !strcmp(word, "unblock")) t = &MPY_UPPER->threads[strtoul(p, &p, 10)];
+        static const char *const of_threads[] = {"enter", "start", "leave", "block", "unblock", "finish"};
+        for (size_t i = 0; i < sizeof of_threads / sizeof *of_threads; i++)
+            if (!strcmp(word, of_threads[i])) t = &MPY_UPPER->threads[strtoul(p, &p, 10)];
         if (!strcmp(word, "row")) a = strtoul(p, &p, 16);
         if (!strcmp(word, "row") || !strcmp(word, "target") || !strcmp(word, "block")) b = strtoul(p, &p, 10);
         if (!strcmp(word, "block") || !strcmp(word, "target")) c = strtoul(p, &p, 10);
@@ -135,10 +139,11 @@ int main(void) {
             MPY_UPPER->clock.needed = (uint32_t)ranks[0];
         } else if (!strcmp(word, "wake")) {
             __atomic_add_fetch(&MPY_UPPER->clock.wake, 1, __ATOMIC_SEQ_CST);
-            mpy_futex_wake(&MPY_UPPER->clock.wake, 1 << 30);
+            mpy_lock_wake_all(&MPY_UPPER->clock.wake);
             settle();
-        } else if (!strcmp(word, "enter")) {
+        } else if (!strcmp(word, "enter") || !strcmp(word, "start")) {
             struct worker *w = &workers[t - MPY_UPPER->threads];
+            w->blocking = word[0] == 'e';
             w->row = &MPY_UPPER->clock.rows[ranks[0]];
             w->done = 0;
             w->entering = 1;
@@ -148,9 +153,12 @@ int main(void) {
             mpy_clock_leave(t);
         } else if (!strcmp(word, "block")) {
             mpy_comm_t comm = {.row = (uint32_t)c};
-            mpy_clock_blocked(t, &comm, ranks, (uint32_t)n, n == 0, (int)b);
+            bool nobody = (long)c < 0;
+            mpy_clock_blocked(t, nobody ? NULL : &comm, ranks, (uint32_t)n, n == 0 && !nobody, (int)b);
         } else if (!strcmp(word, "unblock")) {
             mpy_clock_unblocked(t);
+        } else if (!strcmp(word, "finish")) {
+            mpy_clock_finish(t);
         }
         show(version, before);
     next:

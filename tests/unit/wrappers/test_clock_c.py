@@ -79,6 +79,7 @@ class Pair:
         self.cids = [WORLD]
         self.waiting: dict[int, int] = {}  # thread -> index of the row at whose entry it sleeps
         self.inside: set[int] = set()
+        self.nonblocking: set[int] = set()  # threads whose entry, done or parked, is that of a nonblocking collective
         clock.command("row", f"{WORLD:x}", 1, *range(size))
 
     def compare(self, answer: list[str], version: int | None = None) -> None:
@@ -91,7 +92,9 @@ class Pair:
             if m.state(k) in (State.IN_COLLECTIVE, State.PARKED):
                 assert int(cid, 16) == m.threads[k].cid
             if m.state(k) is State.BLOCKED_P2P:
-                assert MODES[int(mode)] is m.threads[k].mode and (everybody == "1") == (not m.threads[k].peers)
+                nobody = not m.threads[k].peers and m.threads[k].cid == 0
+                assert MODES[int(mode)] is m.threads[k].mode and (everybody == "1") == (not m.threads[k].peers and not nobody)
+                assert int(cid, 16) == m.threads[k].cid
                 assert peers == (",".join(map(str, m.threads[k].peers)) or "-")
         rows = answer[answer.index("|") + 1 :]
         assert {int(r.split(":")[0], 16): [int(v) for v in r.split(":")[1:]] for r in rows} == {
@@ -106,17 +109,22 @@ class Pair:
         while self.waiting and wake != self.model.wake:
             wake = self.model.wake
             for k in sorted(self.waiting, key=lambda k: k not in gone):
-                if self.model.enter_collective(self.cids[self.waiting[k]], thread=k) is Verdict.GO:
+                blocking = k not in self.nonblocking
+                if self.model.enter_collective(self.cids[self.waiting[k]], blocking=blocking, thread=k) is Verdict.GO:
                     del self.waiting[k]
-                    self.inside.add(k)
+                    if blocking:
+                        self.inside.add(k)
 
     # ---- the program
 
-    def enter(self, index: int, thread: int = 0) -> None:
+    def enter(self, index: int, thread: int = 0, *, blocking: bool = True) -> None:
+        """A nonblocking one is entered and left in C: two more changes of the version than in the model, while pending."""
         version, sent = self.model.version, len(self.model.outbox)
         self.waiting[thread] = index
-        answer = self.c.command("enter", thread, index)
-        self.compare(answer, version)
+        (self.nonblocking.discard if blocking else self.nonblocking.add)(thread)
+        answer = self.c.command("enter" if blocking else "start", thread, index)
+        through = not blocking and self.model.phase is not Phase.NONE and answer[2 + thread].startswith("go:")
+        self.compare(answer, version - 2 * through)
         if len(self.model.outbox) > sent:
             assert int(answer[1]) > 0, "the control thread wasn't told"
 
@@ -144,12 +152,16 @@ class Pair:
     def block(self, peers: tuple[int, ...], mode: Mode, cid: int = WORLD, thread: int = 0) -> None:
         version = self.model.version
         self.model.block(peers, mode, cid, thread=thread)
-        self.compare(self.c.command("block", thread, MODES.index(mode), self.cids.index(cid) if cid else 0, *peers), version)
+        self.compare(self.c.command("block", thread, MODES.index(mode), self.cids.index(cid) if cid else -1, *peers), version)
 
     def unblock(self, thread: int = 0) -> None:
         version = self.model.version
         self.model.unblock(thread=thread)
         self.compare(self.c.command("unblock", thread), version)
+
+    def finish(self) -> None:
+        self.model.finish()
+        self.compare(self.c.command("finish", 0))
 
     # ---- the control thread: applies what the model says it has applied, then wakes
 
@@ -165,14 +177,8 @@ class Pair:
 
 
 def vectors() -> list[object]:
-    """Those without nonblocking collectives."""
     found = json.loads(PATH.read_text())["vectors"]
-    calls = {"receive", "enter_collective", "exit_collective", "block", "unblock", "add_row", "remove_row"}
-    return [
-        pytest.param(v, id=f"{v['name']}-{v['rank']}")
-        for v in found
-        if all(s["call"] in calls and (s["call"] != "enter_collective" or s["args"][1]) for s in v["steps"])
-    ]
+    return [pytest.param(v, id=f"{v['name']}-{v['rank']}") for v in found]
 
 
 @pytest.mark.parametrize("vector", vectors())
@@ -186,9 +192,10 @@ def test_vector(clock: CClock, vector: dict[str, object]) -> None:
             pair.receive(from_wire(args[0]))
         elif call == "enter_collective":
             if thread not in pending:  # else the retry of a parked entry: receive() has made it
-                pair.enter(pair.cids.index(int(args[0], 16)), thread)
+                pair.enter(pair.cids.index(int(args[0], 16)), thread, blocking=args[1])
             (pending.add if step["result"] == "park" else pending.discard)(thread)
-            assert (thread in pending) == (thread in pair.waiting) != (thread in pair.inside)
+            assert (thread in pending) == (thread in pair.waiting)
+            assert (thread in pair.inside) == (thread not in pending and args[1])
         elif call == "exit_collective":
             pair.leave(thread)
         elif call == "block":
@@ -197,8 +204,11 @@ def test_vector(clock: CClock, vector: dict[str, object]) -> None:
             pair.unblock(thread)
         elif call == "add_row":
             pair.add(tuple(args[1]), int(args[0], 16))
-        else:
+        elif call == "remove_row":
             pair.remove(int(args[0], 16))
+        else:
+            assert call == "finish"
+            pair.finish()
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -219,7 +229,7 @@ def test_random_programs(clock: CClock, seed: int, threads: int) -> None:
         elif program and m.phase in (Phase.INTENT, Phase.RUN) and rng.random() < 0.3:
             pair.block(tuple(sorted(rng.sample(range(1, 4), rng.randint(0, 3)))), rng.choice(MODES), thread=k)
         elif program and (free := [i for i in range(rows) if i not in taken]):
-            pair.enter(rng.choice(free), k)
+            pair.enter(rng.choice(free), k, blocking=rng.random() < 0.7)
         elif m.phase is Phase.NONE:
             epoch += 1
             pair.receive(Intent(epoch))
