@@ -5,17 +5,19 @@ from __future__ import annotations
 import hmac
 import json
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import auth, protocol
-from .errors import CheckpointError, CoordinatorError, JobError
+from .errors import CheckpointError, CoordinatorError, DiedError, GoneError, JobError
 
 if TYPE_CHECKING:
     from .job import Job
 
 CONNECT_SECONDS = 5.0
+RESTART_SECONDS = 1.5  # between the death of a job's ranks and the job.json of their restart
 ANSWER_SECONDS = 10.0  # for the handshake and for STATUS; its interpreter may still be starting
 
 Progress = Callable[[str], None]
@@ -30,7 +32,7 @@ class Connection:
         try:
             self._socket = socket.create_connection((job.host, job.port), timeout=CONNECT_SECONDS)
         except OSError as error:
-            raise CoordinatorError(f"{job.dir}: the job is not running any more (no coordinator at {job.host} port {job.port}: {error.strerror or error})") from error
+            raise GoneError(f"{job.dir}: the job is not running any more (no coordinator at {job.host} port {job.port}: {error.strerror or error})") from error
         self._stream = self._socket.makefile("rb")
         self._socket.settimeout(ANSWER_SECONDS)
         try:
@@ -81,11 +83,37 @@ class Connection:
 
 
 def checkpoint(job: Job, *, then: str = "continue", child_grace: float | None = None, progress: Progress | None = None) -> Path:
-    """Take a checkpoint; returns when it is published. child_grace in seconds. Raises CheckpointError."""
+    """Take a checkpoint; returns when it is published. child_grace in seconds. Raises CheckpointError. A job that is just being
+    restarted has a new coordinator; the old one may still answer, that the ranks have died: then the new one is asked."""
     grace = protocol.GRACE_DEFAULT if child_grace is None else round(child_grace * 1000)
-    with Connection(job) as connection:
-        connection.send(f"CHECKPOINT {then} {grace}")
-        return Path(_result(connection, progress))
+
+    def ask(job: Job) -> Path:
+        with Connection(job) as connection:
+            connection.send(f"CHECKPOINT {then} {grace}")
+            return Path(_result(connection, progress))
+
+    while True:
+        try:
+            return ask(job)
+        except (DiedError, CoordinatorError) as error:
+            successor = _successor(job, 0 if isinstance(error, GoneError) else RESTART_SECONDS)
+            if successor is None:
+                raise
+            job = successor
+
+
+def _successor(job: Job, patience: float) -> Job | None:
+    """The job as its directory says now, if that isn't the same run of it any more; within so many seconds."""
+    from .job import read
+
+    deadline = time.monotonic() + patience
+    while True:
+        now = read(job.dir)
+        if (now.host, now.port, now.record.get("rank0_pid")) != (job.host, job.port, job.record.get("rank0_pid")):
+            return now
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(0.02)
 
 
 def stop(job: Job, *, checkpoint: bool = True, progress: Progress | None = None) -> Path | None:
@@ -121,5 +149,5 @@ def _result(connection: Connection, progress: Progress | None) -> str:
             outcome, _, text = rest.partition(" ")
             if outcome == "ok":
                 return protocol.decode_text(text)
-            raise CheckpointError(protocol.decode_text(text))
+            raise (DiedError if outcome == "died" else CheckpointError)(protocol.decode_text(text))
     raise AssertionError("unreachable")

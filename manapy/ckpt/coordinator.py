@@ -463,8 +463,12 @@ class Coordinator:
         try:
             line = protocol.join("RESULT", "ok", task.result())
         except CheckpointError as error:
-            line = protocol.join("RESULT", "failed", str(error))
+            line = protocol.join("RESULT", "died" if self._dying() else "failed", str(error))
         writer.write(line.encode() + b"\n")
+
+    def _dying(self) -> bool:
+        """Is the job at its end, other than by its own will?"""
+        return self._over.is_set() or bool(self.killed) or any(not (r.connected or r.done) for r in self.ranks.values())
 
     # ---- for people
 

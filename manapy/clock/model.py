@@ -229,8 +229,9 @@ class Simulator:
         self.epochs = 0
         self.checkpoints: list[Checkpoint] = []
 
-    def run(self) -> list[list[Received]]:
-        """Run to the end; returns what each rank received, thread after thread. Raises Deadlock, Livelock or Violation."""
+    def run(self, *, until_checkpoint: bool = False) -> list[list[Received]]:
+        """Run to the end (or to that of the first checkpoint); returns what each rank has received, thread after thread. Raises
+        Deadlock, Livelock or Violation."""
         pools: list[_Pool[int] | _Pool[tuple[int, int]]] = [
             self._ready, self._arriving, self._reporting, self._rising, self._falling
         ]  # fmt: skip
@@ -241,14 +242,19 @@ class Simulator:
             live = [(p, w) for p, w in zip(pools, self.weights, strict=True) if len(p)]
             if not live:
                 if all(t.ended for t in self.threads):
-                    return [[x for i in rank.threads for x in self.threads[i].log] for rank in self.ranks]
+                    return self._logs()
                 self._stuck()
                 continue
             pool = live[0][0] if len(live) == 1 else self.rng.choices([p for p, _ in live], [w for _, w in live])[0]
             self._step(pool)
             self.steps += 1
+            if until_checkpoint and self.checkpoints:
+                return self._logs()
             if self.steps > self.max_steps:
                 raise Livelock(self._describe())
+
+    def _logs(self) -> list[list[Received]]:
+        return [[x for i in rank.threads for x in self.threads[i].log] for rank in self.ranks]
 
     def _step(self, pool: _Pool[int] | _Pool[tuple[int, int]]) -> None:
         if pool is self._ready:

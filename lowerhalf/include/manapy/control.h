@@ -54,7 +54,9 @@
  * command -> coordinator: one request line, then answers until the server closes
  *   CHECKPOINT then(continue|exit) child_grace_ms | STATUS | STOP checkpoint(0|1)
  * coordinator -> command
- *   PROGRESS text | RESULT ok path | RESULT failed reason | JSON text
+ *   PROGRESS text | RESULT ok path | RESULT failed reason | RESULT died reason | JSON text
+ *                                                             died: ranks have; perhaps they were killed and restarted, and this coordinator
+ *                                                             is the one of before
  */
 #ifndef MANAPY_CONTROL_H
 #define MANAPY_CONTROL_H

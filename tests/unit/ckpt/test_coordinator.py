@@ -94,7 +94,7 @@ def test_rank_lost(tmp_path: Path, kind: str) -> None:
     async def test(fake: FakeJob) -> None:
         await fake.checkpoint()
         fake.ranks[1].act[kind] = "die"
-        assert (await fake.checkpoint()).startswith("RESULT failed rank 1 ")
+        assert (await fake.checkpoint()).startswith("RESULT died rank 1 ")
         assert not fake.temporary() and os.readlink(fake.dir / "latest") == "ckpt-000001"
         if kind != "CHECK":
             await fake.ranks[0].until("ABORT")

@@ -1,0 +1,185 @@
+"""What the clock costs with many ranks, against two-phase commit: messages and rounds, counted in the model.
+
+    python -m manapy.clock.scale [--out DIRECTORY] [--most RANKS]      writes scale.json and scale.png; about 10 minutes
+
+Each row is one program on one number of ranks under one protocol, with one checkpoint asked for in the middle of it. Nothing in the
+model has a duration: these are counts, not times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .model import Simulator
+from .programs import Coll, Op, Program, Recv, Send, Split
+from .two_phase import TwoPhase
+
+__all__ = ["PROGRAMS", "SIZES", "Row", "measure", "plot"]
+
+SIZES = (16, 64, 256, 1024, 4096, 16_384, 100_000)
+SEEDS = (1, 2, 3)  # of the scheduler; a row holds the worst
+STEPS = 6  # of each program
+SEEDS_LIMIT = 20_000  # ranks; more of them are measured with one seed
+
+Builder = Callable[[int], Program]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """``control``: messages between coordinator and ranks for one checkpoint; ``rounds``: the longest chain of them, there and back;
+    ``steady``: messages between ranks that the protocol adds to an undisturbed run, per rank and collective; ``steady_rounds``: how
+    many of them are one behind the other; ``steps``: of the simulation, from the request to the safe state (cc only)."""
+
+    program: str
+    protocol: str
+    ranks: int
+    control: int
+    rounds: int
+    steady: float
+    steady_rounds: int
+    steps: int = 0
+
+    @property
+    def per_rank(self) -> float:
+        return self.control / self.ranks
+
+
+def world(ranks: int) -> Program:
+    """Collectives of all ranks, one after the other."""
+    ops: list[Op] = [Coll()] * STEPS
+    return [ops] * ranks
+
+
+def grid(ranks: int) -> Program:
+    """Collectives of rows and columns by turns: who is ahead in one holds up the others."""
+    width = next(w for w in range(int(ranks**0.5), 0, -1) if ranks % w == 0)
+    rows = [tuple(range(i * width, (i + 1) * width)) for i in range(ranks // width)]
+    columns = [tuple(range(i, ranks, width)) for i in range(width)]
+    return [[Split("world", "row", rows[r // width]), Split("world", "column", columns[r % width]), *[Coll("row"), Coll("column")] * (STEPS // 2)] for r in range(ranks)]
+
+
+def ring(ranks: int) -> Program:
+    """Messages to the next rank, then a collective: ranks below target wait for messages of others, in chains."""
+    ops = [[op for k in range(STEPS // 2) for op in (Send((r + 1) % ranks, k, tag=k, sync=False), Recv((r - 1) % ranks, tag=k), Coll())] for r in range(ranks)]
+    return ops
+
+
+PROGRAMS: Mapping[str, Builder] = {"world": world, "grid": grid, "ring": ring}
+
+
+def measure(sizes: Sequence[int] = SIZES, programs: Mapping[str, Builder] = PROGRAMS, *, progress: Callable[[str], None] = lambda _: None) -> list[Row]:
+    """One row for each program, size and protocol. ``progress`` is told what comes next; a size of 100 000 takes minutes."""
+    rows = []
+    for size in sizes:
+        for name, builder in programs.items():
+            progress(f"{name}, {size} ranks")
+            program = builder(size)
+            seeds = SEEDS if size < SEEDS_LIMIT else SEEDS[:1]
+            rows.append(max((_clock(name, program, seed) for seed in seeds), key=lambda row: (row.control, row.rounds)))
+            rows.append(max((_two_phase(name, program, seed) for seed in seeds), key=lambda row: (row.control, row.rounds)))
+    return rows
+
+
+def _middle(program: Program) -> int:
+    """About half of the threads' steps: a collective takes two."""
+    return sum(2 * len(ops) for ops in program) // 2
+
+
+def _clock(name: str, program: Program, seed: int) -> Row:
+    run = Simulator(program, seed=seed, requests=(_middle(program),), patience=0, max_steps=1 << 62)
+    run.run(until_checkpoint=True)
+    (c,) = run.checkpoints
+    if not c.converged:
+        raise RuntimeError(f"{name}: the request came too late: {c.reason}")
+    return Row(name, "cc", len(program), c.counters.sent + c.counters.received, c.rounds, 0.0, 0, c.steps)
+
+
+def _two_phase(name: str, program: Program, seed: int) -> Row:
+    cost = TwoPhase(program, seed=seed, request=_middle(program)).run()
+    largest = max(len(op.members) if isinstance(op, Split) else len(program) for ops in program[:1] for op in ops)
+    return Row(name, "2pc", len(program), cost.control, cost.rounds, cost.barrier_messages / cost.collectives, (largest - 1).bit_length())
+
+
+def plot(rows: Sequence[Row], path: Path) -> None:
+    """Three panels over the number of ranks: control messages per rank, rounds, and what an undisturbed collective costs. Needs
+    matplotlib; the format follows from the path's suffix."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    panels: list[tuple[str, Callable[[Row], float]]] = [
+        ("control messages per rank, one checkpoint", lambda row: row.per_rank),
+        ("rounds to the safe state, one checkpoint", lambda row: row.rounds),
+        ("added messages per rank and collective,\nundisturbed run", lambda row: row.steady),
+    ]
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(13, 4.2), layout="constrained")
+    for axis, (title, value) in zip(axes, panels, strict=True):
+        for k, program in enumerate(dict.fromkeys(row.program for row in rows)):
+            for protocol, style in (("cc", "o-"), ("2pc", "s--")):
+                chosen = [row for row in rows if (row.program, row.protocol) == (program, protocol)]
+                axis.plot([row.ranks for row in chosen], [value(row) for row in chosen], style, color=f"C{k}", label=f"{program}, {protocol}", markersize=4)
+        axis.set(title=title, xlabel="ranks", xscale="log", ylim=(0, None))
+        axis.grid(alpha=0.3)
+    axes[0].legend(fontsize=8)
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as text."""
+    head = f"{'program':8} {'protocol':8} {'ranks':>7} {'messages/rank':>13} {'rounds':>6} {'added/collective':>16}"
+    return "\n".join([head, *(f"{r.program:8} {r.protocol:8} {r.ranks:7} {r.per_rank:13.2f} {r.rounds:6} {r.steady:16.2f}" for r in rows)])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m manapy.clock.scale", description="Messages and rounds of the protocols, counted in the model.")
+    parser.add_argument("--out", type=Path, default=Path(), help="where scale.json and scale.png go")
+    parser.add_argument("--most", type=int, default=SIZES[-1], help="ranks (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    sizes = [n for n in SIZES if n <= options.most]
+    options.out.mkdir(parents=True, exist_ok=True)
+    with _bar(len(sizes) * len(PROGRAMS)) as progress:
+        rows = measure(sizes, progress=progress)
+    (options.out / "scale.json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    plot(rows, options.out / "scale.png")
+    print(table(rows))
+    return 0
+
+
+def _bar(total: int) -> AbstractContextManager[Callable[[str], None]]:
+    """A progress bar on a terminal."""
+    import sys
+
+    if not sys.stderr.isatty():
+        return nullcontext(lambda _: None)
+    from contextlib import contextmanager
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    @contextmanager
+    def bar() -> Any:
+        with Progress(console=Console(stderr=True), transient=True) as shown:
+            task = shown.add_task("", total=total)
+            begun = False
+
+            def progress(text: str) -> None:
+                nonlocal begun
+                shown.update(task, description=text, advance=int(begun))
+                begun = True
+
+            yield progress
+
+    return bar()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
