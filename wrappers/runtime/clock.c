@@ -18,6 +18,7 @@
  */
 #include "runtime.h"
 #include "lock.h"
+#include "private.h"
 
 #include <manapy/fnv.h>
 
@@ -222,7 +223,7 @@ static bool try_enter(mpy_thread_t *t, mpy_clock_row_t *row, bool *changed) {
 /* A thread that sleeps here or at the border (cross.c) while a checkpoint is pending; but MPI libraries make progress only in
  * calls: a message (also one of a collective that others are still in) may lie half sent here, or the put that another rank's
  * flush waits for may have to be carried out here, which even a freeze waits for. So it gives the library a chance now and then.
- * With in_lower = 0; seldom, and never on the way to a decision. */
+ * (On MPI_COMM_SELF it would look no further than this process.) With in_lower = 0; seldom, and never on the way to a decision. */
 enum { PROGRESS_MS = 20 };
 static void make_progress(mpy_thread_t *t) {
     int flag;
@@ -231,7 +232,7 @@ static void make_progress(mpy_thread_t *t) {
     __asm__ volatile("" ::: "memory");
     if (MPY_LOWER->phase != MPY_PHASE_NONE && t->lower_fs != 0) {
         mpy_hook_in(t);
-        MPY_REAL(Iprobe)(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
+        if (mpy_private_comm != MPI_COMM_NULL) MPY_REAL(Iprobe)(MPI_ANY_SOURCE, MPI_ANY_TAG, mpy_private_comm, &flag, MPI_STATUS_IGNORE);
         mpy_hook_out(t);
     }
     t->in_lower = 0;

@@ -10,6 +10,7 @@
  */
 #include "runtime.h"
 #include "lock.h"
+#include "private.h"
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -24,6 +25,7 @@ __thread mpy_thread_t *mpy_self_tls;
 mpy_thread_t *mpy_self_slow(void) { return &MPY_UPPER->threads[0]; }
 void mpy_cross_stop(mpy_thread_t *t) { (void)t; }
 void *mpy_alloc(size_t size) { return calloc(1, size); }
+int mpy_private_comm = MPI_COMM_NULL;
 void mpy_free(void *p, size_t size) { (void)size; free(p); }
 
 static unsigned notified;

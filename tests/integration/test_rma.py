@@ -1,0 +1,56 @@
+"""One-sided communication at random moments: windows of all flavors, epochs open, locks held and waited for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from jobs import Job
+from test_random_moments import ENV, TOO_LATE, answer, ended, generations, in_output, native, request, stress
+
+PROGRAM = "rma_stress.py"
+PROMPT = 10.0  # seconds a checkpoint may take on a slow and busy machine; one that nobody advances would take for ever
+
+
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow), 4])
+def test_and_go_on(make_job: Callable[..., Job], ranks: int) -> None:
+    seed, steps, published = 200 + ranks, 120, 0
+    job = stress(make_job(ranks, env=ENV), seed, steps, PROGRAM)
+    job.wait_for("step 0")
+    while not ended(job):
+        code, _, errors = answer(request(job))
+        published += code == 0
+        assert code == 0 or TOO_LATE.search(errors), errors
+        time.sleep(0.1)
+    assert in_output(job, native(seed, ranks, steps, PROGRAM)), job.report()
+    assert published >= 3
+
+
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 3, 4])
+def test_and_restart(make_job: Callable[..., Job], ranks: int) -> None:
+    seed, steps = 220 + ranks, 120
+    job = make_job(ranks, env=ENV)
+    assert generations(job, seed, steps, 4, PROGRAM) >= 2
+    assert in_output(job, native(seed, ranks, steps, PROGRAM)), job.report()
+
+
+def test_the_holder_of_a_lock_is_parked(make_job: Callable[..., Job]) -> None:
+    rounds, published = 400, 0
+    job = make_job(4, env=ENV).start_python("rma_parked.py", str(rounds), options=["--keep", "2"])
+    job.wait_for("round 0")
+    while not ended(job):
+        began = time.monotonic()
+        code, _, errors = answer(request(job))
+        if code and TOO_LATE.search(errors):
+            break
+        assert code == 0, errors
+        assert time.monotonic() - began < PROMPT, job.report()
+        published += 1
+        if published % 3 == 0:
+            job.kill()
+            job.restart()
+        time.sleep(0.05)
+    job.finish()
+    assert published >= 3
+    assert in_output(job, f"sum {2 * rounds}"), job.report()
