@@ -235,6 +235,8 @@ def local_body(f: Function) -> list[str]:
     adopted = [a for a in f.arguments if a.kind in ADOPTED]
     comm = f.argument("COMM")
     handler = f"mpy_comm({comm.name})" if comm else "NULL"
+    raised = "mpy_file_error(NULL" if f.family == "io" else f"mpy_error({handler}"
+    failed = "rc" if f.family == "tools" else f'{raised}, rc, "{f.symbol}")'  # MPI-4 15.3.10: tools call no error handler
     lines = ["    mpy_thread_t *t = mpy_self();"]
     lines += [f"    int real_{a.name};" for a in adopted]
     lines += ["    mpy_cross_in(t);", f"    int rc = {real_call(f, '')};"]
@@ -242,10 +244,9 @@ def local_body(f: Function) -> list[str]:
         lines += [
             *(f"    if (rc == 0) *{a.name} = mpy_{ADOPTED[a.kind]}_adopt(real_{a.name});" for a in adopted),
         ]
-    raised = "mpy_file_error(NULL" if f.family == "io" else f"mpy_error({handler}"
     lines += [
         "    mpy_cross_out(t);",
-        f'    return MPY_LIKELY(rc == 0) ? 0 : {raised}, rc, "{f.symbol}");',
+        f"    return MPY_LIKELY(rc == 0) ? 0 : {failed};",
     ]
     return lines
 

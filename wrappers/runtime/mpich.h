@@ -282,6 +282,7 @@ enum {
     MPI_GRAPH = 1,
     MPI_CART = 2,
     MPI_DIST_GRAPH = 3,
+    MPI_T_BIND_NO_OBJECT = 9700,
 };
 
 /* Error classes */
@@ -348,6 +349,10 @@ enum {
 #define MPI_ERR_VALUE_TOO_LARGE 77
 #define MPI_ERR_ERRHANDLER 80
 #define MPI_ERR_ABI 81
+#define MPI_T_ERR_INVALID_INDEX 62
+#define MPI_T_ERR_INVALID_HANDLE 64
+#define MPI_T_ERR_OUT_OF_HANDLES 65
+#define MPI_T_ERR_INVALID_SESSION 67
 #define MPI_ERR_LASTCODE 0x3fffffff
 
 #endif
