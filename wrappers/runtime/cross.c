@@ -109,6 +109,7 @@ mpy_thread_t *mpy_self_slow(void) {
     mpy_require_boundary();
     mpy_thread_t *t = mpy_self_tls;
     if (t == NULL) set_self(t = take_slot());
+    if (t->used == MPY_MARKER) return mpy_callback_self(t);
     mpy_guard_in(t);
     mpy_bind(t);
     mpy_guard_out(t);
@@ -141,6 +142,7 @@ static void thread_end(void *slot) {
 /* ---- the border ---- */
 
 void mpy_cross_stop(mpy_thread_t *t) {
+    if (t->used == MPY_SHADOW) return; /* invariant 2 of callback.c */
     while (MPY_LOWER->phase == MPY_PHASE_FROZEN) {
         t->in_lower = 0;
         __asm__ volatile("" ::: "memory");

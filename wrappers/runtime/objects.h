@@ -24,6 +24,12 @@ MPY_HIDDEN mpy_thread_t *mpy_self_main(void); /* mpy_self() for the thread that 
 MPY_HIDDEN void mpy_unsupported(const char *function) __attribute__((noreturn));
 MPY_HIDDEN void mpy_die(const char *format, const char *argument) __attribute__((noreturn)); /* one %s */
 
+/* ---- functions of the program called from inside the real library (callback.c) ---- */
+enum { MPY_MARKER = 3, MPY_SHADOW = 4 }; /* `used` of records that aren't in a slot; 0 to 2 are those that are */
+typedef void mpy_callback_t(void *argument);
+MPY_HIDDEN void mpy_callback(mpy_callback_t *function, void *argument); /* lower TLS; calls it with the upper one */
+MPY_HIDDEN mpy_thread_t *mpy_callback_self(mpy_thread_t *marker);       /* the record for a call made inside, or after leaving it */
+
 /* ---- ordered lists of all objects of a kind, for rebuilding in order of creation ---- */
 typedef struct mpy_link { struct mpy_link *next, *prev; } mpy_link_t;
 static inline void mpy_link_init(mpy_link_t *head) { head->next = head->prev = head; }

@@ -1,7 +1,7 @@
 /* op.c - user operations. The real library is given a thunk (thunks.S) instead of the program's function: the thunk's number
- * tells the operation, the switch to the upper TLS happens here.
+ * tells the operation; callback.c calls the function.
  *
- * Upper half; mpy_op_call runs with the lower TLS until it has switched. No libc.
+ * Upper half; mpy_op_call runs with the lower TLS. No libc.
  *
  * Invariants
  *  1. A thunk belongs to one live operation; its code lies in the upper half, so its address survives a restart.
@@ -15,19 +15,22 @@ enum { THUNKS = 1024 }; /* as in thunks.S */
 extern char mpy_op_thunks[] MPY_HIDDEN; /* THUNKS entries of 16 bytes */
 static mpy_op_t *by_thunk[THUNKS];
 
+typedef struct reduction {
+    void (*function)(void *, void *, void *, int *);
+    void *in, *inout, *count;
+    int datatype;
+} reduction_t;
+
+static void reduce(void *argument) {
+    reduction_t *r = argument;
+    r->function(r->in, r->inout, r->count, &r->datatype);
+}
+
 /* Called by the thunks: (in, inout, &count, &datatype, thunk). `count` is an int or an MPI_Count; the functions take pointers. */
 MPY_HIDDEN void mpy_op_call(void *in, void *inout, void *count, int *datatype, uint64_t thunk);
 void mpy_op_call(void *in, void *inout, void *count, int *datatype, uint64_t thunk) {
-    uint64_t lower, upper;
-    __asm__ volatile("rdfsbase %0" : "=r"(lower));
-    upper = *(uint64_t *)(lower + (uint64_t)MPY_LOWER->tls_upper_fs);
-    if (upper == 0) MPY_LOWER->svc->die("a user-defined reduction was called from a thread of the MPI library", 1);
-    mpy_op_t *op = by_thunk[thunk];
-    int handle = mpy_datatype_virtual(*datatype);
-    void (*function)(void *, void *, void *, int *) = (void (*)(void *, void *, void *, int *))op->function;
-    __asm__ volatile("wrfsbase %0" ::"r"(upper) : "memory");
-    function(in, inout, count, &handle);
-    __asm__ volatile("wrfsbase %0" ::"r"(lower) : "memory");
+    reduction_t r = {(void (*)(void *, void *, void *, int *))by_thunk[thunk]->function, in, inout, count, mpy_datatype_virtual(*datatype)};
+    mpy_callback(reduce, &r);
 }
 
 /* In the lower half. */
