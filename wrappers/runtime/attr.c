@@ -203,7 +203,7 @@ static int comm_get(MPI_Comm comm, int keyval, void *value, int *flag, int type,
     mpy_comm_t *c = mpy_comm(comm);
     if (c == NULL) return mpy_error(NULL, MPI_ERR_COMM, name);
     for (size_t i = 0; i < sizeof predefined / sizeof *predefined; i++) {
-        if (predefined[i].keyval != keyval) continue;
+        if (predefined[i].keyval != keyval && predefined[i].keyval + 1 != keyval) continue; /* the even ones are Fortran's */
         *flag = predefined[i].set;
         if (*flag) *(void **)value = type == ATTR_POINTER ? (void *)&predefined[i].value : (void *)(intptr_t)predefined[i].value;
         return MPI_SUCCESS;
