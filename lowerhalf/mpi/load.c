@@ -24,7 +24,7 @@
 #include "function_names.h"
 #include "functions.h"
 
-#define MPICH_ERR_UNSUPPORTED 52 /* MPI_ERR_UNSUPPORTED_OPERATION */
+#define MPICH_ERR_UNSUPPORTED 44 /* MPI_ERR_UNSUPPORTED_OPERATION */
 
 static int missing(void) { return MPICH_ERR_UNSUPPORTED; }
 static char found[PATH_MAX];

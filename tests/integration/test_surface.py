@@ -36,6 +36,7 @@ def test_restart(make_job: Callable[..., Job], c_program: Callable[[Path], Path]
     job = make_job(RANKS)
     go = job.where / "go"
     job.env["STATE_GO"] = str(go)
+    job.env["LD_LIBRARY_PATH"] = str(Path(sys.prefix) / "lib")  # for what the program spawns, which runs natively
     job.start(c_program(source))
     job.wait_for(lambda text: text.count("ready") == RANKS)
     for _ in range(2):

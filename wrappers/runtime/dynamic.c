@@ -61,7 +61,7 @@ typedef struct service {
     char *name;
     int info; /* a copy of the program's, like those below */
 } service_t;
-enum { PORT_NAME = 4096 }; /* MPICH over UCX writes more than MPI_MAX_PORT_NAME characters */
+enum { PORT_NAME = 65536 }; /* more than MPI_MAX_PORT_NAME: the hint port_name_size of MPICH may allow it */
 typedef struct port {
     struct port *next;
     char *name; /* as the program knows it */
@@ -82,18 +82,14 @@ static const char *real_port(const char *name) {
     return p != NULL ? p->real : name;
 }
 
-static void copy(char *to, const char *from) { __builtin_memcpy(to, from, mpy_text_length(from) + 1); }
-
 int PMPI_Open_port(MPI_Info info, char *port_name) {
-    char name[PORT_NAME];
     mpy_thread_t *t = mpy_self();
     mpy_cross_in(t);
-    int rc = MPY_REAL(Open_port)(mpy_real_info(info), port_name == NULL ? NULL : name);
+    int rc = MPY_REAL(Open_port)(mpy_real_info(info), port_name);
     if (rc == 0) {
-        copy(port_name, name);
         port_t *p = mpy_alloc(sizeof *p);
-        p->name = mpy_text_copy(name);
-        p->real = mpy_text_copy(name);
+        p->name = mpy_text_copy(port_name);
+        p->real = mpy_text_copy(port_name);
         p->info = MPI_INFO_NULL;
         mpy_info_merge(&p->info, info);
         mpy_lock(&mpy_objects_lock);
@@ -172,7 +168,7 @@ int PMPI_Lookup_name(const char *service_name, MPI_Info info, char *port_name) {
     int rc = MPY_REAL(Lookup_name)(service_name, mpy_real_info(info), port_name);
     for (const port_t *p = ports; rc == 0 && p != NULL; p = p->next)
         if (mpy_text_equal(p->real, port_name)) {
-            copy(port_name, p->name);
+            __builtin_memcpy(port_name, p->name, mpy_text_length(p->name) + 1);
             break;
         }
     mpy_cross_out(t);
@@ -180,11 +176,11 @@ int PMPI_Lookup_name(const char *service_name, MPI_Info info, char *port_name) {
 }
 
 static int port_rebuild(port_t *p) {
-    char name[PORT_NAME];
+    char *name = mpy_alloc(PORT_NAME);
     int rc = MPY_REAL(Open_port)(mpy_real_info(p->info), name);
-    if (rc != 0) return rc;
     mpy_text_free(p->real);
     p->real = mpy_text_copy(name);
+    mpy_free(name, PORT_NAME);
     for (const service_t *s = p->services; s != NULL && rc == 0; s = s->next) {
         int info = mpy_real_info(s->info);
         MPY_REAL(Unpublish_name)(s->name, info, p->real); /* a server may still have the old one */

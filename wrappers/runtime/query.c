@@ -27,32 +27,6 @@ int PMPI_Abi_get_version(int *abi_major, int *abi_minor) {
     return MPI_SUCCESS;
 }
 
-int PMPI_Abi_get_info(MPI_Info *info) {
-    *info = MPI_INFO_NULL;
-    return MPI_SUCCESS;
-}
-
-int PMPI_Abi_get_fortran_info(MPI_Info *info) {
-    *info = MPI_INFO_NULL;
-    return MPI_SUCCESS;
-}
-
-int PMPI_Abi_set_fortran_info(MPI_Info info) {
-    (void)info;
-    return MPI_ERR_ABI;
-}
-
-int PMPI_Abi_get_fortran_booleans(int logical_size, void *logical_true, void *logical_false, int *is_set) {
-    (void)logical_size, (void)logical_true, (void)logical_false;
-    *is_set = 0;
-    return MPI_SUCCESS;
-}
-
-int PMPI_Abi_set_fortran_booleans(int logical_size, void *logical_true, void *logical_false) {
-    (void)logical_size, (void)logical_true, (void)logical_false;
-    return MPI_ERR_ABI;
-}
-
 int PMPI_Pcontrol(const int level, ...) {
     (void)level;
     return MPI_SUCCESS;

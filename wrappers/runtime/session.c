@@ -160,6 +160,7 @@ int PMPI_Session_get_pset_info(MPI_Session session, const char *pset_name, MPI_I
 int PMPI_Group_from_session_pset(MPI_Session session, const char *pset_name, MPI_Group *newgroup) {
     mpy_thread_t *t = mpy_self();
     int real;
+    *newgroup = MPI_GROUP_NULL; /* as in MPICH, whatever follows */
     mpy_cross_in(t);
     int rc = MPY_REAL(Group_from_session_pset)(real_session(session), pset_name, &real);
     if (rc == 0) {
