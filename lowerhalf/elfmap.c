@@ -53,6 +53,8 @@ int mpy_elf_map(const char *path, mpy_elf_t *out, char *error, size_t n) {
         if (ph[i].p_type == PT_LOAD) {
             if (DOWN(ph[i].p_vaddr) < lo) lo = DOWN(ph[i].p_vaddr);
             if (UP(ph[i].p_vaddr + ph[i].p_memsz) > hi) hi = UP(ph[i].p_vaddr + ph[i].p_memsz);
+        } else if (ph[i].p_type == PT_GNU_STACK) {
+            out->exec_stack = (ph[i].p_flags & PF_X) != 0;
         } else if (ph[i].p_type == PT_INTERP && ph[i].p_filesz < sizeof out->interp) {
             if (pread(fd, out->interp, ph[i].p_filesz, (off_t)ph[i].p_offset) != (ssize_t)ph[i].p_filesz) out->interp[0] = 0;
         }

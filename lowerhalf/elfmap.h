@@ -8,6 +8,7 @@ typedef struct mpy_elf {
     uint64_t base;  /* load bias */
     uint64_t entry, phdr;
     uint32_t phnum;
+    int exec_stack;    /* PT_GNU_STACK asks for code on the stack (nested functions of C and Fortran as callbacks) */
     int low;           /* ET_EXEC: mapped below 4 GiB, where it was linked */
     char interp[4096]; /* PT_INTERP, or "" for a static program */
 } mpy_elf_t;

@@ -43,7 +43,8 @@ static const Elf64_auxv_t *kernel_auxv(void) {
 
 uint64_t mpy_stack_build(char *const *argv, char *const *envp, const mpy_elf_t *program, const mpy_elf_t *linker, const char *exec_name, uint64_t vdso, char *error, size_t n) {
     uint64_t bytes = stack_bytes(), lo = mpy_arena_take(bytes + 4096);
-    if (!lo || mmap((void *)lo, bytes + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE | MAP_STACK, -1, 0) == MAP_FAILED) {
+    int prot = PROT_READ | PROT_WRITE | (program->exec_stack ? PROT_EXEC : 0);
+    if (!lo || mmap((void *)lo, bytes + 4096, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE | MAP_STACK, -1, 0) == MAP_FAILED) {
         snprintf(error, n, "no memory for a stack of %lu bytes", (unsigned long)bytes);
         return 0;
     }

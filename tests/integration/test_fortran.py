@@ -1,0 +1,50 @@
+"""Fortran programs, built with Debian's MPICH wrapper: mpif.h, "use mpi", "use mpi_f08" (tests/programs/fortran_*)."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from jobs import PROGRAMS, Job
+from test_mpi_objects import check, restart
+
+RANKS = 3
+SOURCES = {"f08": ["fortran_f08.f90"], "use mpi": ["fortran_mpi.F90"], "mpif.h": ["-DMPIFH", "fortran_mpi.F90"]}
+
+
+@pytest.fixture
+def program(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    wrapper = shutil.which("mpifort.mpich")
+    if wrapper is None or shutil.which("gfortran") is None:
+        pytest.skip("no Fortran compiler for MPI (apt install gfortran libmpich-dev)")
+    *flags, source = SOURCES[request.param]
+    built = tmp_path / "program"
+    subprocess.run([wrapper, "-O1", "-g", *flags, str(PROGRAMS / source), "-o", str(built)], check=True)
+    return built
+
+
+@pytest.mark.parametrize("program", SOURCES, indirect=True)
+def test_restart(make_job: Callable[..., Job], program: Path) -> None:
+    job = make_job(RANKS)
+    go = job.where / "go"
+    job.env["STATE_GO"] = str(go)
+    job.start(program)
+    job.wait_for(lambda text: text.count("ready") == RANKS)
+    job.checkpoint()
+    restart(job)
+    job.checkpoint()
+    restart(job)
+    check(job, go, RANKS)
+
+
+@pytest.mark.parametrize("program", SOURCES, indirect=True)
+def test_native(make_job: Callable[..., Job], program: Path) -> None:
+    job = make_job(RANKS)
+    go = job.where / "go"
+    go.touch()
+    job.env["STATE_GO"] = str(go)
+    job.spawn(["mpiexec.mpich", "-n", str(RANKS), program])
+    assert job.finish().count("ok") == RANKS, job.report()

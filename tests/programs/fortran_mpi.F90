@@ -1,0 +1,111 @@
+! MPI from Fortran with integer handles over a checkpoint and restart: test_fortran.py. With MPIFH by mpif.h, else by "use mpi".
+program fortran_mpi
+#ifndef MPIFH
+  use mpi
+#endif
+  implicit none
+#ifdef MPIFH
+  include 'mpif.h'
+#endif
+  integer :: rank, size, next, before, keyval, old_keyval, i, ierror, comm, copy, column, group, info, op, request
+  integer :: received, failures, requests(2), pair(2), simple
+  integer :: a(3), b(3), matrix(4, 4), column_in(4), status(MPI_STATUS_SIZE), statuses(MPI_STATUS_SIZE, 2)
+  integer(kind=MPI_ADDRESS_KIND) :: value, found, extra
+  logical :: flag
+  character(len=20) :: text
+  character(len=1024) :: go
+  external :: add
+
+  failures = 0
+  received = -1
+  call MPI_INIT(ierror)
+  call MPI_COMM_RANK(MPI_COMM_WORLD, rank, ierror)
+  call MPI_COMM_SIZE(MPI_COMM_WORLD, size, ierror)
+  next = mod(rank + 1, size)
+  before = mod(rank + size - 1, size)
+
+  call MPI_COMM_DUP(MPI_COMM_WORLD, comm, ierror)
+  extra = 7
+  call MPI_COMM_CREATE_KEYVAL(MPI_COMM_DUP_FN, MPI_COMM_NULL_DELETE_FN, keyval, extra, ierror)
+  value = 1234567890123_MPI_ADDRESS_KIND
+  call MPI_COMM_SET_ATTR(comm, keyval, value, ierror)
+  call MPI_KEYVAL_CREATE(MPI_NULL_COPY_FN, MPI_NULL_DELETE_FN, old_keyval, i, ierror)
+  call MPI_ATTR_PUT(comm, old_keyval, -42, ierror)
+  call MPI_OP_CREATE(add, .true., op, ierror)
+  call MPI_TYPE_VECTOR(4, 1, 4, MPI_INTEGER, column, ierror)
+  call MPI_TYPE_COMMIT(column, ierror)
+  call MPI_COMM_GROUP(comm, group, ierror)
+  call MPI_INFO_CREATE(info, ierror)
+  call MPI_INFO_SET(info, 'language', 'Fortran', ierror)
+  call MPI_COMM_SET_ERRHANDLER(comm, MPI_ERRORS_RETURN, ierror)
+  call MPI_IRECV(received, 1, MPI_INTEGER, before, 5, comm, request, ierror)
+
+  call get_environment_variable('STATE_GO', go)
+  print '(a)', 'ready'
+  flush (6)
+  do
+    inquire (file=trim(go), exist=flag)
+    if (flag) exit
+    call sleep(1)
+  end do
+
+  call MPI_SEND(rank, 1, MPI_INTEGER, next, 5, comm, ierror)
+  call MPI_WAIT(request, status, ierror)
+  call check(received == before .and. status(MPI_SOURCE) == before .and. status(MPI_TAG) == 5, 'request')
+  call MPI_IRECV(pair(1), 1, MPI_INTEGER, before, 7, comm, requests(1), ierror)
+  call MPI_ISEND(rank, 1, MPI_INTEGER, next, 7, comm, requests(2), ierror)
+  call MPI_WAITALL(2, requests, statuses, ierror)
+  call check(pair(1) == before .and. statuses(MPI_TAG, 1) == 7 .and. requests(1) == MPI_REQUEST_NULL, 'requests')
+  call MPI_IRECV(pair(2), 1, MPI_INTEGER, before, 8, comm, requests(1), ierror)
+  call MPI_ISEND(rank, 1, MPI_INTEGER, next, 8, comm, requests(2), ierror)
+  call MPI_WAITALL(2, requests, MPI_STATUSES_IGNORE, ierror)
+  call check(pair(2) == before, 'statuses ignored')
+  a = (/ rank, 2 * rank, 3 /)
+  call MPI_ALLREDUCE(a, b, 3, MPI_INTEGER, op, comm, ierror)
+  call check(b(1) == size * (size - 1) / 2 .and. b(2) == 2 * b(1) .and. b(3) == 3 * size, 'operation')
+  call MPI_ALLREDUCE(MPI_IN_PLACE, a, 3, MPI_INTEGER, MPI_SUM, comm, ierror)
+  call check(all(a == b), 'in place')
+  matrix = rank
+  call MPI_SENDRECV(matrix(2, 1), 1, column, next, 6, column_in, 4, MPI_INTEGER, before, 6, comm, MPI_STATUS_IGNORE, ierror)
+  call check(all(column_in == before), 'datatype')
+  call MPI_GROUP_RANK(group, i, ierror)
+  call check(i == rank, 'group')
+  call MPI_INFO_GET(info, 'language', 20, text, flag, ierror)
+  call check(flag .and. text == 'Fortran', 'info')
+  call MPI_COMM_DUP(comm, copy, ierror)
+  call MPI_COMM_GET_ATTR(copy, keyval, found, flag, ierror)
+  call check(flag .and. found == value, 'copied attribute')
+  call MPI_ATTR_GET(copy, old_keyval, simple, flag, ierror)
+  call check(.not. flag, 'attribute that is not copied')
+  call MPI_ATTR_GET(comm, old_keyval, simple, flag, ierror)
+  call check(flag .and. simple == -42, 'old attribute')
+  call MPI_COMM_FREE(copy, ierror)
+  call MPI_COMM_GET_ATTR(MPI_COMM_WORLD, MPI_TAG_UB, found, flag, ierror)
+  call check(flag .and. found >= 32767, 'predefined attribute')
+  call MPI_SEND(rank, 1, MPI_INTEGER, size + 1, 0, comm, ierror)
+  call MPI_ERROR_CLASS(ierror, i, ierror)
+  call check(i == MPI_ERR_RANK, 'error')
+  call MPI_OP_FREE(op, ierror)
+  call MPI_TYPE_FREE(column, ierror)
+  call MPI_GROUP_FREE(group, ierror)
+  call MPI_INFO_FREE(info, ierror)
+  call MPI_COMM_FREE(comm, ierror)
+  if (failures == 0) print '(a)', 'ok'
+  call MPI_FINALIZE(ierror)
+
+contains
+
+  subroutine check(condition, what)
+    logical, intent(in) :: condition
+    character(len=*), intent(in) :: what
+    if (condition) return
+    failures = failures + 1
+    print '(2a)', 'FAILED ', what
+  end subroutine
+end program
+
+subroutine add(in, inout, length, type)
+  implicit none
+  integer :: length, type, in(length), inout(length)
+  if (type /= 0) inout = inout + in
+end subroutine
