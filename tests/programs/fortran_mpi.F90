@@ -8,16 +8,19 @@ program fortran_mpi
   include 'mpif.h'
 #endif
   integer :: rank, size, next, before, keyval, old_keyval, i, ierror, comm, copy, column, group, info, op, request
-  integer :: received, failures, requests(2), pair(2), simple
+  integer :: received, failures, requests(2), pair(2), simple, general
+  integer :: released
+  common /callbacks/ released
   integer :: a(3), b(3), matrix(4, 4), column_in(4), status(MPI_STATUS_SIZE), statuses(MPI_STATUS_SIZE, 2)
   integer(kind=MPI_ADDRESS_KIND) :: value, found, extra
   logical :: flag
   character(len=20) :: text
   character(len=1024) :: go
-  external :: add
+  external :: add, query, release, cancel
 
   failures = 0
   received = -1
+  released = 0
   call MPI_INIT(ierror)
   call MPI_COMM_RANK(MPI_COMM_WORLD, rank, ierror)
   call MPI_COMM_SIZE(MPI_COMM_WORLD, size, ierror)
@@ -39,6 +42,7 @@ program fortran_mpi
   call MPI_INFO_SET(info, 'language', 'Fortran', ierror)
   call MPI_COMM_SET_ERRHANDLER(comm, MPI_ERRORS_RETURN, ierror)
   call MPI_IRECV(received, 1, MPI_INTEGER, before, 5, comm, request, ierror)
+  call MPI_GREQUEST_START(query, release, cancel, extra, general, ierror)
 
   call get_environment_variable('STATE_GO', go)
   print '(a)', 'ready'
@@ -85,6 +89,11 @@ program fortran_mpi
   call MPI_SEND(rank, 1, MPI_INTEGER, size + 1, 0, comm, ierror)
   call MPI_ERROR_CLASS(ierror, i, ierror)
   call check(i == MPI_ERR_RANK, 'error')
+  call MPI_TEST(general, flag, status, ierror)
+  call check(.not. flag, 'generalized request that is not complete')
+  call MPI_GREQUEST_COMPLETE(general, ierror)
+  call MPI_WAIT(general, status, ierror)
+  call check(status(MPI_TAG) == 77 .and. released == 1, 'generalized request')
   call MPI_OP_FREE(op, ierror)
   call MPI_TYPE_FREE(column, ierror)
   call MPI_GROUP_FREE(group, ierror)
@@ -108,4 +117,50 @@ subroutine add(in, inout, length, type)
   implicit none
   integer :: length, type, in(length), inout(length)
   if (type /= 0) inout = inout + in
+end subroutine
+
+subroutine query(extra, status, ierror)
+#ifndef MPIFH
+  use mpi
+  implicit none
+#else
+  implicit none
+  include 'mpif.h'
+#endif
+  integer(kind=MPI_ADDRESS_KIND) :: extra
+  integer :: status(MPI_STATUS_SIZE), ierror
+  call MPI_STATUS_SET_ELEMENTS(status, MPI_INTEGER, 1, ierror)
+  call MPI_STATUS_SET_CANCELLED(status, .false., ierror)
+  status(MPI_TAG) = int(70 + extra)
+  ierror = MPI_SUCCESS
+end subroutine
+
+subroutine release(extra, ierror)
+#ifndef MPIFH
+  use mpi
+  implicit none
+#else
+  implicit none
+  include 'mpif.h'
+#endif
+  integer(kind=MPI_ADDRESS_KIND) :: extra
+  integer :: ierror, released
+  common /callbacks/ released
+  if (extra == 7) released = released + 1
+  ierror = MPI_SUCCESS
+end subroutine
+
+subroutine cancel(extra, complete, ierror)
+#ifndef MPIFH
+  use mpi
+  implicit none
+#else
+  implicit none
+  include 'mpif.h'
+#endif
+  integer(kind=MPI_ADDRESS_KIND) :: extra
+  logical :: complete
+  integer :: ierror
+  ierror = MPI_SUCCESS
+  if (extra /= 7 .or. complete) ierror = MPI_ERR_OTHER
 end subroutine
