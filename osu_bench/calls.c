@@ -31,6 +31,10 @@ int main(int argc, char **argv) {
         MPI_Irecv(&in, 1, MPI_INT, 0, 0, MPI_COMM_SELF, &r[1]);
         MPI_Waitall(2, r, MPI_STATUSES_IGNORE);
     });
+    BENCH("Ibcast+Wait, one rank", 4, batches, 2000, 1, {
+        MPI_Ibcast(&out, 1, MPI_INT, 0, MPI_COMM_WORLD, &r[0]);
+        MPI_Wait(&r[0], MPI_STATUS_IGNORE);
+    });
     MPI_Finalize();
     return 0;
 }

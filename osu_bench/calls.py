@@ -15,6 +15,7 @@ GOALS = {
     "Send to PROC_NULL": "≤ +45 ns",
     "Recv from PROC_NULL": "≤ +45 ns",
     "Isend+Irecv+Waitall, self": "≤ +120 ns",
+    "Ibcast+Wait, one rank": "≤ +120 ns",
 }
 
 

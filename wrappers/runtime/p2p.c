@@ -34,7 +34,7 @@ INLINE int send_blocking(int fn, int fn_c, const char *name, const void *buf, MP
         while (!done && !rc && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
         if (MPY_UNLIKELY(!done && !rc)) {
             mpy_request_t *r = mpy_request_take(th);
-            mpy_request_fill(r, MPY_REQ_SEND, real, buf, count, datatype, dest, tag, c);
+            mpy_request_fill_send(r, real, dest, c);
             rc = mpy_request_finish(t, th, r, NULL, MPI_STATUS_IGNORE);
         }
     }
@@ -56,7 +56,7 @@ INLINE int send_nonblocking(int fn, int fn_c, const char *name, const void *buf,
         mpy_count_sent(th, c, dest);
         mpy_ssend_later(c, dest, tag);
         mpy_request_t *r = mpy_request_take(th);
-        mpy_request_fill(r, MPY_REQ_SEND, real, buf, count, datatype, dest, tag, c);
+        mpy_request_fill_send(r, real, dest, c);
         *request = r->handle;
     }
     mpy_cross_out(t);

@@ -94,29 +94,36 @@ typedef struct mpy_request_family {
     void (*peers)(struct mpy_wait_peers *p, const struct mpy_request *r);
 } mpy_request_family_t;
 
-typedef struct mpy_request {
+typedef struct mpy_request { /* the fast path touches the first of its two cache lines only */
     int real;     /* the real request or message; MPI_REQUEST_NULL when it has finished */
     int handle;   /* the program's; fixed per slot */
     uint32_t kind, flags;
     int peer, tag; /* in the communicator's ranks, as given (ANY_SOURCE, PROC_NULL ...) */
     int datatype;  /* virtual handle */
     int error;     /* MPI error code when COMPLETE */
-    mpy_comm_t *comm; /* may be NULL if kind is FAMILY */
-    mpy_object_t *type; /* with REF_TYPE */
-    void *buf;
+    mpy_comm_t *comm;         /* may be NULL if kind is FAMILY */
+    struct mpy_request *next; /* in the free list, or a list of orphans or synchronous sends */
+    union {
+        void *buf;
+        mpy_stored_t *stored; /* MESSAGE whose content is in our store */
+    };
     MPI_Count count;
-    uint64_t order; /* posting order of receives over all threads; identity of a synchronous send */
+
+    union {
+        uint64_t order; /* posting order of receives over all threads; identity of a synchronous send */
+        size_t bytes;   /* size of the packed copy, or of `more` */
+    };
+    mpy_object_t *type; /* with REF_TYPE */
     const mpy_request_family_t *family; /* with MPY_RF_FAMILY */
     void *more; /* the family's; or with MPY_RF_MORE `bytes` bytes that live as long as the request */
-    struct mpy_request *next, *prev; /* free list, or list of synchronous sends */
-    union {
-        mpy_stored_t *stored; /* MESSAGE whose content is in our store */
-        size_t bytes;         /* size of the packed copy, or of `more` */
-        uint32_t later;       /* SSEND: later sends in the same (comm, dest, tag) stream */
-        int send_peer;        /* SENDRECV: destination */
-    };
+    struct mpy_request *prev;
     MPI_Status status;
+    union {
+        uint32_t later; /* SSEND: later sends in the same (comm, dest, tag) stream */
+        int send_peer;  /* SENDRECV: destination */
+    };
 } mpy_request_t;
+_Static_assert(sizeof(mpy_request_t) == 128, "an array index should be a shift");
 
 enum {
     MPY_REQUEST_BASE = (int)0xac000000, /* MPICH: direct handle of kind request */
@@ -219,6 +226,13 @@ static inline void mpy_request_fill(mpy_request_t *r, mpy_request_kind_t kind, i
     r->comm = comm;
     if (MPY_UNLIKELY(!mpy_is_builtin(datatype))) mpy_request_ref_type(r);
     r->kind = kind;
+}
+/* A send is finished by the drain: nothing is kept to make it again. */
+static inline void mpy_request_fill_send(mpy_request_t *r, int real, int dest, mpy_comm_t *comm) {
+    r->real = real;
+    r->peer = dest;
+    r->comm = comm;
+    r->kind = MPY_REQ_SEND;
 }
 /* A nonblocking collective, or anything else that the real library completes by itself; in the lower half. */
 static inline mpy_request_t *mpy_request_other(mpy_p2p_thread_t *th, int real, mpy_comm_t *comm) {

@@ -68,7 +68,7 @@ static int exchange(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const 
         mpy_request_t *rs = NULL, *rr = NULL;
         if (!sent) {
             rs = mpy_request_take(th);
-            mpy_request_fill(rs, MPY_REQ_SEND, real_send, send->buf, send->count, send->datatype, send->peer, send->tag, c);
+            mpy_request_fill_send(rs, real_send, send->peer, c);
             handles[0] = rs->handle;
         }
         if (!received) {
