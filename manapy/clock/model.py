@@ -8,7 +8,6 @@ Invariants (checked at every safe state; Violation says which)
  1. Every rank is frozen, none is inside a collective, and SEQ is equal on all members of every communicator.
  2. Every collective that somebody started has been started by all members (else step 6 of the design spins for ever).
  3. No control message is on its way.
-And at any time: a window lock is held by one rank, or shared.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ or number versions higher; what must agree is which messages there are and what 
 
     python -m manapy.clock.vectors         writes vectors.json beside this file (a test compares both)
 
-Step: {"call", "args", "result" (null, "go" or "park"), "outbox" (lines)}. Identities are 16 hex digits, as on the wire.
+Step: {"call", "args", "result" (null, "go" or "park"), "outbox" (lines)}, and "thread" unless it's 0. Identities are 16 hex digits,
+as on the wire.
 """
 
 from __future__ import annotations
@@ -48,25 +49,27 @@ class Scenario:
             self._record(r, "add_row", [f"{cid:016x}", list(members), handle], lambda c: c.add_row(cid, members, handle=handle))
         return cid
 
-    def enter(self, rank: int, cid: int, expect: Verdict = GO, *, blocking: bool = True) -> None:
-        got = self._record(rank, "enter_collective", [f"{cid:016x}", blocking], lambda c: c.enter_collective(cid, blocking=blocking))
+    def enter(self, rank: int, cid: int, expect: Verdict = GO, *, blocking: bool = True, thread: int = 0) -> None:
+        got = self._record(
+            rank, "enter_collective", [f"{cid:016x}", blocking], lambda c: c.enter_collective(cid, blocking=blocking, thread=thread), thread
+        )
         if got is not expect:
             raise AssertionError(f"rank {rank} on {cid:016x}: {got}, not {expect}")
 
-    def exit(self, *ranks: int) -> None:
+    def exit(self, *ranks: int, thread: int = 0) -> None:
         for r in ranks:
-            self._record(r, "exit_collective", [], lambda c: c.exit_collective())
+            self._record(r, "exit_collective", [], lambda c: c.exit_collective(thread=thread), thread)
 
     def collective(self, cid: int, *ranks: int) -> None:
         for r in ranks:
             self.enter(r, cid)
         self.exit(*ranks)
 
-    def block(self, rank: int, *peers: int, mode: Mode = Mode.ALL, cid: int = 0) -> None:
-        self._record(rank, "block", [list(peers), mode.value, f"{cid:016x}"], lambda c: c.block(peers, mode, cid))
+    def block(self, rank: int, *peers: int, mode: Mode = Mode.ALL, cid: int = 0, thread: int = 0) -> None:
+        self._record(rank, "block", [list(peers), mode.value, f"{cid:016x}"], lambda c: c.block(peers, mode, cid, thread=thread), thread)
 
-    def unblock(self, rank: int) -> None:
-        self._record(rank, "unblock", [], lambda c: c.unblock())
+    def unblock(self, rank: int, *, thread: int = 0) -> None:
+        self._record(rank, "unblock", [], lambda c: c.unblock(thread=thread), thread)
 
     def free(self, cid: int, *ranks: int) -> None:
         for r in ranks:
@@ -100,13 +103,14 @@ class Scenario:
         self._down += self.controller.resume()
         self.settle()
 
-    def _record(self, rank: int, call: str, args: list[Any], run: Callable[[RankClock], Any]) -> Any:
+    def _record(self, rank: int, call: str, args: list[Any], run: Callable[[RankClock], Any], thread: int = 0) -> Any:
         clock = self.clocks[rank]
         result = run(clock)
         out, clock.outbox = clock.outbox, []
         self._up += [(rank, m) for m in out]
         verdict = result.value if isinstance(result, Verdict) else None
-        self.steps[rank].append({"call": call, "args": args, "result": verdict, "outbox": [m.to_wire() for m in out]})
+        which = {"thread": thread} if thread else {}
+        self.steps[rank].append({"call": call, **which, "args": args, "result": verdict, "outbox": [m.to_wire() for m in out]})
         return result
 
 
@@ -398,11 +402,79 @@ def aborted(s: Scenario) -> None:
     s.enter(1, WORLD, GO)
 
 
+def parked_beside_inside(s: Scenario) -> None:
+    """P0's first thread is inside a collective with P1; P1 waits for a message of P0's second thread, which is parked: ADVANCE."""
+    a, b = s.comm(0, 1), s.comm(0)
+    s.enter(0, a)
+    s.request()
+    s.settle()
+    s.enter(0, b, PARK, thread=1)
+    s.block(1, 0)
+    s.settle()
+    s.enter(0, b, GO, thread=1)
+    s.exit(0, thread=1)
+    s.unblock(1)
+    s.settle()
+    s.enter(0, b, PARK, thread=1)  # WITHDRAW
+    s.enter(1, a, GO)
+    s.exit(0, 1)
+    s.end()
+
+
+def blocked_beside_inside(s: Scenario) -> None:
+    """P0's first thread is inside a collective with P1, the second waits for a message of P2, which is parked: P2 is asked."""
+    a, b, c = s.comm(0, 1), s.comm(0, 1), s.comm(2)
+    s.enter(0, b)
+    s.enter(1, a)
+    s.request()
+    s.settle()
+    s.enter(2, c, PARK)
+    s.block(0, 2, thread=1)
+    s.settle()
+    s.enter(2, c, GO)
+    s.exit(2)
+    s.unblock(0, thread=1)
+    s.settle()
+    s.enter(0, a, GO, thread=1)
+    s.exit(1)
+    s.exit(0, thread=1)
+    s.enter(1, b, GO)
+    s.exit(0, 1)
+    s.enter(2, c, PARK)
+    s.end()
+
+
+def threads_at_two_rows(s: Scenario) -> None:
+    """P0 is below target on b by two. The thread at b goes; only when it's in there, and still another call is missing, the one at a."""
+    a, b = s.comm(0, 1), s.comm(0, 1)
+    for _ in range(2):
+        s.enter(1, b)
+        s.exit(1)  # a rooted collective
+    s.request()
+    s.deliver()  # INTENT
+    s.enter(0, a, PARK)
+    s.enter(0, b, PARK, thread=1)
+    s.deliver()  # TARGETS
+    s.enter(0, a, PARK)
+    s.enter(0, b, GO, thread=1)
+    s.enter(0, a, GO)  # raises the target of a
+    s.settle()
+    s.enter(1, a, GO)
+    s.exit(0, 1)
+    s.exit(0, thread=1)
+    s.enter(0, b, GO, thread=1)
+    s.exit(0, thread=1)
+    s.enter(0, a, PARK)
+    s.end()
+
+
 SCENARIOS: dict[str, tuple[Callable[[Scenario], None], int]] = {
     "idle": (idle, 2), "inside_at_request": (inside_at_request, 3), "figure_2a": (figure_2a, 4), "figure_2b": (figure_2b, 6),
     "figure_3a": (figure_3a, 7), "figure_3b": (figure_3b, 7), "p2p_hole": (p2p_hole, 4), "p2p_chain": (p2p_chain, 6),
     "any_source": (any_source, 4), "crossed_ibarriers": (crossed_ibarriers, 2), "group_while_pending": (group_while_pending, 3),
     "dup_while_pending": (dup_while_pending, 2), "late_row": (late_row, 2), "freed": (freed, 2), "aborted": (aborted, 3),
+    "parked_beside_inside": (parked_beside_inside, 2), "blocked_beside_inside": (blocked_beside_inside, 3),
+    "threads_at_two_rows": (threads_at_two_rows, 2),
 }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from manapy.clock import WORLD, Controller, RankClock, Row, Stage, Verdict, ggid
+from manapy.clock import WORLD, Controller, Phase, RankClock, Row, Stage, Verdict, from_wire, ggid
 from manapy.clock.messages import Abort, Advance, Done, Intent, Raise, Rows, StateReport, Withdraw
 from manapy.clock.vectors import SCENARIOS, Scenario
 
@@ -140,6 +140,27 @@ def test_pingpong_at_target_does_not_hinder_the_freeze() -> None:
 def test_restart_clock_of_a_fresh_rank() -> None:
     clock = RankClock(0, (0, 1))
     assert clock.enter_collective(WORLD) is Verdict.GO and clock.outbox == []
+
+
+def test_lists_of_rows_in_several_messages() -> None:
+    """The whole list counts as one message; nobody goes before it's complete."""
+    s = Scenario(2)
+    comms = [s.comm(0, 1) for _ in range(2500)]
+    for cid in comms:
+        s.enter(0, cid, blocking=False)
+    s.request()
+    s.deliver()
+    lists = [from_wire(line) for line in s.steps[0][-1]["outbox"]]
+    assert [m.more for m in lists] == [True] * (len(lists) - 1) + [False] and len(lists) > 5  # type: ignore[union-attr]
+    assert sum(len(m.rows) for m in lists) == 2501  # type: ignore[union-attr]
+    targets = [m for r, m in s._down if r == 1]
+    assert [m.more for m in targets] == [True, True, False] and sum(len(m.rows) for m in targets) == 2500  # type: ignore[union-attr]
+    s.clocks[1].receive(targets[0])
+    assert s.clocks[1].phase is Phase.INTENT
+    s.settle()
+    for cid in comms:
+        s.enter(1, cid, blocking=False)
+    s.end()
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
