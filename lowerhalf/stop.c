@@ -139,21 +139,34 @@ static record_t *record_of(int32_t tid) {
     return &records[at];
 }
 
-static void note_syscall(record_t *r) {
+typedef struct sleep { /* /proc/PID/task/TID/syscall */
+    int nr; /* -1: running */
+    unsigned long args[6], sp, pc;
+} sleep_t;
+
+static sleep_t sleep_of(int32_t tid) {
     char path[64], line[256];
-    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", r->tid);
-    r->syscall_nr = -1;
+    sleep_t s = {.nr = -1};
+    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", tid);
     FILE *f = fopen(path, "re");
-    if (!f) return;
-    unsigned long a[6], sp, pc;
-    int nr;
-    if (fgets(line, sizeof line, f) && sscanf(line, "%d %lx %lx %lx %lx %lx %lx %lx %lx", &nr, &a[0], &a[1], &a[2], &a[3], &a[4], &a[5], &sp, &pc) == 9) {
-        r->syscall_nr = nr;
-        for (int i = 0; i < 3; i++) r->syscall_args[i] = a[i];
-        r->syscall_pc = pc;
-    }
+    if (!f) return s;
+    unsigned long *a = s.args;
+    int n = fgets(line, sizeof line, f) == NULL
+                ? 0
+                : sscanf(line, "%d %lx %lx %lx %lx %lx %lx %lx %lx", &s.nr, &a[0], &a[1], &a[2], &a[3], &a[4], &a[5], &s.sp, &s.pc);
     fclose(f);
+    return n == 9 ? s : (sleep_t){.nr = -1};
 }
+
+static void note_syscall(record_t *r, const sleep_t *s) {
+    r->syscall_nr = s->nr;
+    for (int i = 0; i < 3; i++) r->syscall_args[i] = s->args[i];
+    r->syscall_pc = s->pc;
+}
+
+/* Threads that the lower half's libc makes inside itself (aio_read) pass no interpose.c, and block every signal. But their stack
+ * isn't the program's, as every stack of a thread of the program is, also while it is in the lower half. */
+static int sleeps_on_lower_stack(const sleep_t *s) { return s->nr >= 0 && !in_upper(s->sp) && s->sp >= 0x100000000ul; }
 
 /* One pass over the threads; returns how many are not halted yet, -1 on failure. */
 static int pass(char *error, size_t n) {
@@ -166,9 +179,13 @@ static int pass(char *error, size_t n) {
         if (tid <= 0 || mpy_thread_is_lower(tid)) continue;
         record_t *r = record_of(tid);
         if (!r) { closedir(d); snprintf(error, n, "more than %d threads", MPY_THREADS_MAX); return -1; }
+        if (r->state != STOPPED) {
+            sleep_t s = sleep_of(tid);
+            if (sleeps_on_lower_stack(&s)) continue; /* its record is dropped below */
+            if (r->state == FREE || r->state == BUSY) note_syscall(r, &s);
+        }
         r->seen = 1;
         if (r->state == FREE || r->state == BUSY) {
-            note_syscall(r);
             r->state = REQUESTED;
             mpy_sys(SYS_tgkill, getpid(), tid, MPY_SIGNAL_STOP);
         }
@@ -241,7 +258,7 @@ void mpy_stop_describe(int i, mpy_image_thread_t *out) {
 int mpy_stop_run_hook(int (*hook)(char *, uint64_t), char *error, size_t n) {
     record_t *r = NULL;
     for (int i = 0; i < nrecords; i++)
-        if (records[i].mpi_slot == 0) r = &records[i];
+        if (records[i].state == STOPPED && records[i].mpi_slot == 0) r = &records[i];
     if (!r) { snprintf(error, n, "the thread that called MPI_Init has ended"); return -1; }
     hook_function = hook;
     hook_error[0] = 0;

@@ -94,9 +94,14 @@ def test_twice_at_once(make_job: Callable[..., Job]) -> None:
 
 def generations(job: Job, seed: int, steps: int, wanted: int, program: str = "stress.py", options: Sequence[str] = ()) -> int:
     """Checkpoint, kill, restart again and again from the very start; the number of restarts."""
-    generator, done = random.Random(seed), 0
     stress(job, seed, steps, program, options)
     job.wait_for(lambda _: (job.dir / "job.json").exists())
+    return kills(job, seed, wanted)
+
+
+def kills(job: Job, seed: int, wanted: int) -> int:
+    """The same for a job that has been started."""
+    generator, done = random.Random(seed), 0
     while done < wanted and not ended(job):
         time.sleep(generator.random() * 0.4)
         code, _, errors = answer(request(job))

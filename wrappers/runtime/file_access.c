@@ -6,7 +6,9 @@
  *  1. Nonblocking collective accesses to one file use one buffer in ROMIO, and spoil each other when they are tested by turns. So
  *     they are tested in the order in which they were started, each only when those before it have finished: all members
  *     started them in that order. Those not finished are in the file's queue.
- *  2. The queue changes under the file's lock. A request leaves it when it is COMPLETE, so none that is in it is released.
+ *  2. ROMIO also puts the individual file pointer back, while it works on such an access, to where that was when it started. So it
+ *     is kept here over each test: a drain must not undo the program's seek.
+ *  3. The queue changes under the file's lock. A request leaves it when it is COMPLETE, so none that is in it is released.
  */
 #include "file.h"
 #include "p2p.h"
@@ -21,8 +23,12 @@ typedef struct queued { /* a request's `more` */
 /* Tests the queue's first request; true if it has left. With the lock. */
 static bool advance(mpy_file_t *f) {
     mpy_request_t *r = f->first;
+    MPI_Offset before = 0, after = 0;
     int done = 0;
+    MPY_REAL(File_get_position)(f->real, &before);
     r->error = MPY_REAL(Test)(&r->real, &done, &r->status);
+    MPY_REAL(File_get_position)(f->real, &after);
+    if (after != before) MPY_REAL(File_seek)(f->real, before, MPI_SEEK_SET);
     if (!done && !r->error) return false;
     if (r->error && MPY_LOWER->phase == MPY_PHASE_FROZEN) MPY_REAL(Error_class)(r->error, &r->error); /* codes die with the library */
     r->flags |= MPY_RF_COMPLETE;

@@ -1,0 +1,76 @@
+"""MPI-IO at random moments: what a killed run wrote after a checkpoint must not show in the files; and files that are gone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+from jobs import Job
+from test_random_moments import answer, ended, in_output, kills, request
+
+
+def mix(job: Job, seed: int, steps: int) -> Job:
+    """Started, and its files are open: what has been written into a file that isn't stays there."""
+    job.start_python("io_mix.py", str(seed), str(steps), str(job.where / "file"), "--pause", "0.05", options=["--keep", "2"])
+    job.wait_for("step 0")
+    return job
+
+
+def test_and_go_on(make_job: Callable[..., Job]) -> None:
+    job, published = mix(make_job(3), 1, 100), 0
+    while not ended(job):
+        published += answer(request(job))[0] == 0
+    assert published >= 3 and in_output(job, "files right"), job.report()
+
+
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 4])
+def test_and_restart(make_job: Callable[..., Job], ranks: int) -> None:
+    job = mix(make_job(ranks), 10 + ranks, 160)
+    assert kills(job, 10 + ranks, 4) >= 2
+    assert in_output(job, "files right"), job.report()
+
+
+HOLD = """
+import os, sys, time
+from mpi4py import MPI
+f = MPI.File.Open(MPI.COMM_WORLD, "held", MPI.MODE_RDWR | MPI.MODE_CREATE)
+f.Write_at_all(MPI.COMM_WORLD.rank * 100, bytes(100))
+print("ready", flush=True)
+while not os.path.exists("go"): time.sleep(0.01)
+MPI.COMM_WORLD.Barrier()
+print("size", f.Get_size(), flush=True)
+f.Close()
+"""
+
+
+@pytest.fixture
+def held(make_job: Callable[..., Job]) -> Job:
+    """A job of two ranks, killed after a checkpoint, with the file `held` of 200 bytes open."""
+    job = make_job(2).start(sys.executable, "-c", HOLD)
+    job.wait_for(lambda text: text.count("ready") == 2)
+    job.checkpoint()
+    job.kill()
+    return job
+
+
+def refused(job: Job) -> str:
+    assert job.restart().wait() != 0
+    return job.output()
+
+
+def test_grown_file_is_cut(held: Job) -> None:
+    with (held.where / "held").open("ab") as file:
+        file.write(bytes(50))
+    (held.where / "go").touch()
+    assert held.restart().finish().count("size 200") == 2
+
+
+def test_shorter_file_is_refused(held: Job) -> None:
+    (held.where / "held").write_bytes(bytes(199))
+    assert "MPI file 'held' is shorter now than at the checkpoint" in refused(held)
+
+
+def test_missing_file_is_refused(held: Job) -> None:
+    (held.where / "held").unlink()
+    assert "cannot open again the MPI file 'held': File does not exist" in refused(held)
