@@ -1,14 +1,35 @@
-/* bench.h - timing for the benchmark programs: many short batches, so that one disturbed batch spoils one sample only. */
+/* bench.h - timing for the benchmark programs.
+ *
+ * Every program is a plain MPI program that knows nothing of manapy. It measures each thing in many short batches, so that one disturbed
+ * batch spoils one sample only, until MS milliseconds are used up (but three batches), and prints one JSON object a line:
+ *     {"name": ..., "bytes": ..., "unit": ..., "value": median over the batches, "min": smallest batch}
+ */
 #ifndef MANAPY_BENCH_H
 #define MANAPY_BENCH_H
 
 #include <mpi.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
+#define BENCH_BATCHES_MAX 2000
+#define BENCH_GROUP 50 /* executions in a batch of collectives: even if each one takes a time slice of the scheduler, it is short */
+
 static int bench_rank, bench_size;
+static double bench_ns;           /* to be used on each measurement */
+static long bench_max_bytes;
+static const int bench_sizes[] = {4, 1 << 10, 1 << 20};
+#define BENCH_SIZES (int)(sizeof bench_sizes / sizeof *bench_sizes)
+
+/* Command line: [MS [MAX_BYTES]] */
+static inline void bench_init(int *argc, char ***argv, int first) {
+    MPI_Init(argc, argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &bench_rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &bench_size);
+    bench_ns = 1e6 * (*argc > first ? atof((*argv)[first]) : 50);
+    bench_max_bytes = *argc > first + 1 ? atol((*argv)[first + 1]) : 1 << 20;
+}
 
 static inline double bench_now_ns(void) {
     struct timespec t;
@@ -16,32 +37,77 @@ static inline double bench_now_ns(void) {
     return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
 }
 
-static int bench_compare(const void *a, const void *b) {
+static inline int bench_compare(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-/* One line of JSON for run.py: minimum and median over the batches, in ns per call. */
-static void bench_report(const char *name, long bytes, double *samples, int n, double calls) {
-    if (bench_rank != 0) return;
+static inline double bench_median(double *samples, int n) {
     qsort(samples, (size_t)n, sizeof *samples, bench_compare);
-    printf("{\"name\": \"%s\", \"bytes\": %ld, \"min_ns\": %.3f, \"median_ns\": %.3f}\n", name, bytes, samples[0] / calls, samples[n / 2] / calls);
+    return samples[n / 2];
+}
+
+static inline void bench_report(const char *name, long bytes, const char *unit, double value, double least) {
+    if (bench_rank != 0) return;
+    printf("{\"name\": \"%s\", \"bytes\": %ld, \"unit\": \"%s\", \"value\": %.3f, \"min\": %.3f}\n", name, bytes, unit, value, least);
     fflush(stdout);
 }
 
-/* Time BATCHES batches of CALLS executions of BODY (after one batch to warm up) and report ns per execution. */
-#define BENCH(NAME, BYTES, BATCHES, CALLS, PER, BODY) \
+/* Shall there be another batch? */
+static inline int bench_more(int done, double used_ns) { return done < 3 || (done < BENCH_BATCHES_MAX && used_ns < bench_ns); }
+
+/* ---- one execution right after the other, as rank 0 sees it ---- */
+
+static inline int bench_agreed(int more) { /* rank 0 decides; then all begin together */
+    if (bench_size > 1) {
+        MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    return more;
+}
+
+/* Batches of CALLS executions of BODY, after one batch to warm up; ns per execution, divided by PER. */
+#define BENCH(NAME, BYTES, CALLS, PER, BODY) \
     do { \
-        int batches_ = (BATCHES), calls_ = (CALLS); \
-        double *samples_ = malloc((size_t)batches_ * sizeof *samples_); \
-        for (int b_ = -1; b_ < batches_; b_++) { \
-            if (bench_size > 1) MPI_Barrier(MPI_COMM_WORLD); \
-            double begin_ = bench_now_ns(); \
-            for (int i_ = 0; i_ < calls_; i_++) { BODY; } \
-            if (b_ >= 0) samples_[b_] = bench_now_ns() - begin_; \
+        static double samples_[BENCH_BATCHES_MAX]; \
+        int n_ = -1; \
+        for (double used_ = 0; bench_agreed(bench_more(n_, used_)); n_++) { \
+            double begin_ = bench_now_ns(), batch_; \
+            for (int i_ = 0; i_ < (CALLS); i_++) { BODY; } \
+            batch_ = bench_now_ns() - begin_; \
+            used_ += batch_; \
+            if (n_ >= 0) samples_[n_] = batch_ / (CALLS) / (PER); \
         } \
-        bench_report(NAME, BYTES, samples_, batches_, (double)calls_ * (PER)); \
-        free(samples_); \
+        double median_ = bench_median(samples_, n_); \
+        bench_report(NAME, BYTES, "ns", median_, samples_[0]); \
     } while (0)
+
+/* ---- collectives, as OSU's micro-benchmarks time them ---- */
+
+/* ns per execution of `body`: each execution is timed by itself and followed by a barrier that is not timed; the mean over `calls` of
+ * them and over all ranks. What it takes altogether is added to *used_ns; all ranks get the same figures, so they agree on when to stop. */
+static inline double bench_collective(void (*body)(void), int calls, double *used_ns) {
+    double spent[2] = {0, 0}, sum[2], start = bench_now_ns(); /* in the body, altogether */
+    for (int i = 0; i < calls; i++) {
+        double begin = bench_now_ns();
+        body();
+        spent[0] += bench_now_ns() - begin;
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    spent[1] = bench_now_ns() - start;
+    MPI_Allreduce(spent, sum, 2, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    *used_ns += sum[1] / bench_size;
+    return sum[0] / calls / bench_size;
+}
+
+/* How many executions make a batch: at least twenty batches should fit. */
+static inline int bench_calls(void (*body)(void)) {
+    double used_ns = 0;
+    bench_collective(body, 3, &used_ns); /* sets up connections */
+    used_ns = 0;
+    bench_collective(body, 3, &used_ns);
+    double calls = bench_ns / 20 / (used_ns / 3);
+    return calls < 1 ? 1 : calls > BENCH_GROUP ? BENCH_GROUP : (int)calls;
+}
 
 #endif

@@ -35,7 +35,7 @@ prepare_venv() {
     check_prerequisites
     [ -x "$venv/bin/pip" ] || make_venv "$venv"
     if [ -e "$stamp" ] && [ -x "$venv/bin/manapy" ] &&
-        [ -z "$(cd "$root" && find manapy wrappers lowerhalf pyproject.toml CMakeLists.txt -newer "$stamp" -type f ! -name '*.pyc' -print -quit)" ]; then
+        [ -z "$(cd "$root" && find manapy wrappers lowerhalf osu_bench pyproject.toml CMakeLists.txt -newer "$stamp" -type f ! -name '*.pyc' -print -quit)" ]; then
         return
     fi
     say "installing manapy[$extra] into $venv"

@@ -26,6 +26,7 @@ COMMANDS = {
     "verify": "check every byte of a checkpoint",
     "prune": "delete all but the newest checkpoints",
     "stop": "end a job, with a final checkpoint",
+    "bench": "what does manapy cost on this machine?",
     "doctor": "can this machine, and this program, be checkpointed?",
 }
 HIDDEN = {"_coordinator": "the process that drives a job's checkpoints (started by manapy-launch)"}

@@ -83,6 +83,20 @@ class Output:
             yield lambda done: progress.advance(task, done)
 
     @contextmanager
+    def progress(self) -> Iterator[Callable[[float, str], None]]:
+        """A progress bar for work of many kinds; yields what to call with the fraction done (0 to 1) and what is being done. Only on a terminal."""
+        if self.json or not self.err.isatty():
+            yield lambda fraction, text: None
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+        columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+        with Progress(*columns, console=Console(file=self.err), transient=True) as progress:
+            task = progress.add_task("", total=1.0)
+            yield lambda fraction, text: progress.update(task, completed=fraction, description=text)
+
+    @contextmanager
     def activity(self, text: str) -> Iterator[Callable[[str], None]]:
         """Something of unknown length is going on; yields what to call with each new text."""
         if self.json:

@@ -1,34 +1,106 @@
-"""The benchmarks run and print every row. Never their figures: a machine for tests has no quiet minute."""
+"""`manapy bench` runs and has every row. Never its figures: a machine for tests has no quiet minute."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
+from jobs import BIN, manapy
+from manapy.bench import JOBS, imb
 
-RUN = Path(__file__).resolve().parents[2] / "osu_bench" / "run.py"
-NAMES = (
-    ["Comm_rank", "Barrier, one rank", "Send to PROC_NULL", "Recv from PROC_NULL", "Sendrecv, self", "Isend+Irecv+Waitall, self", "Barrier"]
-    + [f"{call}, {size}" for call in ("Send/Recv, one way", "Bcast", "Allreduce", "Alltoall") for size in ("4 B", "1 KB", "1 MB")]
-    + ["/bin/true, 2 ranks", "checkpoint, command to return", "restart (mpirun manapy-restart)", "restart (manapy restart)"]
-    + ["checkpoint : dd, both files at once", "checkpoint : dd, one after the other", "image size : data", "restart, images in the page cache"]
-)
+SIZES = ("4 B", "1 KB", "1 MB")
+PATTERNS = ("Bcast", "Reduce", "Allreduce", "Gather", "Scatter", "Allgather", "Alltoall")
+ROWS = {
+    "calls": ["Comm_rank", "Barrier, one rank", "Ibcast+Wait, one rank, 4 B", "Send to PROC_NULL, 4 B", "Isend+Irecv+Waitall, self, 4 B"],
+    "p2p": [f"{call}, {size}" for call in ("Send/Recv, one way", "Sendrecv", "Isend+Irecv+Waitall") for size in SIZES],
+    "blocking": ["Barrier"] + [f"{call}, {size}" for call in PATTERNS for size in SIZES],
+    "nonblocking": ["Ibarrier"] + [f"I{call.lower()}, {size}" for call in PATTERNS for size in SIZES],
+    "overlap": ["Ibarrier"] + [f"I{call.lower()}, {size}" for call in PATTERNS for size in SIZES],
+    "python": ["Barrier", "Ibarrier", "Sendrecv, 4 B", "Bcast, 4 B", "Ialltoall, 1 MB"],
+    "apps": [f"{app}, {what}" for app in ("bcast", "transpose", "cg", "particles", "stencil") for what in ("run time", "collectives a second")],
+    "scaling": ["transpose, 1 rank", "transpose, 2 ranks"],
+    "startup": ["/bin/true, 2 ranks"],
+    "small": ["checkpoint, command to return", "restart (mpirun manapy-restart)", "restart (manapy restart)"],
+    "large": ["2 × 2 MB: checkpoint : dd, both files at once", "2 × 2 MB: image size : data", "2 × 2 MB: restart, images in the page cache"],
+    "sizes": ["2 × 1 MB: checkpoint", "2 × 2 MB: restart"],
+}
+TWO_PHASE = ("blocking", "apps", "scaling", "sizes")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_quick_run_has_every_row(tmp_path: Path) -> None:
-    out = tmp_path / "result.json"
-    done = subprocess.run([sys.executable, str(RUN), "--quick", "--dir", str(tmp_path), "--out", str(out)], capture_output=True, text=True, timeout=590)
-    assert done.returncode == 0, done.stderr
-    record = json.loads(out.read_text())
-    rows = {row["name"].strip(): row for row in record["rows"]}
-    assert [name for name in NAMES if name not in rows] == []
-    for name, row in rows.items():
-        assert len(row["manapy"]) >= 2 and len(row["native"]) in (0, len(row["manapy"])), name
-        assert name.split(":")[0].split(",")[0] in done.stdout
-    assert {"cpu", "kernel", "file system", "mpi", "commit"} <= record["machine"].keys()
-    assert list(tmp_path.iterdir()) == [out]  # it cleans up
+    only = [name for name in JOBS if name != "imb"]
+    done = manapy("bench", "--quick", "--only", ",".join(only), "--dir", tmp_path, "--out", tmp_path / "out", timeout=880, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = json.loads((tmp_path / "out" / "result.json").read_text())
+    rows = {(row["job"], row["name"].strip()): row for row in record["rows"]}
+    assert [(job, name) for job in only for name in ROWS[job] if (job, name) not in rows] == []
+    for (job, name), row in rows.items():
+        assert row["failures"] == {}, name
+        assert len(row["samples"]["cc"]) == 1 and None not in row["samples"]["cc"], name
+        if "native" in row["samples"]:
+            assert row["difference"]["cc"] is not None, name
+        if job in TWO_PHASE and not name.startswith("cg"):
+            assert "2pc" in row["samples"], name
+        assert name in done.stdout
+    assert {"cpu", "kernel", "file system", "mpi", "manapy"} <= record["machine"].keys()
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.png")) == [
+        "figure5-overhead.png", "figure6-overlap.png", "figure7-run-time.png", "figure8-scaling.png", "figure9-images.png"
+    ]  # fmt: skip
+    assert list(tmp_path.iterdir()) == [tmp_path / "out"]  # it cleans up
+
+
+@pytest.mark.slow
+def test_intel_benchmarks(tmp_path: Path) -> None:
+    try:
+        imb.programs(None, tmp_path)
+    except imb.LeftOutError as error:
+        pytest.skip(str(error))
+    done = manapy("bench", "--quick", "--only", "imb", "--json", timeout=290, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    names = {row["name"] for row in json.loads(done.stdout)["rows"]}
+    assert {f"{program} {name}" for program, chosen in imb.PROGRAMS.items() for name in chosen} <= {name.partition(",")[0] for name in names}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--only", "speed"], 2, "no job 'speed' (there are calls, p2p"),
+        (["--pairs", "0"], 2, "not a number of at least 1: '0'"),
+        (["--timeout", "soon"], 2, "not a time such as 30s"),
+        (["--dir", "nowhere"], 1, "nowhere: no such file or directory"),
+        (["--only", "imb", "--imb", "."], 1, "imb is left out: no IMB-MPI1 in "),
+        (["--only", "imb", "--imb", "text"], 1, "text: File is not a zip file"),
+    ],
+)
+def test_bad_input(tmp_path: Path, arguments: list[str], code: int, says: str) -> None:
+    (tmp_path / "text").write_text("no wheel")
+    done = manapy("bench", *arguments, cwd=tmp_path)
+    assert done.returncode == code and says in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+def test_no_compiler(tmp_path: Path) -> None:
+    done = manapy("bench", "--only", "calls", cwd=tmp_path, env={"CC": "/no/such/compiler"})
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "manapy: manapy bench needs a C compiler: '/no/such/compiler' is not there (apt install gcc libc6-dev, or set CC)"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_header(tmp_path: Path) -> None:
+    library = tmp_path / "lib" / "libmpi.so.12"
+    library.parent.mkdir()
+    library.write_bytes((BIN.parent / "lib" / "libmpi.so.12").read_bytes())
+    done = manapy("bench", "--only", "calls", cwd=tmp_path, env={"MANAPY_LIBMPI": str(library)})
+    assert done.returncode == 1 and f"needs the mpi.h of {library}" in done.stderr, done.stderr
+
+
+def test_a_program_that_hangs_is_a_failed_row(tmp_path: Path) -> None:
+    done = manapy("bench", "--quick", "--only", "calls", "--timeout", "10ms", "--out", "out", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "calls: native: did not end within" in done.stderr and "Traceback" not in done.stderr
+    row = json.loads((tmp_path / "out" / "result.json").read_text())["rows"][0]
+    assert set(row["failures"]) == {"native", "cc"} and row["samples"] == {}
+    assert "failed" in done.stdout and os.listdir(tmp_path) == ["out"]

@@ -9,10 +9,12 @@ import subprocess
 from importlib import metadata
 from pathlib import Path
 
-from commands import BIN, SOURCES
+from .. import __version__
+from ..mpi import family_of
+from .tools import Tools
 
 
-def facts(work: Path) -> dict[str, str]:
+def facts(tools: Tools, work: Path) -> dict[str, str]:
     """Name and value, for people and for the result file."""
     cpuinfo = Path("/proc/cpuinfo").read_text()
     memory = re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())
@@ -25,12 +27,18 @@ def facts(work: Path) -> dict[str, str]:
         "kernel": platform.release(),
         "file system": " ".join(_output("findmnt", "-no", "FSTYPE,SOURCE", "-T", str(work)).split()) or "?",
         "python": platform.python_version(),
-        "mpi": " ".join((_output(str(BIN / "mpichversion")).splitlines() or ["?"])[0].replace("Version:", "").split()),
-        "manapy": _version("manapy"),
-        "commit": _output("git", "-C", str(SOURCES), "describe", "--always", "--dirty"),
+        "mpi": family_of(tools.library)[1].replace("Version: ", ""),
+        "manapy": __version__ + _commit(tools),
         "mpi4py": _version("mpi4py"),
         "load before": " ".join(f"{load:.1f}" for load in os.getloadavg()),
     }
+
+
+def _commit(tools: Tools) -> str:
+    """Of the source tree: the one that the programs are in, else the one in whose top folder this was called; " (commit)", or nothing."""
+    trees = [path for path in (tools.sources.parent, Path.cwd()) if (path / "osu_bench").is_dir() and (path / ".git").exists()]
+    commit = _output("git", "-C", str(trees[0]), "describe", "--always", "--dirty") if trees else ""
+    return f" ({commit})" if commit else ""
 
 
 def _version(package: str) -> str:

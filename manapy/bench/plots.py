@@ -1,0 +1,149 @@
+"""Pictures like the paper's Figures 5 to 9, from the rows of a run. Needs matplotlib."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .samples import CLOCK, NATIVE, TWO_PHASE, VARIANTS, Estimate, Row
+
+COLORS = {NATIVE: "#7f7f7f", TWO_PHASE: "#d95f02", CLOCK: "#1b6ca8"}
+LABELS = {NATIVE: "native", TWO_PHASE: "two-phase commit", CLOCK: "collective clock"}
+
+
+def available() -> bool:
+    """Is matplotlib installed?"""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def draw(rows: Sequence[Row], where: Path, title: str) -> list[Path]:
+    """Every figure that the rows suffice for; the files' paths."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    made = []
+    for name, figure in FIGURES.items():
+        chosen = figure(rows)
+        if chosen is not None:
+            chosen.suptitle(title, fontsize=7, x=0.01, ha="left", color="#666666")
+            path = where / f"{name}.png"
+            chosen.savefig(path, dpi=150, bbox_inches="tight")
+            made.append(path)
+    return made
+
+
+def _overhead(rows: Sequence[Row]) -> Any:
+    """Figure 5: run-time overhead of collectives in %."""
+    panels = [(_of(rows, job), title) for job, title in (("blocking", "blocking"), ("nonblocking", "nonblocking"))]
+    panels = [(chosen, title) for chosen, title in panels if chosen]
+    if not panels:
+        return None
+    figure, axes = _axes(len(panels), width=12)
+    for axis, (chosen, title) in zip(axes, panels, strict=True):
+        _bars(axis, chosen, [TWO_PHASE, CLOCK], lambda row, variant: _scaled(row.ratio(variant), 100, -100))
+        axis.set_yscale("symlog", linthresh=10)
+        axis.set(title=title, ylabel="run-time overhead over native, %")
+    return figure
+
+
+def _overlap(rows: Sequence[Row]) -> Any:
+    """Figure 6: overlap of communication and computation in %."""
+    chosen = _of(rows, "overlap")
+    if not chosen:
+        return None
+    figure, (axis,) = _axes(1, width=12)
+    _bars(axis, chosen, [NATIVE, CLOCK], lambda row, variant: row.value(variant))
+    axis.set(ylabel="overlap, %", ylim=(0, 105))
+    return figure
+
+
+def _run_time(rows: Sequence[Row]) -> Any:
+    """Figure 7: run time of the stand-ins."""
+    chosen = [row for row in _of(rows, "apps") if row.unit == "s"]
+    if not chosen:
+        return None
+    figure, (axis,) = _axes(1, width=8)
+    _bars(axis, chosen, VARIANTS, lambda row, variant: row.value(variant), names=[row.name.partition(",")[0] for row in chosen])
+    axis.set(ylabel="run time, s")
+    return figure
+
+
+def _scaling(rows: Sequence[Row]) -> Any:
+    """Figure 8: overhead over the number of ranks."""
+    chosen = _of(rows, "scaling")
+    if not chosen:
+        return None
+    figure, (axis,) = _axes(1, width=6)
+    names = [row.name.partition(", ")[2] for row in chosen]
+    _bars(axis, chosen, [TWO_PHASE, CLOCK], lambda row, variant: _scaled(row.ratio(variant), 100, -100), names=names)
+    axis.set(ylabel="run-time overhead over native, %")
+    return figure
+
+
+def _images(rows: Sequence[Row]) -> Any:
+    """Figure 9: checkpoint and restart time over image size."""
+    chosen = _of(rows, "sizes")
+    if not chosen:
+        return None
+    figure, axes = _axes(2, width=10)
+    for axis, what in zip(axes, ("checkpoint", "restart"), strict=True):
+        for variant in (TWO_PHASE, CLOCK):
+            points = [(_megabytes(row), row.value(variant)) for row in chosen if row.name.endswith(what) and row.value(variant)]
+            if points:
+                x, values = [p[0] for p in points], [p[1] for p in points]
+                axis.errorbar(x, [e.median for e in values], yerr=_errors(values), color=COLORS[variant], label=LABELS[variant], marker="o", capsize=3)
+        axis.set(title=what, xlabel="data of all ranks, MB", ylabel="s", ylim=(0, None))
+        axis.legend(frameon=False)
+    return figure
+
+
+FIGURES: dict[str, Callable[[Sequence[Row]], Any]] = {
+    "figure5-overhead": _overhead,
+    "figure6-overlap": _overlap,
+    "figure7-run-time": _run_time,
+    "figure8-scaling": _scaling,
+    "figure9-images": _images,
+}
+
+
+def _axes(count: int, width: float) -> tuple[Any, list[Any]]:
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(count if count > 1 and width > 10 else 1, 1 if width > 10 else count, figsize=(width, 3.6 * (count if width > 10 else 1)), squeeze=False, layout="constrained")
+    return figure, list(axes.flat)
+
+
+def _bars(axis: Any, rows: Sequence[Row], variants: Sequence[str], value: Callable[[Row, str], Estimate | None], names: Sequence[str] | None = None) -> None:
+    """One group of bars a row, with the 95 % interval; variants without any are left out."""
+    variants = [variant for variant in variants if any(value(row, variant) is not None for row in rows)]
+    width = 0.8 / max(len(variants), 1)
+    for i, variant in enumerate(variants):
+        points = [(n + (i - (len(variants) - 1) / 2) * width, e) for n, row in enumerate(rows) if (e := value(row, variant)) is not None]
+        if points:
+            values = [e for _, e in points]
+            axis.bar([x for x, _ in points], [e.median for e in values], width, yerr=_errors(values), color=COLORS[variant], label=LABELS[variant], capsize=2, error_kw={"lw": 0.8})
+    axis.set_xticks(range(len(rows)), names or [row.name for row in rows], rotation=60 if len(rows) > 8 else 0, ha="right" if len(rows) > 8 else "center", fontsize=7)
+    axis.axhline(0, color="black", lw=0.6)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(frameon=False)
+
+
+def _of(rows: Sequence[Row], job: str) -> list[Row]:
+    return [row for row in rows if row.job == job and row.samples]
+
+
+def _megabytes(row: Row) -> int:
+    found = re.match(r"(\d+) × (\d+) MB", row.name)
+    assert found is not None
+    return int(found[1]) * int(found[2])
+
+
+def _scaled(e: Estimate | None, factor: float, offset: float) -> Estimate | None:
+    return None if e is None else Estimate(e.median * factor + offset, e.low * factor + offset, e.high * factor + offset, e.iqr * factor)
+
+
+def _errors(values: Sequence[Estimate]) -> list[list[float]]:
+    return [[e.median - e.low for e in values], [e.high - e.median for e in values]]

@@ -1,0 +1,127 @@
+"""What a run of the benchmarks leaves: lines for a table, and a file with every sample."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .samples import CLOCK, NATIVE, TWO_PHASE, Estimate, Row
+
+FORMAT = 2  # 1: with one baseline and one manapy variant
+
+
+def columns(rows: Sequence[Row]) -> list[str]:
+    """Head of the table of one job; two-phase commit has columns where it was measured."""
+    two_phase = ["2pc", "2pc : native [95 %]"] if _measured(rows, TWO_PHASE) else []
+    native = ["native", "cc − native [95 %]", "cc : native [95 %]"] if _measured(rows, NATIVE) else []
+    return ["", *native[:1], *two_phase[: 2 if native else 1], "cc", *native[1:], "goal"]
+
+
+def lines(rows: Sequence[Row]) -> list[list[str]]:
+    """Cells for `columns`."""
+    two_phase, native = _measured(rows, TWO_PHASE), _measured(rows, NATIVE)
+    result = []
+    for row in rows:
+        cells = [row.name]
+        if native:
+            cells.append(_value(row, NATIVE) + (f" ({row.baseline})" if row.baseline != NATIVE and row.samples.get(NATIVE) else ""))
+        if two_phase:
+            cells.append(_value(row, TWO_PHASE))
+            if native:
+                cells.append(_ratio(row, TWO_PHASE))
+        cells.append(_value(row, CLOCK))
+        if native:
+            cells += [_difference(row, CLOCK), _ratio(row, CLOCK)]
+        result.append([*cells, row.goal])
+    return result
+
+
+def record(rows: Sequence[Row], left_out: dict[str, str], seconds: dict[str, float], facts: dict[str, str], setting: dict[str, Any]) -> dict[str, Any]:
+    """Everything, as JSON. seconds: that each job took; samples of a variant are a list with one entry a round, null where a run failed."""
+    return {
+        "format": FORMAT,
+        "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "machine": facts,
+        "setting": setting,
+        "left out": left_out,
+        "seconds": {name: round(value, 1) for name, value in seconds.items()},
+        "rows": [_row(row) for row in rows],
+    }
+
+
+def write(where: Path, result: dict[str, Any]) -> Path:
+    """result.json in the directory."""
+    path = where / "result.json"
+    path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    return path
+
+
+def failures(rows: Sequence[Row]) -> list[str]:
+    """One line for each thing that went wrong, with the rows that lack because of it."""
+    affected: dict[tuple[str, str, str], list[str]] = {}
+    for row in rows:
+        for variant, why in row.failures.items():
+            affected.setdefault((row.job, variant, why), []).append(row.name)
+    return [f"{job}: {variant}: {why} ({names[0]}{f' and {len(names) - 1} more rows' if names[1:] else ''})" for (job, variant, why), names in affected.items()]
+
+
+def _row(row: Row) -> dict[str, Any]:
+    variants = list(row.samples)
+    rounds = range(1 + max((number for samples in row.samples.values() for number in samples), default=-1))
+    compared = [variant for variant in variants if variant != NATIVE and NATIVE in row.samples]
+    return {
+        "job": row.job,
+        "name": row.name,
+        "unit": row.unit,
+        "baseline": row.baseline,
+        "goal": row.goal,
+        "samples": {variant: [row.samples[variant].get(number) for number in rounds] for variant in variants},
+        "difference": {variant: _plain(row.difference(variant)) for variant in compared},
+        "ratio": {variant: _plain(row.ratio(variant)) for variant in compared if row.unit != "%"},
+        "failures": row.failures,
+    }
+
+
+def _measured(rows: Sequence[Row], variant: str) -> bool:
+    return any(variant in row.samples or variant in row.failures for row in rows)
+
+
+def _value(row: Row, variant: str) -> str:
+    if variant in row.failures:
+        return "failed"
+    value = row.value(variant)
+    return "" if value is None else number(value.median, row.unit)
+
+
+def _difference(row: Row, variant: str) -> str:
+    e = row.difference(variant)
+    if e is None:
+        return ""
+    scale, digits, unit = _shape(e.median, row.unit)
+    return f"{e.median * scale:+.{digits}f} [{e.low * scale:+.{digits}f}, {e.high * scale:+.{digits}f}] {unit}"
+
+
+def _ratio(row: Row, variant: str) -> str:
+    e = None if row.unit == "%" else row.ratio(variant)
+    return "" if e is None else f"{e.median:.2f} [{e.low:.2f}, {e.high:.2f}]"
+
+
+def number(value: float, unit: str) -> str:
+    """With as many digits as mean something."""
+    scale, digits, unit = _shape(value, unit)
+    return f"{value * scale:.{digits}f} {unit}"
+
+
+def _shape(value: float, unit: str) -> tuple[float, int, str]:
+    """Factor, digits after the point, and unit with which a value is shown."""
+    if unit == "ns" and abs(value) >= 10_000:
+        return 1e-3, 1, "µs"
+    return 1.0, {"s": 3, "µs": 2, "/s": 0 if abs(value) >= 100 else 1}.get(unit, 1), unit
+
+
+def _plain(e: Estimate | None) -> dict[str, float] | None:
+    return None if e is None else dataclasses.asdict(e)

@@ -1,0 +1,95 @@
+"""Samples of several variants of the same thing, and what is said about them.
+
+The runs of the variants alternate, so samples of the same round met the same mood of the machine: difference and ratio are formed
+round by round, and their median and its 95 % bootstrap interval are reported, not the quotient of two means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+NATIVE, TWO_PHASE, CLOCK = "native", "2pc", "cc"
+VARIANTS = (NATIVE, TWO_PHASE, CLOCK)
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Median, 95 % bootstrap interval of the median, and interquartile range."""
+
+    median: float
+    low: float
+    high: float
+    iqr: float
+
+
+@dataclass
+class Row:
+    """One line of a result.
+
+    unit: of all samples; baseline: what NATIVE holds, in words; goal: what the project aims at, in words. samples: variant -> round
+    -> value; failures: variant -> one line. A variant that was not measured is in neither.
+    """
+
+    job: str
+    name: str
+    unit: str
+    baseline: str = "native"
+    goal: str = ""
+    samples: dict[str, dict[int, float]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def value(self, variant: str) -> Estimate | None:
+        """Of the samples themselves."""
+        return estimate(list(self.samples.get(variant, {}).values()))
+
+    def difference(self, variant: str) -> Estimate | None:
+        """Variant minus baseline."""
+        return estimate([sample - native for native, sample in self._pairs(variant)])
+
+    def ratio(self, variant: str) -> Estimate | None:
+        """Variant : baseline."""
+        return estimate([sample / native for native, sample in self._pairs(variant) if native > 0])
+
+    def _pairs(self, variant: str) -> list[tuple[float, float]]:
+        native = self.samples.get(NATIVE, {})
+        return [(native[r], value) for r, value in self.samples.get(variant, {}).items() if r in native]
+
+
+class Rows:
+    """The rows of one job, in the order in which they came up."""
+
+    def __init__(self, job: str) -> None:
+        self.job = job
+        self._rows: dict[str, Row] = {}
+
+    def row(self, name: str, unit: str, baseline: str = "native", goal: str = "") -> Row:
+        """The row of this name; made if it isn't there."""
+        return self._rows.setdefault(name, Row(self.job, name, unit, baseline, goal))
+
+    def add(self, name: str, unit: str, variant: str, number: int, value: float, goal: str = "") -> None:
+        """One sample, of round `number`."""
+        self.row(name, unit, goal=goal).samples.setdefault(variant, {})[number] = value
+
+    def fail(self, group: str, names: set[str], variant: str, why: str) -> None:
+        """A run of `variant` failed that should have filled the rows `names`; if there are none yet, a row `group` says so."""
+        for row in [self._rows[name] for name in sorted(names)] or [self.row(group, "")]:
+            row.failures[variant] = why
+
+    def all(self) -> list[Row]:
+        """Every row."""
+        return list(self._rows.values())
+
+
+def estimate(values: list[float]) -> Estimate | None:
+    """None without values."""
+    if not values:
+        return None
+    import numpy as np
+
+    data = np.asarray(values)
+    generator = np.random.default_rng(1)
+    medians = np.median(generator.choice(data, size=(RESAMPLES, len(data))), axis=1)
+    low, high = np.quantile(medians, (0.025, 0.975))
+    q1, q3 = np.quantile(data, (0.25, 0.75))
+    return Estimate(float(np.median(data)), float(low), float(high), float(q3 - q1))

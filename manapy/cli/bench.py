@@ -1,0 +1,123 @@
+"""Measure what manapy costs here: the same programs natively, under two-phase commit (2pc) and under the collective clock (cc).
+
+Runs alternate. The table shows medians over all rounds; differences and ratios are formed round by round and shown as median and 95 %
+bootstrap interval: one that holds 0 (or 1) means "not distinguishable here". Needs a machine with nothing else to do, a C compiler and
+the mpi.h of the MPI in use. Writes every sample (result.json) and pictures like those of the paper.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import platform
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import _arguments
+from ._output import Output
+
+if TYPE_CHECKING:
+    from ..bench import Row
+
+QUICK: dict[str, Any] = {"pairs": 1, "ms": 2.0, "megabytes": 2, "scale": 0.02}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    from ..bench import JOBS
+
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "jobs, with about the time they take on two processors:\n" + "\n".join(f"  {name:<12} {job.title}, {job.seconds:.0f} s" for name, job in JOBS.items())
+    parser.add_argument("--only", metavar="JOB,JOB", type=_jobs, default=list(JOBS), help="some of the jobs below (default: all)")
+    parser.add_argument("--quick", action="store_true", help="only show that everything runs; the figures mean nothing")
+    parser.add_argument("--pairs", metavar="N", type=_arguments.positive, help="interleaved native/2pc/cc rounds of each program (default: 7; half for large images)")
+    parser.add_argument("--ms", metavar="MS", type=_arguments.positive, help="milliseconds for each figure inside one run (default: 50)")
+    parser.add_argument("--megabytes", metavar="MB", type=_arguments.positive, help="data a rank in the largest image (default: 500)")
+    parser.add_argument("--dir", metavar="D", type=Path, default=Path(), help="where images are written: its file system is measured (default: here)")
+    parser.add_argument("--out", metavar="D", type=Path, help="where result.json and the pictures go (default: manapy-bench-<date>-<host>/ here)")
+    parser.add_argument("--imb", metavar="PATH", type=Path, help="job imb: the wheel of impi-rt, or a folder with IMB-MPI1 ... (default: pip downloads it once, 130 MB)")
+    parser.add_argument("--timeout", metavar="TIME", type=_arguments.seconds, default=120.0, help="limit for one command, such as 90s or 5m (default: 2m)")
+    parser.add_argument("--json", action="store_true", help="print what result.json holds, no table")
+
+
+def run(options: argparse.Namespace, out: Output) -> int:
+    """Measure, print, write; 1 if a command failed that was to be measured, or if nothing could be measured."""
+    from ..bench import JOBS, Setting, machine, measure, plots, report, tools
+    from ..ckpt.errors import ManapyError
+
+    for path in (options.dir, options.imb):
+        if path is not None and not path.exists():
+            raise ManapyError(f"{path}: no such file or directory")
+    found = tools.find()
+    values = {"pairs": 7, "ms": 50.0, "megabytes": 500, "scale": 1.0, **(QUICK if options.quick else {})}
+    values |= {name: given for name in values if (given := getattr(options, name, None)) is not None}
+    where = options.out or Path(f"manapy-bench-{datetime.date.today()}-{platform.node()}")
+    work = Path(tempfile.mkdtemp(prefix="manapy-bench-", dir=options.dir)).resolve()
+    rows: list[Row] = []
+    left_out: dict[str, str] = {}
+    seconds: dict[str, float] = {}
+    interrupted = False
+    total = sum(JOBS[name].seconds for name in options.only)
+    done = 0.0
+    try:
+        facts = machine.facts(found, work)
+        tools.compile_programs(found, work)
+        where.mkdir(parents=True, exist_ok=True)
+        with out.progress() as show:
+            for name in options.only:
+
+                def progress(fraction: float, text: str, name: str = name) -> None:
+                    show((done + fraction * JOBS[name].seconds) / total, f"{name}: {text}")
+
+                setting = Setting(
+                    work=work, tools=found, rounds=values["pairs"], ms=values["ms"], megabytes=values["megabytes"], scale=values["scale"],
+                    limit=options.timeout, imb=options.imb and options.imb.resolve(), progress=progress,
+                )  # fmt: skip
+                begin = time.monotonic()
+                rows += measure(name, setting, left_out)
+                seconds[name] = time.monotonic() - begin
+                done += JOBS[name].seconds
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    result = report.record(rows, left_out, seconds, facts, values)
+    written = [report.write(where, result)]
+    title = f"{facts['cpu']}; {facts['memory']}; Linux {facts['kernel']}; {facts['file system']}; {facts['mpi']}; manapy {facts['manapy']}"
+    if plots.available():
+        written += plots.draw(rows, where, title)
+    else:
+        out.note("manapy bench: no pictures: matplotlib is not installed (pip install 'manapy[bench]')")
+    _show(out, rows, f"{title}; load before: {facts['load before']}")
+    out.data(result)
+    for name, why in left_out.items():
+        out.note(f"manapy bench: {name} is left out: {why}")
+    failures = report.failures(rows)
+    for line in failures:
+        out.error(line)
+    out.note(f"written: {', '.join(str(path) for path in written)}")
+    if interrupted:
+        out.error("interrupted: what was measured until then is above")
+    return 1 if interrupted or failures or not rows else 0
+
+
+def _show(out: Output, rows: list[Row], title: str) -> None:
+    from ..bench import JOBS, report
+
+    out.line(title)
+    for name in JOBS:
+        if chosen := [row for row in rows if row.job == name]:
+            out.line("")
+            out.table(report.columns(chosen), report.lines(chosen), title=f"{name}: {JOBS[name].title}")
+
+
+def _jobs(text: str) -> list[str]:
+    from ..bench import JOBS
+
+    names = text.split(",")
+    if unknown := [name for name in names if name not in JOBS]:
+        raise argparse.ArgumentTypeError(f"no job '{unknown[0]}' (there are {', '.join(JOBS)})")
+    return list(dict.fromkeys(names))

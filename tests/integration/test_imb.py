@@ -1,0 +1,81 @@
+"""Unmodified programs of others: the Intel MPI Benchmarks, compiled by Intel for the MPICH ABI, from the PyPI package impi-rt.
+
+They run natively and under manapy with the MPICH that is here, never with Intel's MPI library. Without the package (pip downloads it
+once, 130 MB) the tests are skipped.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from jobs import BIN, Job
+from manapy.bench import imb
+
+LIBRARIES = {"LD_LIBRARY_PATH": str(Path(sys.prefix) / "lib")}
+SHORT = ["-npmin", "2", "-iter", "20", "-time", "20", "-msglog", "3:12"]
+LONG = ["-npmin", "2", "-iter", "100000", "-time", "0.15", "-msglog", "3:6"]  # IMB chooses the repetitions so that a size takes about 0.15 s
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    try:
+        return imb.programs(None, tmp_path_factory.mktemp("imb"))
+    except imb.LeftOutError as error:
+        pytest.skip(str(error))
+
+
+def benchmarks(output: str) -> list[str]:
+    """Headings, in order."""
+    return re.findall(r"^# Benchmarking (\S+)", output, re.MULTILINE)
+
+
+def rows(program: str, output: str) -> list[str]:
+    """Every line of a table, without its figures."""
+    return [name for name, _, _ in imb.table(program, output)]
+
+
+@pytest.fixture
+def native(programs: Path) -> Callable[[str, list[str]], str]:
+    def run(program: str, options: list[str]) -> str:
+        command = [BIN / "mpirun", "-n", "2", programs / program, *options]
+        return subprocess.run(command, capture_output=True, text=True, timeout=250, check=True, env=LIBRARIES | {"PATH": "/usr/bin:/bin"}).stdout
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", list(imb.PROGRAMS))
+def test_runs_as_natively(make_job: Callable[..., Job], programs: Path, native: Callable[[str, list[str]], str], program: str) -> None:
+    expected = native(program, SHORT)
+    output = make_job(2).start(programs / program, *SHORT).finish(250)
+    assert len(rows(program, expected)) > 50
+    assert rows(program, output) == rows(program, expected)
+    assert benchmarks(output) == benchmarks(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("program", list(imb.PROGRAMS))
+def test_checkpoint_kill_restart_in_mid_run(make_job: Callable[..., Job], programs: Path, native: Callable[[str, list[str]], str], program: str) -> None:
+    expected = native(program, [*SHORT, *imb.PROGRAMS[program]])
+    all_benchmarks = benchmarks(expected)
+    job = make_job(2).start(programs / program, *LONG, *imb.PROGRAMS[program])
+    for moment in all_benchmarks[1], all_benchmarks[3]:
+        job.wait_for(f"# Benchmarking {moment} ")
+        job.checkpoint()
+        job.kill()
+        job.restart()
+    last = job.finish(300)
+    assert "# All processes entering MPI_Finalize" in last
+    seen: list[str] = []
+    for number, run in enumerate(job.runs):
+        here = benchmarks(run.read_text(errors="replace"))
+        assert number == 0 or all_benchmarks[0] not in here  # it went on, it didn't begin again
+        seen += [name for name in here if name not in seen]
+    assert seen == all_benchmarks
+    assert rows(program, last)[-1] == rows(program, expected)[-1]
