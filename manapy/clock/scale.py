@@ -86,13 +86,9 @@ def measure(sizes: Sequence[int] = SIZES, programs: Mapping[str, Builder] = PROG
     return rows
 
 
-def _middle(program: Program) -> int:
-    """About half of the threads' steps: a collective takes two."""
-    return sum(2 * len(ops) for ops in program) // 2
-
-
 def _clock(name: str, program: Program, seed: int) -> Row:
-    run = Simulator(program, seed=seed, requests=(_middle(program),), patience=0, max_steps=1 << 62)
+    middle = sum(map(len, program))  # about half of the steps: a collective takes two
+    run = Simulator(program, seed=seed, requests=(middle,), patience=0, max_steps=1 << 62)
     run.run(until_checkpoint=True)
     (c,) = run.checkpoints
     if not c.converged:
@@ -101,7 +97,8 @@ def _clock(name: str, program: Program, seed: int) -> Row:
 
 
 def _two_phase(name: str, program: Program, seed: int) -> Row:
-    cost = TwoPhase(program, seed=seed, request=_middle(program)).run()
+    collectives = sum(isinstance(op, (Coll, Split)) for ops in program for op in ops)
+    cost = TwoPhase(program, seed=seed, after=collectives // 2).run()
     largest = max(len(op.members) if isinstance(op, Split) else len(program) for ops in program[:1] for op in ops)
     return Row(name, "2pc", len(program), cost.control, cost.rounds, cost.barrier_messages / cost.collectives, (largest - 1).bit_length())
 

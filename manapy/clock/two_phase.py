@@ -52,15 +52,17 @@ class _Rank:
 
 
 class TwoPhase:
-    """Runs one program up to the end of the checkpoint that is asked for at step ``request``, or, without one, to its end."""
+    """Runs one program up to the end of the checkpoint that is asked for at step ``request``, or when ranks have entered ``after``
+    collectives, all counted together; or, without one, to the program's end."""
 
-    def __init__(self, program: Program, *, seed: int = 0, request: int | None = None) -> None:
+    def __init__(self, program: Program, *, seed: int = 0, request: int | None = None, after: int | None = None) -> None:
         self.rng = random.Random(seed)
         world = tuple(range(len(program)))
         self.groups: list[tuple[int, ...]] = [world]
         self.ranks = [_Rank(ops, {"world": (0, r)}) for r, ops in enumerate(program)]
         self.cost = Cost()
         self.request = request
+        self.after = after
         self.steps = 0
         self._ready = list(world)
         self._queued = set(world)
@@ -76,7 +78,7 @@ class TwoPhase:
     def run(self) -> Cost:
         """Raises RuntimeError if nobody can go on, or the safe state isn't one."""
         while True:
-            if not self._asked and self.request is not None and self.steps >= self.request:
+            if not self._asked and self._is_time():
                 self._ask("INTENT", range(len(self.ranks)))
             if self._stage == "done":
                 return self.cost
@@ -90,12 +92,13 @@ class TwoPhase:
                 if self._advance(r, self.ranks[r]):
                     self._wake(r)
                 self.steps += 1
-            elif self.request is None or all(x.pc == len(x.ops) for x in self.ranks):
-                if any(x.pc < len(x.ops) for x in self.ranks):
-                    raise RuntimeError("nobody can go on")
+            elif all(x.pc == len(x.ops) for x in self.ranks):
                 return self.cost
             else:
                 raise RuntimeError(f"nobody can go on, stage {self._stage!r}")
+
+    def _is_time(self) -> bool:
+        return (self.request is not None and self.steps >= self.request) or (self.after is not None and self.cost.collectives >= self.after)
 
     def _wake(self, r: int) -> None:
         if r not in self._queued:
