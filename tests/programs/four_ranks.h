@@ -8,6 +8,9 @@
 
 enum { RANKS = 4 };
 
+/* Calls a function's form with big counts (_c) or the one with int counts; arrays of counts and displacements are passed as void *. */
+#define FORM(big, name, ...) ((big) ? name##_c(__VA_ARGS__) : name(__VA_ARGS__))
+
 static int rank, size, left, right; /* left and right in a ring of the ranks */
 
 /* Errors come back as codes on this one, on the world and where no communicator is known. */
