@@ -15,7 +15,7 @@
 #include "objects.h"
 #include "abi.h"
 
-typedef struct predefined { struct predefined *next; int handle; mpy_attr_t *attrs; } predefined_t;
+typedef struct predefined { struct predefined *next; int handle; mpy_attr_t *attrs; char *name; } predefined_t;
 
 static mpy_link_t all = {&all, &all};
 static predefined_t *predefined;
@@ -146,14 +146,30 @@ int PMPI_Type_free(MPI_Datatype *datatype) {
 
 /* ---- names and attributes ---- */
 
+/* What the program hangs on a predefined type; made at the first call for it. In the lower half. */
+static predefined_t *hung_on(int handle) {
+    mpy_lock(&mpy_objects_lock);
+    predefined_t *p = predefined;
+    while (p != NULL && p->handle != handle) p = p->next;
+    if (p == NULL) {
+        p = mpy_alloc(sizeof *p);
+        p->handle = handle;
+        p->next = predefined;
+        predefined = p;
+    }
+    mpy_unlock(&mpy_objects_lock);
+    return p;
+}
+
 int PMPI_Type_set_name(MPI_Datatype datatype, const char *name) {
     mpy_thread_t *t = mpy_self();
     mpy_cross_in(t);
     mpy_datatype_t *d = mpy_datatype(datatype);
     int rc = MPY_REAL(Type_set_name)(mpy_real_datatype(datatype), name);
-    if (rc == 0 && d != NULL) {
-        mpy_text_free(d->name);
-        d->name = mpy_text_copy(name);
+    if (rc == 0) {
+        char **kept = d != NULL ? &d->name : &hung_on(datatype)->name;
+        mpy_text_free(*kept);
+        *kept = mpy_text_copy(name);
     }
     mpy_cross_out(t);
     return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, rc, "MPI_Type_set_name");
@@ -173,16 +189,7 @@ mpy_attr_t **mpy_datatype_attrs(int handle) {
     if (!mpy_datatype_predefined(handle)) return NULL;
     mpy_thread_t *t = mpy_self();
     mpy_guard_in(t);
-    mpy_lock(&mpy_objects_lock);
-    predefined_t *p = predefined;
-    while (p != NULL && p->handle != handle) p = p->next;
-    if (p == NULL) {
-        p = mpy_alloc(sizeof *p);
-        p->handle = handle;
-        p->next = predefined;
-        predefined = p;
-    }
-    mpy_unlock(&mpy_objects_lock);
+    predefined_t *p = hung_on(handle);
     mpy_guard_out(t);
     return &p->attrs;
 }
@@ -204,6 +211,8 @@ int mpy_datatype_rebuild(char *error, uint64_t n) {
         combiner = TYPE(l)->combiner;
         rc = rebuild_one(TYPE(l));
     }
+    for (predefined_t *p = predefined; p != NULL && rc == 0; p = p->next)
+        if (p->name != NULL) rc = MPY_REAL(Type_set_name)(p->handle, p->name);
     mpy_hook_out(t);
     if (rc == 0) return 0;
     mpy_text_format(error, n, "cannot rebuild a datatype (combiner %d, MPI error %d)", combiner, rc);

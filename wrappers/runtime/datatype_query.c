@@ -70,7 +70,7 @@ static int program_base(const mpy_datatype_t *d, int i) {
 static int get_contents(const mpy_datatype_t *d, int64_t max_ints, int64_t max_aints, int64_t max_counts, int64_t max_types, int *integers, MPI_Aint *addresses,
                         MPI_Count *counts, MPI_Datatype *types, const char *name) {
     int combiner = mpy_abi_mpich(MPY_ABI_COMBINER, d->combiner);
-    if (max_ints < d->nints || max_aints < d->naints || max_counts < d->ncounts || max_types < d->ntypes) return mpy_error(NULL, MPI_ERR_ARG, name);
+    if (max_ints < d->nints || max_aints < d->naints || max_counts < d->ncounts || max_types < d->ntypes) return mpy_error(NULL, MPI_ERR_OTHER, name);
     if (combiner == MPI_COMBINER_NAMED) return mpy_error(NULL, MPI_ERR_TYPE, name);
     for (int i = 0; i < d->nints; i++) integers[i] = (int)program_int(d, i);
     for (int i = 0; i < d->naints; i++) addresses[i] = d->aints[i];
