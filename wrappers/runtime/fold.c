@@ -131,8 +131,8 @@ void mpy_fold_destroy(mpy_fold_t *f) {
     if (f->type != NULL) mpy_object_unref(MPY_DATATYPE, f->type);
     mpy_free(f->packed, f->packed_size);
     mpy_free(f->gathered, f->gathered_size);
-    if (f->scratch != NULL) mpy_free(f->scratch, f->scratch_size);
-    if (f->pieces != NULL) mpy_free(f->pieces, (size_t)f->peers * 4 * sizeof *f->pieces);
+    mpy_free(f->scratch, f->scratch_size);
+    mpy_free(f->pieces, (size_t)f->peers * 4 * sizeof *f->pieces);
     mpy_free(f, sizeof *f);
 }
 

@@ -126,8 +126,8 @@ static void destroy(persistent_t *p) {
         for (int64_t j = 0; j < k->ntypes; j++)
             if (k->types[j] != NULL) mpy_object_unref(MPY_DATATYPE, k->types[j]);
         mpy_free(k->types, (size_t)k->ntypes * sizeof *k->types);
-        if (k->real_types != NULL) mpy_free(k->real_types, k->bytes);
-        if (k->bytes != 0) mpy_free(k->given.pointer, k->bytes);
+        mpy_free(k->real_types, k->bytes);
+        if (p->call->arguments[i].kind >= MPY_ARG_INTS) mpy_free(k->given.pointer, k->bytes);
     }
     if (p->fold != NULL) mpy_fold_destroy(p->fold);
     if (p->info != MPI_INFO_NULL) mpy_info_drop(p->info);
