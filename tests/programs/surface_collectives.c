@@ -7,6 +7,7 @@
 enum { SLOT = 8, MANY = RANKS * SLOT };
 
 static MPI_Comm twin;
+static int root; /* all ranks have their turn, see each_form */
 static int out[MANY], got[MANY];
 
 static int *blank(void) { return memset(got, -1, sizeof got); }
@@ -35,19 +36,17 @@ static const void *places(int big, const numbers_t *n) { return big ? (const voi
 
 static void regular(int big, MPI_Comm comm) {
     CHECK(!MPI_Barrier(comm));
-    for (int root = 0; root < RANKS; root++) {
-        int here = rank == root;
-        blank();
-        if (here) memcpy(got, out, 3 * sizeof *out);
-        CHECK(!FORM(big, MPI_Bcast, got, 3, MPI_INT, root, comm));
-        EXPECT(3, 100 * root + i);
-        CHECK(!FORM(big, MPI_Gather, out, 2, MPI_INT, blank(), 2, MPI_INT, root, comm));
-        EXPECT(here ? 2 * RANKS : 0, 100 * (i / 2) + i % 2);
-        CHECK(!FORM(big, MPI_Scatter, out, 2, MPI_INT, blank(), 2, MPI_INT, root, comm));
-        EXPECT(2, 100 * root + 2 * rank + i);
-        CHECK(!FORM(big, MPI_Reduce, out, blank(), 5, MPI_INT, MPI_SUM, root, comm));
-        EXPECT(here ? 5 : 0, 600 + RANKS * i);
-    }
+    int here = rank == root;
+    blank();
+    if (here) memcpy(got, out, 3 * sizeof *out);
+    CHECK(!FORM(big, MPI_Bcast, got, 3, MPI_INT, root, comm));
+    EXPECT(3, 100 * root + i);
+    CHECK(!FORM(big, MPI_Gather, out, 2, MPI_INT, blank(), 2, MPI_INT, root, comm));
+    EXPECT(here ? 2 * RANKS : 0, 100 * (i / 2) + i % 2);
+    CHECK(!FORM(big, MPI_Scatter, out, 2, MPI_INT, blank(), 2, MPI_INT, root, comm));
+    EXPECT(2, 100 * root + 2 * rank + i);
+    CHECK(!FORM(big, MPI_Reduce, out, blank(), 5, MPI_INT, MPI_SUM, root, comm));
+    EXPECT(here ? 5 : 0, 600 + RANKS * i);
     CHECK(!FORM(big, MPI_Allgather, out, 2, MPI_INT, blank(), 2, MPI_INT, comm));
     EXPECT(2 * RANKS, 100 * (i / 2) + i % 2);
     CHECK(!FORM(big, MPI_Alltoall, out, 3, MPI_INT, blank(), 3, MPI_INT, comm));
@@ -65,18 +64,21 @@ static void regular(int big, MPI_Comm comm) {
     EXPECT(4, 200 * rank + 2 * i + 4);
 }
 
-/* Cases are run with both forms, on the world and on a communicator made before the checkpoint. */
-static void on_both(void (*collectives)(int big, MPI_Comm comm)) {
-    for (int big = 0; big < 2; big++) collectives(big, MPI_COMM_WORLD), collectives(big, twin);
+/* Cases run with both forms, one on the world and one on a communicator made before the checkpoint; after it the other way round. */
+static void each_form(void (*collectives)(int big, MPI_Comm comm), int after) {
+    for (int big = 0; big < 2; big++) {
+        root = 2 * after + big;
+        collectives(big, big == after ? MPI_COMM_WORLD : twin);
+    }
 }
 
 static void regular_set_up(void) {
     for (int i = 0; i < MANY; i++) out[i] = 100 * rank + i;
     MPI_Comm_dup(MPI_COMM_WORLD, &twin);
-    on_both(regular);
+    each_form(regular, 0);
 }
 
-static void regular_check(void) { on_both(regular); }
+static void regular_check(void) { each_form(regular, 1); }
 
 /* ---- counts that differ ---- */
 
@@ -100,12 +102,10 @@ static void irregular(int big, MPI_Comm comm) {
     }
     const void *grow = counts(big, &grown), *send = counts(big, &sent), *receive = counts(big, &received);
     const void *slot = places(big, &slots), *reverse = places(big, &reversed);
-    for (int root = 0; root < RANKS; root++) {
-        CHECK(!FORM(big, MPI_Gatherv, out, rank + 1, MPI_INT, blank(), grow, reverse, MPI_INT, root, comm));
-        EXPECT_SLOTS(rank == root && k <= from ? 100 * from + k : -1);
-        CHECK(!FORM(big, MPI_Scatterv, out, grow, reverse, MPI_INT, blank(), rank + 1, MPI_INT, root, comm));
-        EXPECT(rank + 1, 100 * root + SLOT * (RANKS - 1 - rank) + i);
-    }
+    CHECK(!FORM(big, MPI_Gatherv, out, rank + 1, MPI_INT, blank(), grow, reverse, MPI_INT, root, comm));
+    EXPECT_SLOTS(rank == root && k <= from ? 100 * from + k : -1);
+    CHECK(!FORM(big, MPI_Scatterv, out, grow, reverse, MPI_INT, blank(), rank + 1, MPI_INT, root, comm));
+    EXPECT(rank + 1, 100 * root + SLOT * (RANKS - 1 - rank) + i);
     CHECK(!FORM(big, MPI_Allgatherv, out, rank + 1, MPI_INT, blank(), grow, reverse, MPI_INT, comm));
     EXPECT_SLOTS(k <= from ? 100 * from + k : -1);
     CHECK(!FORM(big, MPI_Alltoallv, out, send, slot, MPI_INT, blank(), receive, reverse, MPI_INT, comm));
@@ -124,11 +124,11 @@ static void irregular_set_up(void) {
     MPI_Type_create_resized(one, 0, 2 * sizeof(int), &spaced);
     MPI_Type_free(&one);
     MPI_Type_commit(&spaced);
-    on_both(irregular);
+    each_form(irregular, 0);
 }
 
 static void irregular_check(void) {
-    on_both(irregular);
+    each_form(irregular, 1);
     MPI_Type_free(&spaced);
 }
 
@@ -162,8 +162,8 @@ static void operation(int big, MPI_Comm comm) {
     EXPECT_APPLIED(rank + 1);
     CHECK(!FORM(big, MPI_Exscan, own, result, 2, affine, then, comm));
     if (rank) EXPECT_APPLIED(rank);
-    CHECK(!FORM(big, MPI_Reduce, own, result, 2, affine, then, 1, comm));
-    if (rank == 1) EXPECT_APPLIED(RANKS);
+    CHECK(!FORM(big, MPI_Reduce, own, result, 2, affine, then, root, comm));
+    if (rank == root) EXPECT_APPLIED(RANKS);
     for (int i = 0; i < RANKS; i++) block[i] = own[i % 2];
     CHECK(!FORM(big, MPI_Reduce_scatter_block, block, result, 1, affine, then, comm));
     CHECK(result[0].b == applied(RANKS, rank % 2, 0) && result[0].a + result[0].b == applied(RANKS, rank % 2, 1));
@@ -176,11 +176,11 @@ static void operation_set_up(void) {
     MPI_Type_contiguous(2, MPI_INT, &affine);
     MPI_Type_commit(&affine);
     MPI_Op_create(compose, 0, &then);
-    on_both(operation);
+    each_form(operation, 0);
 }
 
 static void operation_check(void) {
-    on_both(operation);
+    each_form(operation, 1);
     MPI_Op_free(&then);
     MPI_Type_free(&affine);
 }
@@ -205,9 +205,9 @@ static void in_place(int big, MPI_Comm comm) {
     CHECK(got[rank] == ((int[]){7, 56, 504, 5040})[rank]);
 }
 
-static void in_place_set_up(void) { on_both(in_place); }
+static void in_place_set_up(void) { each_form(in_place, 0); }
 
-static void in_place_check(void) { on_both(in_place); }
+static void in_place_check(void) { each_form(in_place, 1); }
 
 /* ---- more than what is sent eagerly ---- */
 
@@ -225,9 +225,9 @@ static void large(int big, MPI_Comm comm) {
     free(a);
 }
 
-static void large_set_up(void) { on_both(large); }
+static void large_set_up(void) { each_form(large, 0); }
 
-static void large_check(void) { on_both(large); }
+static void large_check(void) { each_form(large, 1); }
 
 /* ---- what is refused: before anything is sent, on all ranks alike ---- */
 
@@ -244,16 +244,16 @@ static void refused(int big, MPI_Comm comm) {
     REFUSED(MPI_ERR_OP, MPI_Scan, out, got, 1, MPI_FLOAT, MPI_BXOR, comm);
     REFUSED(MPI_ERR_BUFFER, MPI_Allreduce, out, out, 1, MPI_INT, MPI_SUM, comm);
     REFUSED(MPI_ERR_OP, MPI_Reduce_local, out, got, 1, MPI_INT, MPI_OP_NULL);
-    regular(big, comm); /* no harm was done */
+    CHECK(!MPI_Barrier(comm)); /* no harm was done */
 }
 
 static void refused_set_up(void) {
     lenient_set_up();
-    on_both(refused);
+    each_form(refused, 0);
 }
 
 static void refused_check(void) {
-    on_both(refused);
+    each_form(refused, 1);
     MPI_Comm_free(&lenient);
     MPI_Comm_free(&twin);
 }
