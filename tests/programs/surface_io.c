@@ -72,43 +72,53 @@ static row_t row_of(int r, int key) {
         memset(&(ROW), 255, sizeof(ROW));                                         \
     } while (0)
 
+enum { BLOCKING = 8, EXPLICIT = 4 }; /* the first ones at explicit offsets */
+
+static int write_row(int i, MPI_Offset at, const row_t *row, MPI_Status *status) {
+    MPI_File f = blocking;
+    if (i >= EXPLICIT) MPI_File_seek(f, at, MPI_SEEK_SET);
+    switch (i) {
+    case 0: return MPI_File_write_at(f, at, row, 8, MPI_INT, status);
+    case 1: return MPI_File_write_at_c(f, at, row, 8, MPI_INT, status);
+    case 2: return MPI_File_write_at_all(f, at, row, 8, MPI_INT, status);
+    case 3: return MPI_File_write_at_all_c(f, at, row, 8, MPI_INT, status);
+    case 4: return MPI_File_write(f, row, 8, MPI_INT, status);
+    case 5: return MPI_File_write_c(f, row, 8, MPI_INT, status);
+    case 6: return MPI_File_write_all(f, row, 8, MPI_INT, status);
+    default: return MPI_File_write_all_c(f, row, 8, MPI_INT, status);
+    }
+}
+
+static int read_row(int i, MPI_Offset at, row_t *row, MPI_Status *status) {
+    MPI_File f = blocking;
+    if (i >= EXPLICIT) MPI_File_seek(f, at - position(f), MPI_SEEK_CUR);
+    switch (i) {
+    case 0: return MPI_File_read_at(f, at, row, 8, MPI_INT, status);
+    case 1: return MPI_File_read_at_c(f, at, row, 8, MPI_INT, status);
+    case 2: return MPI_File_read_at_all(f, at, row, 8, MPI_INT, status);
+    case 3: return MPI_File_read_at_all_c(f, at, row, 8, MPI_INT, status);
+    case 4: return MPI_File_read(f, row, 8, MPI_INT, status);
+    case 5: return MPI_File_read_c(f, row, 8, MPI_INT, status);
+    case 6: return MPI_File_read_all(f, row, 8, MPI_INT, status);
+    default: return MPI_File_read_all_c(f, row, 8, MPI_INT, status);
+    }
+}
+
 static void blocking_round(int key) {
-    row_t out, in;
+    row_t in;
     MPI_Status status;
     int next = (rank + 1) % size;
-    MPI_Offset mine = 8 * rank, other = 8 * next;
     memset(&in, 255, sizeof in);
-#define AT(SUFFIX, C, KEY)                                                                                               \
-    do {                                                                                                                 \
-        out = row_of(rank, KEY);                                                                                         \
-        CHECK(MPI_File_write_at##SUFFIX##C(blocking, mine, &out, 8, MPI_INT, &status) == MPI_SUCCESS && count_of(&status) == 8); \
-        MPI_File_sync(blocking);                                                                                         \
-        MPI_Barrier(MPI_COMM_WORLD);                                                                                     \
-        CHECK(MPI_File_read_at##SUFFIX##C(blocking, other, &in, 8, MPI_INT, &status) == MPI_SUCCESS && count_of(&status) == 8); \
-        CHECK_ROW(in, next, KEY);                                                                                        \
-        MPI_Barrier(MPI_COMM_WORLD);                                                                                     \
-    } while (0)
-#define INDIVIDUAL(SUFFIX, C, KEY)                                                                                       \
-    do {                                                                                                                 \
-        out = row_of(rank, KEY);                                                                                         \
-        MPI_File_seek(blocking, mine, MPI_SEEK_SET);                                                                     \
-        CHECK(MPI_File_write##SUFFIX##C(blocking, &out, 8, MPI_INT, &status) == MPI_SUCCESS && count_of(&status) == 8);  \
-        CHECK(position(blocking) == mine + 8);                                                                           \
-        MPI_File_sync(blocking);                                                                                         \
-        MPI_Barrier(MPI_COMM_WORLD);                                                                                     \
-        MPI_File_seek(blocking, other - mine - 8, MPI_SEEK_CUR);                                                         \
-        CHECK(MPI_File_read##SUFFIX##C(blocking, &in, 8, MPI_INT, &status) == MPI_SUCCESS && count_of(&status) == 8);    \
-        CHECK_ROW(in, next, KEY);                                                                                        \
-        MPI_Barrier(MPI_COMM_WORLD);                                                                                     \
-    } while (0)
-    AT(, , key);
-    AT(, _c, key + 1);
-    AT(_all, , key + 2);
-    AT(_all, _c, key + 3);
-    INDIVIDUAL(, , key + 4);
-    INDIVIDUAL(, _c, key + 5);
-    INDIVIDUAL(_all, , key + 6);
-    INDIVIDUAL(_all, _c, key + 7);
+    for (int i = 0; i < BLOCKING; i++) {
+        row_t out = row_of(rank, key + i);
+        CHECK(write_row(i, 8 * rank, &out, &status) == MPI_SUCCESS && count_of(&status) == 8);
+        if (i >= EXPLICIT) CHECK(position(blocking) == 8 * rank + 8);
+        MPI_File_sync(blocking);
+        MPI_Barrier(MPI_COMM_WORLD);
+        CHECK(read_row(i, 8 * next, &in, &status) == MPI_SUCCESS && count_of(&status) == 8);
+        CHECK_ROW(in, next, key + i);
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
     MPI_File_seek(blocking, 0, MPI_SEEK_END);
     CHECK(position(blocking) == 8 * size);
     CHECK(MPI_File_read(blocking, &in, 8, MPI_INT, &status) == MPI_SUCCESS && count_of(&status) == 0);
@@ -226,46 +236,43 @@ static void nonblocking_check(void) {
 
 static MPI_File shared;
 
+static int write_shared(int i, const row_t *row, MPI_Status *status) {
+    switch (i) {
+    case 0: return MPI_File_write_ordered(shared, row, 8, MPI_INT, status);
+    case 1: return MPI_File_write_ordered_c(shared, row, 8, MPI_INT, status);
+    case 2: return MPI_File_write_shared(shared, row, 8, MPI_INT, status);
+    default: return MPI_File_write_shared_c(shared, row, 8, MPI_INT, status);
+    }
+}
+
+static int read_shared(int i, row_t *row, MPI_Status *status) {
+    switch (i) {
+    case 0: return MPI_File_read_ordered(shared, row, 8, MPI_INT, status);
+    case 1: return MPI_File_read_ordered_c(shared, row, 8, MPI_INT, status);
+    case 2: return MPI_File_read_shared(shared, row, 8, MPI_INT, status);
+    default: return MPI_File_read_shared_c(shared, row, 8, MPI_INT, status);
+    }
+}
+
 static void shared_round(int key) {
-    row_t out, in;
-    int before = shared_position(shared), next;
-    MPI_Status status;
-#define ORDERED(C, KEY)                                                                                                      \
-    do {                                                                                                                     \
-        MPI_Barrier(MPI_COMM_WORLD);                                                                                         \
-        before = shared_position(shared);                                                                                    \
-        MPI_Barrier(MPI_COMM_WORLD);                                                                                         \
-        out = row_of(rank, KEY);                                                                                             \
-        CHECK(MPI_File_write_ordered##C(shared, &out, 8, MPI_INT, &status) == MPI_SUCCESS && count_of(&status) == 8);        \
-        MPI_File_sync(shared); MPI_Barrier(MPI_COMM_WORLD);                                                                  \
-        CHECK(MPI_File_seek_shared(shared, before, MPI_SEEK_SET) == MPI_SUCCESS);                                            \
-        CHECK(MPI_File_read_ordered##C(shared, &in, 8, MPI_INT, &status) == MPI_SUCCESS && count_of(&status) == 8);          \
-        CHECK_ROW(in, rank, KEY);                                                                                            \
-        MPI_Barrier(MPI_COMM_WORLD);                                                                                         \
-        CHECK(shared_position(shared) == before + 8 * size);                                                                 \
-        next = (rank + 1) % size;                                                                                            \
-        MPI_File_read_at(shared, before + 8 * next, &in, 8, MPI_INT, MPI_STATUS_IGNORE);                                     \
-        CHECK_ROW(in, next, KEY);                                                                                            \
-    } while (0)
-#define SHARED(C, KEY)                                                                                                       \
-    do {                                                                                                                     \
-        MPI_Barrier(MPI_COMM_WORLD);                                                                                         \
-        before = shared_position(shared);                                                                                    \
-        MPI_Barrier(MPI_COMM_WORLD);                                                                                         \
-        out = row_of(0, KEY); /* all the same */                                                                             \
-        CHECK(MPI_File_write_shared##C(shared, &out, 8, MPI_INT, &status) == MPI_SUCCESS && count_of(&status) == 8);         \
-        MPI_File_sync(shared); MPI_Barrier(MPI_COMM_WORLD);                                                                  \
-        MPI_File_seek_shared(shared, before, MPI_SEEK_SET);                                                                  \
-        CHECK(MPI_File_read_shared##C(shared, &in, 8, MPI_INT, &status) == MPI_SUCCESS && count_of(&status) == 8);           \
-        CHECK_ROW(in, 0, KEY);                                                                                               \
-        MPI_Barrier(MPI_COMM_WORLD);                                                                                         \
-        CHECK(shared_position(shared) == before + 8 * size);                                                                 \
-    } while (0)
-    ORDERED(, key);
-    ORDERED(_c, key + 1);
-    SHARED(, key + 2);
-    SHARED(_c, key + 3);
-    MPI_Barrier(MPI_COMM_WORLD);
+    for (int i = 0; i < 4; i++) {
+        int ordered = i < 2, before;
+        row_t out = row_of(ordered ? rank : 0, key + i), in; /* without an order all write the same */
+        MPI_Status status;
+        before = shared_position(shared);
+        MPI_Barrier(MPI_COMM_WORLD);
+        CHECK(write_shared(i, &out, &status) == MPI_SUCCESS && count_of(&status) == 8);
+        MPI_File_sync(shared);
+        MPI_Barrier(MPI_COMM_WORLD);
+        CHECK(MPI_File_seek_shared(shared, before, MPI_SEEK_SET) == MPI_SUCCESS);
+        CHECK(read_shared(i, &in, &status) == MPI_SUCCESS && count_of(&status) == 8);
+        CHECK_ROW(in, ordered ? rank : 0, key + i);
+        MPI_Barrier(MPI_COMM_WORLD);
+        CHECK(shared_position(shared) == before + 8 * size);
+        MPI_File_read_at(shared, before + 8 * ((rank + 1) % size), &in, 8, MPI_INT, MPI_STATUS_IGNORE);
+        CHECK_ROW(in, ordered ? (rank + 1) % size : 0, key + i);
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
 }
 
 static void shared_set_up(void) {
