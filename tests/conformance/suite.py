@@ -181,7 +181,10 @@ def under_manapy(where: Path, ranks: int, main: Path, only: str | None, mode: st
             except subprocess.TimeoutExpired:
                 pass
             if one_checkpoint(run, job) and mode == "restart":
-                coordinator = job.status()["pid"]
+                try:
+                    coordinator = job.status()["pid"]
+                except JobError:  # it has ended meanwhile
+                    break
                 job.kill()
                 job.restart()
                 run.restarts += 1
