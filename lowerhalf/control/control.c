@@ -285,7 +285,9 @@ static int64_t now_ms(void) {
 
 static bool connect_once(char *error, size_t n) {
     const mpy_job_t *job = plane.config.job;
+    mpy_fds_low_lock(); /* a restart may be putting the program's descriptors in place */
     int fd = mpy_wire_connect(job->host, job->port, CONNECT_MS);
+    mpy_fds_low_unlock();
     if (fd < 0) {
         snprintf(error, n, "%s port %d: %s", job->host, job->port, strerror(errno));
         return false;

@@ -130,6 +130,7 @@ static int init_thread(int *argc, char ***argv, int required, int *provided) { r
 void mpy_mpi_segments(char *out, size_t n) {
     char line[PATH_MAX + 128];
     size_t used = 0;
+    mpy_fds_low_lock(); /* the control thread asks also while a restart puts descriptors in place */
     FILE *f = fopen("/proc/self/maps", "re");
     while (f && fgets(line, sizeof line, f)) {
         uint64_t lo = strtoul(line, NULL, 16);
@@ -140,6 +141,7 @@ void mpy_mpi_segments(char *out, size_t n) {
         used += (size_t)snprintf(out + used, n - used, "%s%s", used ? "," : "", path);
     }
     if (f) fclose(f);
+    mpy_fds_low_unlock();
     if (!used) snprintf(out, n, "-");
 }
 

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -99,6 +100,16 @@ void mpy_fds_release_low(void)
         if (occupied[fd / WORD_BITS] >> fd % WORD_BITS & 1)
             mpy_fd_close(fd);
     memset(occupied, 0, sizeof occupied);
+}
+
+static pthread_mutex_t low = PTHREAD_MUTEX_INITIALIZER;
+void mpy_fds_low_lock(void)
+{
+    pthread_mutex_lock(&low);
+}
+void mpy_fds_low_unlock(void)
+{
+    pthread_mutex_unlock(&low);
 }
 
 /* Sets the bit of every open descriptor but the one used for looking. */

@@ -34,6 +34,10 @@ void mpy_fd_close(int fd);
 /* Fill every free number below mpy_fd_base(), so that descriptors opened meanwhile get high numbers; and free them again. */
 void mpy_fds_occupy_low(void);
 void mpy_fds_release_low(void);
+/* A restart puts the program's descriptors under their numbers while other threads of the lower half run. What opens something then
+ * has a low number for a moment; closing it must not close what was put there meanwhile. So both hold this lock. */
+void mpy_fds_low_lock(void);
+void mpy_fds_low_unlock(void);
 /* Descriptors that appear between begin and end are registered as the lower half's. Only for stretches in which no thread of
  * the program opens anything (MPI_Init). */
 void mpy_fds_scan_begin(void);

@@ -243,6 +243,7 @@ int mpy_fds_restore(mpy_reader_t *r, char *err, size_t n)
         return mpy_reason(err, n, "the image's record of open descriptors is damaged");
     }
     t.temp_base = highest + 1 > base ? highest + 1 : base;
+    mpy_fds_low_lock();
     int rc = make_room(&t, &before, err, n);
     if (!rc) {
         rc = make(&t, err, n);
@@ -251,6 +252,7 @@ int mpy_fds_restore(mpy_reader_t *r, char *err, size_t n)
         rc = rc ? rc : place(&t, err, n);
         rc = rc ? rc : finish(&t, err, n);
     }
+    mpy_fds_low_unlock();
     mpy_fdtable_free(&t);
     if (before.rlim_cur <= before.rlim_max)
         setrlimit(RLIMIT_NOFILE, &(struct rlimit){before.rlim_cur, before.rlim_max});
