@@ -319,6 +319,7 @@ static void pscw_set_up(void) {
     MPI_Win_start(right, 0, exposed);
     MPI_Put(&value, 1, MPI_INT, next, 0, 1, MPI_INT, exposed);
     if (rank % 2) MPI_Win_complete(exposed); /* the others have their access epoch open, all have the exposure epoch */
+    MPI_Barrier(MPI_COMM_WORLD);             /* it may need its target to be in an MPI call */
 }
 
 static void pscw_check(void) {

@@ -210,14 +210,24 @@ int PMPI_Win_detach(MPI_Win win, const void *base) {
 
 /* ---- questions ---- */
 
+/* Allocated memory of ours is shared with nobody; the real window, made by MPI_Win_create, would not say so in MPICH 4. */
+static int query_alone(const mpy_win_t *w, int rank, MPI_Aint *size, MPI_Aint *disp_unit, char **base) {
+    if (rank < MPI_PROC_NULL || rank >= w->team.size) return MPI_ERR_RANK;
+    bool own = rank == MPI_PROC_NULL || rank == w->team.rank; /* MPI_PROC_NULL: the first rank with memory that we reach */
+    *size = own ? w->size : 0;
+    *disp_unit = own ? w->disp_unit : 0;
+    *base = own ? w->base : NULL;
+    return MPI_SUCCESS;
+}
+
 static int shared_query(MPI_Win win, int rank, MPI_Aint *size, MPI_Aint *disp_unit, void *baseptr, const char *name) {
     mpy_win_t *w = mpy_win(win);
     if (w == NULL) return mpy_win_error(NULL, MPI_ERR_WIN, name);
     mpy_thread_t *t = mpy_self();
     char *base = NULL;
     mpy_cross_in(t);
-    if (w->memory == MPY_MEMORY_ARENA && rank == MPI_PROC_NULL) rank = w->team.rank; /* the first rank of a node with memory: alone there */
-    int rc = MPY_REAL(Win_shared_query_c)(w->obj.real, rank, size, disp_unit, &base);
+    int rc = w->memory == MPY_MEMORY_ARENA ? query_alone(w, rank, size, disp_unit, &base)
+                                           : MPY_REAL(Win_shared_query_c)(w->obj.real, rank, size, disp_unit, &base);
     if (w->memory == MPY_MEMORY_SHARED && base != NULL) base = w->segment + (base - w->lower);
     mpy_cross_out(t);
     if (rc == 0) *(void **)baseptr = base;

@@ -22,11 +22,13 @@ static void progress(const mpy_win_t *w) {
 
 enum { TURNS = MPY_BOARD_POSTS };
 
-/* Adds to a rank's lock words and reads what they were, or only reads them. */
-static int turns(mpy_win_t *w, int rank, const uint64_t *add, uint64_t *before) {
+/* Adds to a rank's lock words and reads what they were, or only reads them. A request, since a flush could not be left while the
+ * target computes. */
+static int turns(mpy_p2p_thread_t *th, mpy_win_t *w, int rank, const uint64_t *add, uint64_t *before, mpy_request_t **request) {
     static const uint64_t nothing[TURNS];
-    int rc = MPY_REAL(Get_accumulate)(add != NULL ? add : nothing, TURNS, MPI_UINT64_T, before, TURNS, MPI_UINT64_T, rank, 0, TURNS, MPI_UINT64_T,
-                                      add != NULL ? MPI_SUM : MPI_NO_OP, w->board);
+    int real, rc = MPY_REAL(Rget_accumulate)(add != NULL ? add : nothing, TURNS, MPI_UINT64_T, before, TURNS, MPI_UINT64_T, rank, 0, TURNS, MPI_UINT64_T,
+                                             add != NULL ? MPI_SUM : MPI_NO_OP, w->board, &real);
+    if (rc == 0) *request = mpy_request_other(th, real, NULL);
     return rc;
 }
 
@@ -37,15 +39,16 @@ static int turns_add(mpy_win_t *w, int rank, const uint64_t *add) {
 static const uint64_t ask[TURNS] = {[MPY_BOARD_USERS] = 1}, let_share[TURNS] = {[MPY_BOARD_READERS] = 1},
                       leave_shared[TURNS] = {[MPY_BOARD_WRITERS] = 1}, leave_exclusive[TURNS] = {[MPY_BOARD_READERS] = 1, [MPY_BOARD_WRITERS] = 1};
 
-/* `seen`: the words as they were when the ticket was drawn. */
-static int wait_turn(mpy_thread_t *t, mpy_win_t *w, int rank, int how, uint64_t *seen) {
+/* `drawn`: the request that draws the ticket, and reads the words into `seen`. */
+static int wait_turn(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_win_t *w, int rank, int how, uint64_t *seen, mpy_request_t *drawn) {
+    int mine = how & MPY_TARGET_SHARED ? MPY_BOARD_READERS : MPY_BOARD_WRITERS, rc = mpy_request_finish(t, th, drawn, NULL, MPI_STATUS_IGNORE);
     uint64_t ticket = seen[MPY_BOARD_USERS];
-    int mine = how & MPY_TARGET_SHARED ? MPY_BOARD_READERS : MPY_BOARD_WRITERS, rc = MPI_SUCCESS;
     mpy_wait_t wait = {.mode = MPY_WAIT_ANY, .comm = &w->team, .source = MPI_ANY_SOURCE};
     while (rc == 0 && seen[mine] != ticket) {
         mpy_wait_round(t, &wait);
-        rc = turns(w, rank, NULL, seen);
-        if (rc == 0) rc = MPY_REAL(Win_flush)(rank, w->board);
+        progress(w); /* memory that is shared is read without any: who has the lock may need ours */
+        rc = turns(th, w, rank, NULL, seen, &drawn);
+        if (rc == 0) rc = mpy_request_finish(t, th, drawn, NULL, MPI_STATUS_IGNORE);
     }
     return rc == 0 && how & MPY_TARGET_SHARED ? turns_add(w, rank, let_share) : rc;
 }
@@ -148,13 +151,14 @@ int PMPI_Win_lock(int lock_type, int rank, int assert, MPI_Win win) {
     if (rank == MPI_PROC_NULL) return MPI_SUCCESS;
     int how = (lock_type == MPI_LOCK_SHARED ? MPY_TARGET_SHARED : MPY_TARGET_EXCLUSIVE) | (assert & MPI_MODE_NOCHECK ? MPY_TARGET_NOCHECK : 0);
     mpy_thread_t *t = mpy_self();
+    mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    mpy_request_t *drawn;
     uint64_t seen[TURNS];
     mpy_cross_in(t);
     rc = lock_open(w, rank, how);
     if (rc == 0 && !(how & MPY_TARGET_NOCHECK)) {
-        rc = turns(w, rank, ask, seen);
-        if (rc == 0) rc = MPY_REAL(Win_flush)(rank, w->board);
-        if (rc == 0) rc = wait_turn(t, w, rank, how, seen);
+        rc = turns(th, w, rank, ask, seen, &drawn);
+        if (rc == 0) rc = wait_turn(t, th, w, rank, how, seen, drawn);
         if (rc == 0 && how & MPY_TARGET_SHARED) rc = MPY_REAL(Win_flush_local)(rank, w->board);
     }
     mpy_cross_out(t);
@@ -186,15 +190,15 @@ int PMPI_Win_unlock(int rank, MPI_Win win) {
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_unlock");
 }
 
-static int lock_all(mpy_thread_t *t, mpy_win_t *w) {
-    size_t bytes = (size_t)w->team.size * TURNS * sizeof(uint64_t);
-    uint64_t *seen = mpy_alloc(bytes);
+static int lock_all(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_win_t *w) {
+    typedef struct ticket { mpy_request_t *drawn; uint64_t seen[TURNS]; } ticket_t;
+    size_t bytes = (size_t)w->team.size * sizeof(ticket_t);
+    ticket_t *tickets = mpy_alloc(bytes);
     int rc = MPI_SUCCESS;
-    for (int r = 0; r < w->team.size && rc == 0; r++) rc = turns(w, r, ask, seen + r * TURNS);
-    if (rc == 0) rc = MPY_REAL(Win_flush_all)(w->board);
-    for (int r = 0; r < w->team.size && rc == 0; r++) rc = wait_turn(t, w, r, MPY_TARGET_SHARED, seen + r * TURNS);
+    for (int r = 0; r < w->team.size && rc == 0; r++) rc = turns(th, w, r, ask, tickets[r].seen, &tickets[r].drawn);
+    for (int r = 0; r < w->team.size && rc == 0; r++) rc = wait_turn(t, th, w, r, MPY_TARGET_SHARED, tickets[r].seen, tickets[r].drawn);
     if (rc == 0) rc = MPY_REAL(Win_flush_local_all)(w->board);
-    mpy_free(seen, bytes);
+    mpy_free(tickets, bytes);
     return rc;
 }
 
@@ -205,10 +209,11 @@ int PMPI_Win_lock_all(int assert, MPI_Win win) {
     if (rc == 0 && !may_open(w)) rc = MPI_ERR_RMA_SYNC;
     if (MPY_UNLIKELY(rc != 0)) return mpy_win_error(w, rc, "MPI_Win_lock_all");
     mpy_thread_t *t = mpy_self();
+    mpy_p2p_thread_t *th = mpy_p2p_self(t);
     mpy_cross_in(t);
     w->nocheck = assert & MPI_MODE_NOCHECK;
     w->access = MPY_ACCESS_LOCK_ALL;
-    if (!w->nocheck) rc = lock_all(t, w);
+    if (!w->nocheck) rc = lock_all(t, th, w);
     mpy_cross_out(t);
     waited(t);
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_lock_all");
