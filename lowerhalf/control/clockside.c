@@ -174,51 +174,63 @@ static bool is_thread_inside(void) {
     return false;
 }
 
-static void add_thread(mpy_text_t *out, const mpy_thread_t *t) {
+/* `state` was read once: the thread changes it without the lock. */
+static void add_thread(mpy_text_t *out, const mpy_thread_t *t, uint32_t state) {
     static const char *const names[] = {"running", "blocked", "collective", "parked", "finished"};
-    bool blocked = t->state == MPY_STATE_BLOCKED_P2P;
+    bool blocked = state == MPY_STATE_BLOCKED_P2P;
     uint32_t n = blocked && !t->block_peers_all ? t->nblock : 0;
     uint64_t cid = blocked && !t->block_peers_all && n == 0 ? 0 : t->state_cid; /* 0 and no peers: nobody */
-    mpy_text_add(out, " %s:%016" PRIx64 ":%s:", names[t->state], cid, blocked && t->block_mode == MPY_WAIT_ANY ? "any" : "all");
+    mpy_text_add(out, " %s:%016" PRIx64 ":%s:", names[state], cid, blocked && t->block_mode == MPY_WAIT_ANY ? "any" : "all");
     add_ranks(out, t->block_peers, n < MPY_PEERS_MAX ? n : MPY_PEERS_MAX);
 }
 
-/* Under the lock: " thread thread ...", all that aren't running; returns how many. */
-static unsigned add_threads(mpy_text_t *out) {
-    static const mpy_thread_t finished = {.state = MPY_STATE_FINISHED};
-    unsigned n = 0;
-    for (unsigned i = 0; i < MPY_THREADS_MAX; i++) {
-        const mpy_thread_t *t = &MPY_UPPER->threads[i];
-        if (t->used && t->state != MPY_STATE_RUNNING) add_thread(out, t), n++;
-    }
-    if (n > 0 || !MPY_UPPER->mpi_finalized) return n;
-    add_thread(out, &finished);
-    return 1;
-}
+typedef struct threads { /* at one moment: all that aren't running */
+    mpy_text_t text; /* " thread thread ..." */
+    unsigned n;
+    bool inside; /* one of them a collective */
+} threads_t;
 
 /* Under the lock. */
-static void report_state(mpy_text_t *out, bool always) {
-    mpy_text_t text = {0};
-    mpy_text_clear(&text);
-    unsigned n = add_threads(&text);
-    bool same = side.last_state.data != NULL && strcmp(text.data, side.last_state.data) == 0 && side.applied == side.last_applied && CLOCK->version == side.last_version;
+static threads_t look_at_threads(void) {
+    threads_t found = {.n = 0};
+    mpy_text_clear(&found.text);
+    for (unsigned i = 0; i < MPY_THREADS_MAX; i++) {
+        const mpy_thread_t *t = &MPY_UPPER->threads[i];
+        uint32_t state = *(const volatile uint32_t *)&t->state;
+        if (!t->used || state == MPY_STATE_RUNNING) continue;
+        add_thread(&found.text, t, state);
+        found.n++;
+        found.inside = found.inside || state == MPY_STATE_IN_COLLECTIVE;
+    }
+    if (found.n == 0 && MPY_UPPER->mpi_finalized) {
+        static const mpy_thread_t finished = {.state = MPY_STATE_FINISHED};
+        add_thread(&found.text, &finished, finished.state);
+        found.n = 1;
+    }
+    return found;
+}
+
+/* Under the lock; takes the text. */
+static void report_state(mpy_text_t *out, threads_t *found, bool always) {
+    bool same = side.last_state.data != NULL && strcmp(found->text.data, side.last_state.data) == 0 && side.applied == side.last_applied && CLOCK->version == side.last_version;
     if (always || !same) {
-        mpy_text_add(out, "STATE %" PRIu64 " %" PRIu32 " %" PRIu64 " %u%s\n", side.epoch, CLOCK->version, side.applied, n, text.data);
+        mpy_text_add(out, "STATE %" PRIu64 " %" PRIu32 " %" PRIu64 " %u%s\n", side.epoch, CLOCK->version, side.applied, found->n, found->text.data);
         mpy_text_free(&side.last_state);
-        side.last_state = text;
+        side.last_state = found->text;
         side.last_applied = side.applied, side.last_version = CLOCK->version;
         return;
     }
-    mpy_text_free(&text);
+    mpy_text_free(&found->text);
 }
 
-/* Under the lock. */
+/* Under the lock. One look at the threads decides the order and is what is said: one that leaves a nonblocking collective meanwhile
+ * must not make STATE say "not inside" before the RAISE. */
 static void report_all(mpy_text_t *out, bool always) {
-    bool inside = is_thread_inside();
+    threads_t found = look_at_threads();
     report_rows(out, false);
-    if (inside) report_state(out, always); /* reached the target, but not yet through: or a freeze would be tried too early */
+    if (found.inside) report_state(out, &found, always); /* reached the target, but not yet through: or a freeze would be tried too early */
     report_raises(out);
-    if (!inside) report_state(out, always);
+    if (!found.inside) report_state(out, &found, always);
 }
 
 void mpy_clockside_report(mpy_text_t *out) {
@@ -240,7 +252,8 @@ void mpy_clockside_intent(uint64_t epoch, mpy_text_t *out) {
     side.last_applied = side.applied, side.last_version = ++CLOCK->version;
     CLOCK->needed = 0;
     report_rows(out, true);
-    report_state(out, false);
+    threads_t found = look_at_threads();
+    report_state(out, &found, false);
     mpy_lock_release(&CLOCK->lock);
 }
 

@@ -6,7 +6,7 @@ comes back, in order, on each rank's connection. One Controller lives as long as
     begin -> INTENT to all -> all ROWS -> TARGETS to all -> RAISE/STATE/ROWS in, TARGET/ADVANCE/WITHDRAW out
           -> nobody below target, inside a collective, or with an unacknowledged message -> FREEZE(version) to all
           -> all FROZEN -> ``converged`` (stop, drain and write are the coordinator's) -> resume()
-          -> a NOTFROZEN -> THAW to all, and on
+          -> a NOTFROZEN, or somebody below target again when all have answered -> THAW to all, and on
     at any time: lost(), abort(), DONE of a rank, or a contradiction in the reports -> ABORT to all, ``failure`` says why
 
 Invariants
@@ -434,9 +434,11 @@ class Controller:
         if frozen:
             view.frozen = True
             self._unfrozen -= 1
-            if not self._unfrozen:
+            if self._unfrozen:
+                return
+            if not (self._below_ranks or self._inside):
                 self.stage = Stage.CONVERGED
-            return
+                return
         self.stage = Stage.RUN
         for other in range(self.size):
             self._send(other, Thaw(self.epoch))

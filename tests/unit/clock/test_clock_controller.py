@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manapy.clock import WORLD, Controller, Phase, RankClock, Row, Stage, Verdict, from_wire, ggid
-from manapy.clock.messages import Abort, Advance, Done, Intent, Raise, Rows, StateReport, Withdraw
+from manapy.clock.messages import Abort, Advance, Done, Freeze, Frozen, Intent, Raise, Rows, StateReport, Target, Thaw, Withdraw
 from manapy.clock.vectors import SCENARIOS, Scenario
 
 
@@ -49,6 +49,21 @@ def test_names_who_is_asked() -> None:
     s.settle()
     assert "rank 2 (parked) is asked to go on; rank 1 waits for a message of it" in s.controller.status()
     assert any("rank 1 is below target and waits for rank 2; rank 0 waits" in line for line in s.controller.status())
+
+
+def test_target_raised_behind_the_freeze() -> None:
+    """All ranks answer FROZEN, but one has sent a RAISE before: another is below target, so it's no safe state."""
+    c = Controller(2)
+    c.begin(1)
+    for r in range(2):
+        c.on_message(r, Rows(1, 1, (Row(WORLD, ggid((0, 1)), 3, (0, 1)),)))
+    for r in range(2):
+        out = c.on_message(r, StateReport(1, 2, 2))
+    assert [type(m) for _, m in out] == [Freeze, Freeze]
+    assert c.on_message(0, Frozen(1, 2)) == []
+    assert c.on_message(1, Raise(1, 2, WORLD, 4)) == [(0, Target(1, WORLD, 4))]
+    assert c.on_message(1, Frozen(1, 2)) == [(0, Thaw(1)), (1, Thaw(1))]
+    assert not c.converged and c.laggards() == [(0, WORLD, [1])]
 
 
 def test_lost_and_done() -> None:
