@@ -30,6 +30,7 @@ def digest(output: str) -> tuple[str, str]:
     return found[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "ranks"), [("crossed_ibarriers", 2), ("crossed_ibarriers", 4), ("parked_chain", 4)])
 def test_same_digest(
     make_job: Callable[..., Job], c_program: Callable[[Path], Path], record_property: Callable[[str, object], None], name: str, ranks: int
