@@ -1,7 +1,8 @@
-"""Two programs that published protocols don't survive, checkpointed at random moments (tests/programs/*.c say what is special).
+"""Programs that find holes in the protocol, checkpointed at random moments (tests/programs/*.c say what is special).
 
 crossed_ibarriers  nonblocking collectives started in different orders on congruent communicators
 parked_chain       point-to-point dependencies through ranks that park at the entry of a collective
+request_threads    threads that start nonblocking collectives while their rank reports its state
 
 Every checkpoint must converge; how long it took to a safe state is recorded with the test (property "seconds").
 """
@@ -30,8 +31,7 @@ def digest(output: str) -> tuple[str, str]:
     return found[0]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "ranks"), [("crossed_ibarriers", 2), ("crossed_ibarriers", 4), ("parked_chain", 4)])
+@pytest.mark.parametrize(("name", "ranks"), [("crossed_ibarriers", 2), ("crossed_ibarriers", 4), ("parked_chain", 4), ("request_threads", 2)])
 def test_same_digest(
     make_job: Callable[..., Job], c_program: Callable[[Path], Path], record_property: Callable[[str, object], None], name: str, ranks: int
 ) -> None:
