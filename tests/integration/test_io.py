@@ -31,27 +31,35 @@ def test_and_restart(make_job: Callable[..., Job], ranks: int) -> None:
     assert in_output(job, "files right"), job.report()
 
 
+MODE_DELETE_ON_CLOSE = 16
+
 HOLD = """
 import os, sys, time
 from mpi4py import MPI
-f = MPI.File.Open(MPI.COMM_WORLD, "held", MPI.MODE_RDWR | MPI.MODE_CREATE)
-f.Write_at_all(MPI.COMM_WORLD.rank * 100, bytes(100))
+f = MPI.File.Open(MPI.COMM_WORLD, "held", MPI.MODE_RDWR | MPI.MODE_CREATE | int(sys.argv[1]))
+f.Write_at_all(MPI.COMM_WORLD.rank * 100, bytes([1]) * 100)
 print("ready", flush=True)
 while not os.path.exists("go"): time.sleep(0.01)
 MPI.COMM_WORLD.Barrier()
-print("size", f.Get_size(), flush=True)
+data = bytearray(200)
+f.Read_at(0, data)
+os.write(1, b"size %d %d\\n" % (f.Get_size(), data.count(1)))
 f.Close()
 """
 
 
-@pytest.fixture
-def held(make_job: Callable[..., Job]) -> Job:
-    """A job of two ranks, killed after a checkpoint, with the file `held` of 200 bytes open."""
-    job = make_job(2).start(sys.executable, "-c", HOLD)
+def hold(job: Job, mode: int = 0) -> Job:
+    """A job of two ranks, killed after a checkpoint, with the file `held` open, 200 bytes that are 1."""
+    job.start(sys.executable, "-c", HOLD, str(mode))
     job.wait_for(lambda text: text.count("ready") == 2)
     job.checkpoint()
     job.kill()
     return job
+
+
+@pytest.fixture
+def held(make_job: Callable[..., Job]) -> Job:
+    return hold(make_job(2))
 
 
 def refused(job: Job) -> str:
@@ -63,7 +71,7 @@ def test_grown_file_is_cut(held: Job) -> None:
     with (held.where / "held").open("ab") as file:
         file.write(bytes(50))
     (held.where / "go").touch()
-    assert held.restart().finish().count("size 200") == 2
+    assert held.restart().finish().count("size 200 200") == 2
 
 
 def test_shorter_file_is_refused(held: Job) -> None:
@@ -74,3 +82,17 @@ def test_shorter_file_is_refused(held: Job) -> None:
 def test_missing_file_is_refused(held: Job) -> None:
     (held.where / "held").unlink()
     assert "cannot open again the MPI file 'held': File does not exist" in refused(held)
+
+
+@pytest.mark.parametrize("change", ["gone", "longer", "shorter"])
+def test_file_to_be_deleted_is_saved(make_job: Callable[..., Job], change: str) -> None:
+    """The content comes back, whatever has become of the file."""
+    job = hold(make_job(2), MODE_DELETE_ON_CLOSE)
+    file = job.where / "held"
+    if change == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(bytes(300 if change == "longer" else 7))
+    (job.where / "go").touch()
+    assert job.restart().finish().count("size 200 200") == 2
+    assert not file.exists()

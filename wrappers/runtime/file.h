@@ -46,6 +46,7 @@ typedef struct mpy_file {
     MPI_Offset disp;
     mpy_view_type_t etype, filetype;
     MPI_Offset position, shared_position, bytes; /* as of the latest drain */
+    void *content; /* from a drain to the end of the checkpoint or restart, in the first member: see file_rebuild.c */
     uint32_t lock;                      /* of the queue of nonblocking collective accesses (file_access.c) */
     struct mpy_request *first, *last;
     struct mpy_file *next; /* free slot */

@@ -5,7 +5,8 @@
  *
  * Files are not part of a checkpoint. What was written before it is in the file system: a call that has returned has written, and
  * the drain completes the others. What was written after it is undone as for the program's own descriptors (lowerhalf/state/fds_file.c):
- * a file open for writing that has grown is cut to its length then, and one that has become shorter is refused.
+ * a file open for writing that has grown is cut to its length then, and one that has become shorter is refused. But a file that
+ * is to be deleted when it's closed may be gone: its content is saved, up to CONTENT_MAX bytes, by the first member.
  *
  * Invariants
  *  1. The drain (after that of requests) finds no access under way on any rank, so it needs no communication here.
@@ -16,10 +17,39 @@
 
 enum { SYS_CHDIR = 80 };
 
+enum { CONTENT_MAX = 64 << 20 };
+
+/* By the name the program gave, where it was then. */
+static int open_by_name(const mpy_file_t *f, int comm, int amode, int info, MPI_File *real) {
+    char here[MPY_PATH_SIZE];
+    bool away = f->directory != NULL && mpy_syscall4(MPY_SYS_GETCWD, (long)here, sizeof here, 0, 0) > 0;
+    if (away) mpy_syscall4(SYS_CHDIR, (long)f->directory, 0, 0, 0);
+    int rc = MPY_REAL(File_open)(comm, f->name, amode, info, real);
+    if (away) mpy_syscall4(SYS_CHDIR, (long)here, 0, 0, 0);
+    return rc;
+}
+
+static void content_drop(mpy_file_t *f) {
+    if (f->content != NULL) mpy_free(f->content, (size_t)f->bytes + 1);
+    f->content = NULL;
+}
+
 /* ---- drain ---- */
 
+static void content_save(mpy_file_t *f) {
+    MPI_File own;
+    if (!(f->amode & MPI_MODE_DELETE_ON_CLOSE) || f->world[0] != MPY_LOWER->rank || f->bytes > CONTENT_MAX) return;
+    if (open_by_name(f, MPI_COMM_SELF, MPI_MODE_RDONLY, MPI_INFO_NULL, &own) != 0) return;
+    f->content = mpy_alloc((size_t)f->bytes + 1); /* also if there is nothing to read */
+    int rc = MPY_REAL(File_read_at)(own, 0, f->content, (int)f->bytes, MPI_BYTE, MPI_STATUS_IGNORE);
+    MPY_REAL(File_close)(&own);
+    if (rc != 0) content_drop(f);
+}
+
 static int inquire(mpy_file_t *f) {
+    content_drop(f); /* of a checkpoint that was given up */
     int rc = MPY_REAL(File_get_size)(f->real, &f->bytes);
+    if (rc == 0) content_save(f);
     if (rc == 0) rc = MPY_REAL(File_get_position)(f->real, &f->position);
     if (rc == 0 && f->shared) rc = MPY_REAL(File_get_position_shared)(f->real, &f->shared_position);
     return rc;
@@ -37,7 +67,24 @@ int mpy_file_drain(char *error, uint64_t n) {
     return rc == 0 ? 0 : -1;
 }
 
+int mpy_file_resume(char *error, uint64_t n) {
+    (void)error, (void)n;
+    for (uint32_t i = 0; i < mpy_file_limit; i++)
+        if (mpy_files[i].open) content_drop(&mpy_files[i]);
+    return 0;
+}
+
 /* ---- restart ---- */
+
+static int content_put_back(const mpy_file_t *f) {
+    MPI_File own;
+    int rc = open_by_name(f, MPI_COMM_SELF, MPI_MODE_WRONLY | MPI_MODE_CREATE, MPI_INFO_NULL, &own);
+    if (rc != 0) return rc;
+    rc = MPY_REAL(File_set_size)(own, f->bytes);
+    if (rc == 0) rc = MPY_REAL(File_write_at)(own, 0, f->content, (int)f->bytes, MPI_BYTE, MPI_STATUS_IGNORE);
+    MPY_REAL(File_close)(&own);
+    return rc;
+}
 
 static mpy_file_t *next_file(uint64_t last) {
     mpy_file_t *best = NULL;
@@ -48,7 +95,6 @@ static mpy_file_t *next_file(uint64_t last) {
     return best;
 }
 
-/* By the name the program gave, where it was then. */
 static int open_again(mpy_file_t *f) {
     int group, amode = f->amode & ~(MPI_MODE_CREATE | MPI_MODE_EXCL | MPI_MODE_APPEND | MPI_MODE_SEQUENTIAL);
     int rc = MPY_REAL(Group_incl)(mpy_world_group(), f->size, f->world, &group);
@@ -56,13 +102,10 @@ static int open_again(mpy_file_t *f) {
     rc = MPY_REAL(Comm_create_group)(MPI_COMM_WORLD, group, (int)(f->cid & 0x7fff), &f->real_comm);
     MPY_REAL(Group_free)(&group);
     if (rc == 0) rc = MPY_REAL(Comm_set_errhandler)(f->real_comm, MPI_ERRORS_RETURN);
-    if (rc != 0) return rc;
-    char here[MPY_PATH_SIZE];
-    bool away = f->directory != NULL && mpy_syscall4(MPY_SYS_GETCWD, (long)here, sizeof here, 0, 0) > 0;
-    if (away) mpy_syscall4(SYS_CHDIR, (long)f->directory, 0, 0, 0);
-    rc = MPY_REAL(File_open)(f->real_comm, f->name, amode, mpy_real_info(f->info), &f->real);
-    if (away) mpy_syscall4(SYS_CHDIR, (long)here, 0, 0, 0);
-    return rc;
+    if (rc == 0 && f->content != NULL) rc = content_put_back(f);
+    if (rc == 0) rc = MPY_REAL(Barrier)(f->real_comm); /* it's there for all */
+    content_drop(f);
+    return rc == 0 ? open_by_name(f, f->real_comm, amode, mpy_real_info(f->info), &f->real) : rc;
 }
 
 enum { SHORTER = -1 };
