@@ -34,8 +34,8 @@ class Setting:
     """Where and how much is measured.
 
     rounds: runs of each variant; ms: milliseconds for each figure inside one run; megabytes: random data a rank in the largest image;
-    scale: length of the programs that run as a whole; limit: seconds for one command; imb: see imb.programs. progress(fraction, text) is called
-    as a job goes on.
+    scale: length of the programs that run as a whole; limit: seconds for one command; simulated: ranks in the model, at most; imb: see imb.programs;
+    pictures: a folder for them. progress(fraction, text) is called as a job goes on.
     """
 
     work: Path
@@ -45,7 +45,9 @@ class Setting:
     megabytes: int
     scale: float
     limit: float
+    simulated: int
     imb: Path | None
+    pictures: Path
     progress: Callable[[float, str], None]
 
     def program(self, name: str) -> Path:
@@ -77,6 +79,10 @@ class Setting:
     def launched(self, variant: str, ranks: int, directory: Path, *program: str | Path) -> list[str | Path]:
         """mpirun -n RANKS manapy-launch --dir DIRECTORY --protocol VARIANT PROGRAM"""
         return [self.tools.mpirun, "-n", str(ranks), self.tools.launch, "--dir", directory, "--protocol", variant, *program]
+
+    def restarted(self, ranks: int, checkpoint: Path) -> list[str | Path]:
+        """mpirun -n RANKS manapy-restart CHECKPOINT"""
+        return [self.tools.mpirun, "-n", str(ranks), self.tools.restart, checkpoint]
 
     def run(self, command: Command) -> str:
         """Standard output; BenchError if it fails or takes too long."""

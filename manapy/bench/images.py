@@ -45,7 +45,8 @@ def small(setting: Setting) -> list[Row]:
                 seconds, checkpoint = _checkpoint(setting, job, last=number == setting.rounds - 1)
                 published, until_safe = _logged(job)
                 writing = _writing(checkpoint)
-                for row, value in ((whole, seconds), (safe, until_safe), (write, writing), (publish, published - until_safe - writing), (command, seconds - published)):
+                parts = (seconds, until_safe, writing, published - until_safe - writing, seconds - published)
+                for row, value in zip((whole, safe, write, publish, command), parts, strict=True):
                     _put(row, CLOCK, number, value)
             running.wait()
         return checkpoint
@@ -54,7 +55,7 @@ def small(setting: Setting) -> list[Row]:
         for number in range(setting.rounds):
             setting.progress(0.5 + number / setting.rounds / 2, "restarts of a small program")
             before = _start(setting, "0")
-            for row, words in ((restart, [setting.tools.mpirun, "-n", str(RANKS), setting.tools.restart, checkpoint]), (by_command, [setting.tools.manapy, "restart", checkpoint])):
+            for row, words in ((restart, setting.restarted(RANKS, checkpoint)), (by_command, [setting.tools.manapy, "restart", checkpoint])):
                 _put(row, NATIVE, number, before)
                 _put(row, CLOCK, number, _restart(setting, job, words))
 
@@ -96,7 +97,7 @@ def large(setting: Setting) -> list[Row]:
         return checkpoint
 
     def restarts() -> None:
-        command: Command = [setting.tools.mpirun, "-n", str(RANKS), setting.tools.restart, checkpoint]
+        command = setting.restarted(RANKS, checkpoint)
         for number in range(rounds):
             setting.progress(0.5 + number / rounds / 2, "restarts of a large program")
             before = _start(setting, "0")
@@ -138,7 +139,7 @@ def by_size(setting: Setting) -> list[Row]:
                     setting.run([setting.tools.manapy, "prune", job, "--keep", "1"])
                 running.wait()
             for number in range(rounds):
-                _put(restart_row, protocol, number, _restart(setting, job, [setting.tools.mpirun, "-n", str(RANKS), setting.tools.restart, job]))
+                _put(restart_row, protocol, number, _restart(setting, job, setting.restarted(RANKS, job)))
 
         _guarded(one_size, checkpoint_row, protocol)
         for image in job.glob("*/rank-*.img"):

@@ -67,7 +67,8 @@ def _missing(where: Path) -> str | None:
 
 
 def _download(where: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--dest", str(where), PACKAGE]
+    options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--dest", str(where)]
+    command = [sys.executable, "-m", "pip", "download", *options, PACKAGE]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS, check=False)
     except subprocess.TimeoutExpired:

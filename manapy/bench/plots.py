@@ -19,20 +19,16 @@ def available() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
-def draw(rows: Sequence[Row], where: Path, title: str) -> list[Path]:
-    """Every figure that the rows suffice for; the files' paths."""
+def draw(rows: Sequence[Row], where: Path, title: str) -> None:
+    """Every figure that the rows suffice for."""
     import matplotlib as mpl
 
     mpl.use("Agg")
-    made = []
     for name, figure in FIGURES.items():
         chosen = figure(rows)
         if chosen is not None:
             chosen.suptitle(title, fontsize=7, x=0.01, ha="left", color="#666666")
-            path = where / f"{name}.png"
-            chosen.savefig(path, dpi=150, bbox_inches="tight")
-            made.append(path)
-    return made
+            chosen.savefig(where / f"{name}.png", dpi=150, bbox_inches="tight")
 
 
 def _overhead(rows: Sequence[Row]) -> Any:
@@ -110,9 +106,11 @@ FIGURES: dict[str, Callable[[Sequence[Row]], Any]] = {
 
 
 def _axes(count: int, width: float) -> tuple[Any, list[Any]]:
+    """Panels side by side; wide ones one above the other. width: in inches."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(count if count > 1 and width > 10 else 1, 1 if width > 10 else count, figsize=(width, 3.6 * (count if width > 10 else 1)), squeeze=False, layout="constrained")
+    rows, columns = (count, 1) if width > 10 else (1, count)
+    figure, axes = plt.subplots(rows, columns, figsize=(width, 3.6 * rows), squeeze=False, layout="constrained")
     return figure, list(axes.flat)
 
 
@@ -124,8 +122,10 @@ def _bars(axis: Any, rows: Sequence[Row], variants: Sequence[str], value: Callab
         points = [(n + (i - (len(variants) - 1) / 2) * width, e) for n, row in enumerate(rows) if (e := value(row, variant)) is not None]
         if points:
             values = [e for _, e in points]
-            axis.bar([x for x, _ in points], [e.median for e in values], width, yerr=_errors(values), color=COLORS[variant], label=LABELS[variant], capsize=2, error_kw={"lw": 0.8})
-    axis.set_xticks(range(len(rows)), names or [row.name for row in rows], rotation=60 if len(rows) > 8 else 0, ha="right" if len(rows) > 8 else "center", fontsize=7)
+            look: dict[str, Any] = {"color": COLORS[variant], "label": LABELS[variant], "capsize": 2, "error_kw": {"lw": 0.8}}
+            axis.bar([x for x, _ in points], [e.median for e in values], width, yerr=_errors(values), **look)
+    slanted: dict[str, Any] = {"rotation": 60, "ha": "right"} if len(rows) > 8 else {}
+    axis.set_xticks(range(len(rows)), names or [row.name for row in rows], fontsize=7, **slanted)
     axis.axhline(0, color="black", lw=0.6)
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(frameon=False)

@@ -113,7 +113,7 @@ def _ratio(row: Row, variant: str) -> str:
 def number(value: float, unit: str) -> str:
     """With as many digits as mean something."""
     scale, digits, unit = _shape(value, unit)
-    return f"{value * scale:.{digits}f} {unit}"
+    return f"{value * scale:.{digits}f} {unit}".rstrip()
 
 
 def _shape(value: float, unit: str) -> tuple[float, int, str]:

@@ -22,25 +22,27 @@ from ._output import Output
 if TYPE_CHECKING:
     from ..bench import Row
 
-QUICK: dict[str, Any] = {"pairs": 1, "ms": 2.0, "megabytes": 2, "scale": 0.02}
+QUICK: dict[str, Any] = {"pairs": 1, "ms": 2.0, "megabytes": 2, "scale": 0.02, "simulated": 64}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     from ..bench import JOBS
 
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = "jobs, with about the time they take on two processors:\n" + "\n".join(f"  {name:<12} {job.title}, {job.seconds:.0f} s" for name, job in JOBS.items())
-    parser.add_argument("--only", metavar="JOB,JOB", type=_jobs, default=list(JOBS), help="some of the jobs below (default: all)")
-    parser.add_argument("--quick", action="store_true", help="only show that everything runs; the figures mean nothing")
-    parser.add_argument("--pairs", metavar="N", type=_arguments.positive, help="interleaved native/2pc/cc rounds of each program (default: 7; half for large images)")
-    parser.add_argument("--ms", metavar="MS", type=_arguments.positive, help="milliseconds for each figure inside one run (default: 50)")
-    parser.add_argument("--megabytes", metavar="MB", type=_arguments.positive, help="data a rank in the largest image (default: 500)")
-    parser.add_argument("--dir", metavar="D", type=Path, default=Path(), help="where images are written: its file system is measured (default: here)")
-    parser.add_argument("--out", metavar="D", type=Path, help="where result.json and the pictures go (default: manapy-bench-<date>-<host>/ here)")
-    parser.add_argument("--imb", metavar="PATH", type=Path, help="job imb: the wheel of impi-rt, or a folder with IMB-MPI1 ... (default: pip downloads it once, 130 MB)")
-    parser.add_argument("--timeout", metavar="TIME", type=_arguments.seconds, default=120.0, help="limit for one command, such as 90s or 5m (default: 2m)")
-    parser.add_argument("--json", action="store_true", help="print what result.json holds, no table")
+    lines = [f"  {name:<12} {job.title}, {job.seconds:.0f} s" for name, job in JOBS.items()]
+    parser.epilog = "\n".join(["jobs, with about the time they take on two processors:", *lines])
+    add = parser.add_argument
+    add("--only", metavar="JOB,JOB", type=_jobs, default=list(JOBS), help="some of the jobs below (default: all)")
+    add("--quick", action="store_true", help="only show that everything runs; the figures mean nothing")
+    add("--pairs", metavar="N", type=_arguments.positive, help="interleaved native/2pc/cc rounds of each program (default: 7; half for large images)")
+    add("--ms", metavar="MS", type=_arguments.positive, help="milliseconds for each figure inside one run (default: 50)")
+    add("--megabytes", metavar="MB", type=_arguments.positive, help="data a rank in the largest image (default: 500)")
+    add("--simulated", metavar="N", type=_arguments.positive, help="ranks in job messages, at most (default: 4096; 100000 takes 10 minutes more)")
+    add("--dir", metavar="D", type=Path, default=Path(), help="where images are written: its file system is measured (default: here)")
+    add("--out", metavar="D", type=Path, help="where result.json and the pictures go (default: manapy-bench-<date>-<host>/ here)")
+    add("--imb", metavar="PATH", type=Path, help="job imb: the wheel of impi-rt, or a folder with IMB-MPI1 and IMB-NBC (default: pip downloads it once, 130 MB)")
+    add("--timeout", metavar="TIME", type=_arguments.seconds, default=120.0, help="limit for one command, such as 90s or 5m (default: 2m)")
+    add("--json", action="store_true", help="print what result.json holds, no table")
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
@@ -52,7 +54,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
         if path is not None and not path.exists():
             raise ManapyError(f"{path}: no such file or directory")
     found = tools.find()
-    values = {"pairs": 7, "ms": 50.0, "megabytes": 500, "scale": 1.0, **(QUICK if options.quick else {})}
+    values = {"pairs": 7, "ms": 50.0, "megabytes": 500, "scale": 1.0, "simulated": 4096, **(QUICK if options.quick else {})}
     values |= {name: given for name in values if (given := getattr(options, name, None)) is not None}
     where = options.out or Path(f"manapy-bench-{datetime.date.today()}-{platform.node()}")
     work = Path(tempfile.mkdtemp(prefix="manapy-bench-", dir=options.dir)).resolve()
@@ -74,7 +76,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
                 setting = Setting(
                     work=work, tools=found, rounds=values["pairs"], ms=values["ms"], megabytes=values["megabytes"], scale=values["scale"],
-                    limit=options.timeout, imb=options.imb and options.imb.resolve(), progress=progress,
+                    simulated=values["simulated"], limit=options.timeout, imb=options.imb and options.imb.resolve(), pictures=where, progress=progress,
                 )  # fmt: skip
                 begin = time.monotonic()
                 rows += measure(name, setting, left_out)
@@ -88,7 +90,8 @@ def run(options: argparse.Namespace, out: Output) -> int:
     written = [report.write(where, result)]
     title = f"{facts['cpu']}; {facts['memory']}; Linux {facts['kernel']}; {facts['file system']}; {facts['mpi']}; manapy {facts['manapy']}"
     if plots.available():
-        written += plots.draw(rows, where, title)
+        plots.draw(rows, where, title)
+        written += sorted(where.glob("*.png"))
     else:
         out.note("manapy bench: no pictures: matplotlib is not installed (pip install 'manapy[bench]')")
     _show(out, rows, f"{title}; load before: {facts['load before']}")

@@ -24,9 +24,10 @@ ROWS = {
     "startup": ["/bin/true, 2 ranks"],
     "small": ["checkpoint, command to return", "restart (mpirun manapy-restart)", "restart (manapy restart)"],
     "large": ["2 × 2 MB: checkpoint : dd, both files at once", "2 × 2 MB: image size : data", "2 × 2 MB: restart, images in the page cache"],
+    "messages": ["world, 16 ranks: control messages a rank", "ring, 64 ranks: rounds"],
     "sizes": ["2 × 1 MB: checkpoint", "2 × 2 MB: restart"],
 }
-TWO_PHASE = ("blocking", "apps", "scaling", "sizes")
+TWO_PHASE = ("blocking", "apps", "scaling", "sizes", "messages")
 
 
 @pytest.mark.slow
@@ -48,7 +49,7 @@ def test_quick_run_has_every_row(tmp_path: Path) -> None:
         assert name in done.stdout
     assert {"cpu", "kernel", "file system", "mpi", "manapy"} <= record["machine"].keys()
     assert sorted(path.name for path in (tmp_path / "out").glob("*.png")) == [
-        "figure5-overhead.png", "figure6-overlap.png", "figure7-run-time.png", "figure8-scaling.png", "figure9-images.png"
+        "figure5-overhead.png", "figure6-overlap.png", "figure7-run-time.png", "figure8-scaling.png", "figure9-images.png", "messages.png"
     ]  # fmt: skip
     assert list(tmp_path.iterdir()) == [tmp_path / "out"]  # it cleans up
 

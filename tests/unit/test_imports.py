@@ -8,6 +8,7 @@ from pathlib import Path
 ALLOWED = {
     ("cli", "bench"),
     ("bench", "ckpt"),  # errors
+    ("bench", "clock"),  # scale
     ("bench", "mpi"),
     ("bench", ""),
     ("cli", "ckpt"),
