@@ -24,6 +24,7 @@ PACKAGE = "impi-rt==2021.19.0"
 PROGRAMS = {  # and what of them is measured
     "IMB-MPI1": ("PingPong", "Sendrecv", "Exchange", "Bcast", "Reduce", "Allreduce", "Allgather", "Alltoall", "Barrier"),
     "IMB-NBC": ("Ibcast", "Ireduce", "Iallreduce", "Iallgather", "Ialltoall", "Ibarrier"),
+    "IMB-RMA": ("Unidir_put", "Unidir_get", "All_put_all", "Exchange_put", "Accumulate", "Fetch_and_op"),
 }
 RANKS = 2
 LENGTHS = (4, 1 << 10, 1 << 20)
@@ -105,7 +106,7 @@ def imb(setting: Setting) -> list[Row]:
     rows = Rows("imb")
     for i, (name, benchmarks) in enumerate(PROGRAMS.items()):
         compare(
-            rows, setting, (NATIVE, CLOCK) if name == "IMB-NBC" else VARIANTS, RANKS, [where / name, *options(setting.ms, lengths), *benchmarks],
+            rows, setting, VARIANTS if name == "IMB-MPI1" else (NATIVE, CLOCK), RANKS, [where / name, *options(setting.ms, lengths), *benchmarks],
             group=name, read=lambda output, name=name: table(name, output), rounds=max(setting.rounds // 2, 1), part=(i, len(PROGRAMS)),
         )  # fmt: skip
     return rows.all()

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--simulated", metavar="N", type=_arguments.positive, help="ranks in job messages, at most (default: 4096; 100000 takes 10 minutes more)")
     add("--dir", metavar="D", type=Path, default=Path(), help="where images are written: its file system is measured (default: here)")
     add("--out", metavar="D", type=Path, help="where result.json and the pictures go (default: manapy-bench-<date>-<host>/ here)")
-    add("--imb", metavar="PATH", type=Path, help="job imb: the wheel of impi-rt, or a folder with IMB-MPI1 and IMB-NBC (default: pip downloads it once, 130 MB)")
+    add("--imb", metavar="PATH", type=Path, help="job imb: the wheel of impi-rt, or a folder with IMB-MPI1 etc. (default: pip downloads it once, 130 MB)")
     add("--timeout", metavar="TIME", type=_arguments.seconds, default=120.0, help="limit for one command, such as 90s or 5m (default: 2m)")
     add("--json", action="store_true", help="print what result.json holds, no table")
 
