@@ -173,7 +173,7 @@ def test_full_disk(make_job: Callable[..., Job], small_disk: Path) -> None:
 def test_stale_job_file(checkpointed: Job) -> None:
     done = manapy("checkpoint", checkpointed.dir)
     assert done.returncode == 1
-    assert re.search("(?i)not running|ended|no longer", done.stderr), done.stderr
+    assert re.search("(?i)not running|ended|no longer|died", done.stderr), done.stderr
     assert len(done.stderr.splitlines()) == 1
     checkpointed.restart().finish()
 
