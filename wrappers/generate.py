@@ -206,7 +206,7 @@ def blocking(f: Function, arrays: list[Argument]) -> list[str]:
         *(f"    real_{a.name} = mpy_real_datatypes({in_place(f, a)}, n_{a.name}, local_{a.name});" for a in arrays),
         f"    rc = {real_call(f, 'c->obj.real')};",
         *(f"    mpy_real_datatypes_free(real_{a.name}, n_{a.name}, local_{a.name});" for a in arrays),
-        "    mpy_cross_out_collective(t);",
+        "    mpy_collective_leave(t, &MPY_UPPER->clock.rows[c->row], rc);",
     ]
 
 
@@ -227,7 +227,7 @@ def nonblocking(f: Function, arrays: list[Argument]) -> list[str]:
     lines += [f"    if (MPY_LIKELY(rc == 0)) *request = {result};"]
     if arrays:
         lines += ["    if (MPY_UNLIKELY(rc != 0)) mpy_free(types, bytes);"]
-    return [*lines, "    mpy_cross_out_collective(t);", "    mpy_p2p_done(t, th);"]
+    return [*lines, "    mpy_collective_leave(t, &MPY_UPPER->clock.rows[c->row], rc);", "    mpy_p2p_done(t, th);"]
 
 
 def local_body(f: Function) -> list[str]:
@@ -273,7 +273,7 @@ def file_body(f: Function) -> list[str]:
         made = f"mpy_file_request({'t, NULL' if f.clock == '-' else 'call.t, f'}, real_request, buf, count, datatype)"
         lines += [f"    if (rc == 0) *{a.name} = {made if a.kind == 'REQUEST_OUT' else f'mpy_{ADOPTED[a.kind]}_adopt(real_{a.name})'};"]
     lines += [
-        "    mpy_cross_out(t);" if f.clock == "-" else "    mpy_file_leave(call);",
+        "    mpy_cross_out(t);" if f.clock == "-" else "    mpy_file_leave(call, rc);",
         f'    return MPY_LIKELY(rc == 0) ? 0 : mpy_file_error(f, rc, "{f.symbol}");',
     ]
     return lines

@@ -227,6 +227,8 @@ static void report_state(mpy_text_t *out, threads_t *found, bool always) {
  * must not make STATE say "not inside" before the RAISE. */
 static void report_all(mpy_text_t *out, bool always) {
     threads_t found = look_at_threads();
+    if (CLOCK->retracted) mpy_text_add(out, "RETRACT %" PRIu64 " %" PRIu32 "\n", side.epoch, CLOCK->version);
+    CLOCK->retracted = 0;
     report_rows(out, false);
     if (found.inside) report_state(out, &found, always); /* reached the target, but not yet through: or a freeze would be tried too early */
     report_raises(out);
@@ -250,11 +252,12 @@ void mpy_clockside_intent(uint64_t epoch, mpy_text_t *out) {
     side.epoch = epoch, side.applied = 1, side.world_target = 0, side.freezing = false;
     mpy_text_clear(&side.last_state); /* a rank is taken to be running until it says otherwise */
     side.last_applied = side.applied, side.last_version = ++CLOCK->version;
-    CLOCK->needed = 0;
+    CLOCK->needed = CLOCK->retracted = 0;
     report_rows(out, true);
     threads_t found = look_at_threads();
     report_state(out, &found, false);
     mpy_lock_release(&CLOCK->lock);
+    wake(); /* who is stopped by a freeze of the last epoch, if this begins it anew */
 }
 
 /* Under the lock. A row that is unknown here was freed (every member is at its last SEQ), or is made later and then reported

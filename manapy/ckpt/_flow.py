@@ -27,7 +27,7 @@ from .errors import CheckpointError
 
 log = logging.getLogger(__name__)
 
-CLOCK_KINDS = frozenset("ROWS RAISE STATE FROZEN NOTFROZEN".split())
+CLOCK_KINDS = frozenset("ROWS RAISE RETRACT STATE FROZEN NOTFROZEN".split())
 STALL_SECONDS = 10.0  # without any report: a dependency outside MPI is suspected
 
 
@@ -222,6 +222,9 @@ class Flow:
             log.exception("rank %d sent %r", rank, line[:500])
             self.fail(f"rank {rank} sent a report that does not fit ({error})")
             return
+        if self.controller.epoch != self.epoch:
+            log.info("checkpoint %d goes on as %d: a collective call of rank %d failed on its arguments", self.epoch, self.controller.epoch, rank)
+            self.epoch = self.controller.epoch
         if self.controller.converged:
             self._finish_step(None)
         elif not self.controller.pending:

@@ -7,6 +7,7 @@ comes back, in order, on each rank's connection. One Controller lives as long as
           -> nobody below target, inside a collective, or with an unacknowledged message -> FREEZE(version) to all
           -> all FROZEN -> ``converged`` (stop, drain and write are the coordinator's) -> resume()
           -> a NOTFROZEN, or somebody below target again when all have answered -> THAW to all, and on
+    at any time: RETRACT -> INTENT of the next epoch to all, everything anew
     at any time: lost(), abort(), DONE of a rank, or a contradiction in the reports -> ABORT to all, ``failure`` says why
 
 Invariants
@@ -18,7 +19,10 @@ Invariants
  4. ADVANCE goes to a rank with a parked thread, whatever its other threads do, that others ask, or that is below target on rows
     it doesn't know only (invariant 3); a rank below target on a row it knows goes by itself first. WITHDRAW follows when the rank isn't needed any more. FREEZE only when
     every message sent has been applied.
- 5. Work for a message is proportional to the messages it causes (and rows it carries), not to the number of ranks.
+ 5. A call that was counted and is taken back (rank.py, invariant 1) may be others' target by now, which nobody can reach. To lower it
+    would race with their own reports: so all is asked anew, under another epoch. What they have done meanwhile is what their programs
+    would have done anyway; and each time at least one wrong call of the program is behind us, so this ends.
+ 6. Work for a message is proportional to the messages it causes (and rows it carries), not to the number of ranks.
 """
 
 from __future__ import annotations
@@ -40,6 +44,7 @@ from .messages import (
     NotFrozen,
     Raise,
     Resume,
+    Retract,
     Rows,
     StateReport,
     Target,
@@ -75,6 +80,7 @@ class Counters:
     withdraws: int = 0
     freezes: int = 0  # freeze rounds; more than one: a NOTFROZEN came
     stalls: int = 0
+    retracts: int = 0  # how often it was begun anew
 
 
 @dataclass(slots=True)
@@ -153,16 +159,12 @@ class Controller:
             raise ValueError("the job is finishing")
         if epoch <= self.epoch:
             raise ValueError(f"epoch {epoch} is not greater than {self.epoch}")
-        self.epoch, self.stage, self.failure, self.counters = epoch, Stage.INTENT, None, Counters()
-        self.ranks = [RankView(sent=1) for _ in range(self.size)]
-        self._reset()
-        self._unacked = self._missing = self.size
-        out: Out = [(r, Intent(epoch)) for r in range(self.size)]
-        self.counters.sent = len(out)
-        return out
+        self.failure, self.counters = None, Counters()
+        return self._ask(epoch)
 
     def on_message(self, rank: int, msg: FromRank) -> Out:
-        """Apply one message of ``rank``; returns what to send. Messages of another epoch are dropped."""
+        """Apply one message of ``rank``; returns what to send. Messages of another epoch are dropped. ``epoch`` may be the next one
+        afterwards."""
         if isinstance(msg, Done):
             self.finishing = True
             return self.abort("the job is finishing") if self.pending else []
@@ -181,6 +183,9 @@ class Controller:
             if rank in self._stalled or view.parked:  # what it was asked for is done; or another thread's turn has come
                 self._stalled.discard(rank)
                 self._needs.changed.append(rank)
+        elif isinstance(msg, Retract):
+            self.counters.retracts += 1
+            return self._ask(self.epoch + 1)
         elif isinstance(msg, StateReport):
             self._on_state(rank, view, msg)
         elif isinstance(msg, (Frozen, NotFrozen)):
@@ -259,6 +264,14 @@ class Controller:
         self._unfrozen = 0
         self._stalled: set[int] = set()  # advanced by stall() only, and not past their collective yet
         self._needs = Needs(self._running, lambda cid: self.comms[cid].members, transitive=self._transitive)
+
+    def _ask(self, epoch: int) -> Out:
+        self.epoch, self.stage = epoch, Stage.INTENT
+        self.ranks = [RankView(sent=1) for _ in range(self.size)]
+        self._reset()
+        self._unacked = self._missing = self.size
+        self.counters.sent += self.size
+        return [(r, Intent(epoch)) for r in range(self.size)]
 
     def _running(self, rank: int) -> bool:
         """May act without anybody's help. A rank inside a collective may wait for the very rank that asks; a running thread for

@@ -3,7 +3,7 @@
 Invariants
  1. One frozen dataclass a kind; ``to_wire()`` gives the line without its newline and ``from_wire()`` reads it back equal.
  2. ``version`` never decreases on one connection. It rises with every change of the rank's clock (rows, a SEQ that reached or
-    passed its TARGET, any thread's entering or leaving a blocking collective, a coordinator message applied) and stays the
+    passed its TARGET or was taken back, any thread's entering or leaving a blocking collective, a coordinator message applied) and stays the
     same for parked, blocked and unblocked: those may come at any rate and must not hinder a freeze.
  3. ``applied`` counts every message of this module that the rank has received in this epoch, INTENT included.
 """
@@ -148,6 +148,14 @@ class NotFrozen(_Versioned):
     kind = "NOTFROZEN"
 
 
+class Retract(_Versioned):
+    """A collective that the coordinator may have been told of failed before it communicated, and isn't counted any more. The answer is
+    the INTENT of a new epoch."""
+
+    __slots__ = ()
+    kind = "RETRACT"
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     kind: ClassVar[str] = "DONE"
@@ -230,11 +238,13 @@ class Abort:
         return f"ABORT {self.epoch} {encode_text(self.reason)}"
 
 
-FromRank: TypeAlias = Rows | Raise | StateReport | Frozen | NotFrozen | Done
+FromRank: TypeAlias = Rows | Raise | Retract | StateReport | Frozen | NotFrozen | Done
 ToRank: TypeAlias = Intent | Targets | Target | Advance | Withdraw | Freeze | Thaw | Resume | Abort
 Message: TypeAlias = FromRank | ToRank
 
-_VERSIONED: dict[str, type[Frozen] | type[NotFrozen] | type[Freeze]] = {"FROZEN": Frozen, "NOTFROZEN": NotFrozen, "FREEZE": Freeze}
+_VERSIONED: dict[str, type[Frozen] | type[NotFrozen] | type[Retract] | type[Freeze]] = {
+    "FROZEN": Frozen, "NOTFROZEN": NotFrozen, "RETRACT": Retract, "FREEZE": Freeze,
+}  # fmt: skip
 _BARE: dict[str, type[Intent] | type[Advance] | type[Withdraw] | type[Thaw]] = {
     "INTENT": Intent, "ADVANCE": Advance, "WITHDRAW": Withdraw, "THAW": Thaw,
 }  # fmt: skip

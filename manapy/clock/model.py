@@ -22,13 +22,14 @@ from . import messages
 from ._network import ANY, Collective, Network, Request
 from ._state import WORLD, Mode, Phase, State, Thread, Verdict, child_identity, ggid, group_identity
 from .controller import Controller, Counters
-from .messages import Done, FromRank, Raise, Rows, StateReport, ToRank
+from .messages import Done, FromRank, Frozen, NotFrozen, Raise, Retract, Rows, StateReport, ToRank
 from .programs import (
     AwaitFlag,
     Coll,
     Compute,
     CreateGroup,
     Drop,
+    Fail,
     Finalize,
     Flush,
     Free,
@@ -139,6 +140,7 @@ class _Thread:
     fails: int = 0  # tests of the current wait that failed
     inside: Collective | None = None  # blocking collective entered
     flushing: bool = False  # in the lower half, in a call that can't be left
+    failing: bool = False  # inside a collective with wrong arguments
     parked: int = -1  # clock.wake when it parked; -1: it hasn't
     waiting: Request | None = None  # of a blocking Send or Recv
     joins: list[int] = field(default_factory=list)  # threads started by the Parallel it is in
@@ -179,6 +181,8 @@ class Simulator:
         deaf           frozen ranks make no progress for others
         flush inside   a flush is reported as a collective that isn't counted is
         early drop     a persistent collective's row goes with its request
+        counted error  a collective that fails on its arguments stays counted
+        silent error   it is taken back, but nobody is told
     """
 
     def __init__(
@@ -225,7 +229,6 @@ class Simulator:
         self.flags: set[str] = set()
         self.locks: dict[tuple[int, int], dict[int, bool]] = {}  # (window, target): holders, and whether they share
         self.steps = 0
-        self.epochs = 0
         self.checkpoints: list[Checkpoint] = []
 
     def run(self, *, until_checkpoint: bool = False) -> list[list[Received]]:
@@ -297,14 +300,13 @@ class Simulator:
     # ---- control connections and the coordinator
 
     def _request(self) -> None:
-        self.epochs += 1
         if self.controller.finishing:
             self.checkpoints.append(Checkpoint(False, "the job is finishing", 0, 0, 0, Counters()))
             return
         self._depth, self._began = 0, self.steps
         for rank in self.ranks:
             rank.depth = 0
-        self._lower(self.controller.begin(self.epochs))
+        self._lower(self.controller.begin(self.controller.epoch + 1))
 
     def _flush(self, r: int) -> None:
         outbox = self.ranks[r].clock.outbox
@@ -348,7 +350,7 @@ class Simulator:
             raise Violation(f"collective {number} on {comm:016x} was started only by {c.started}")
         seqs: dict[int, int] = {}
         for t in self.threads:
-            if t.inside is not None or t.flushing:
+            if t.inside is not None or t.flushing or t.failing:
                 raise Violation(f"rank {t.rank}: thread {t.number} is inside {t.ops[t.pc]}")
         for r, rank in enumerate(self.ranks):
             if rank.clock.phase is not Phase.FROZEN or rank.clock.below:
@@ -386,9 +388,11 @@ class Simulator:
             return self._flag(t, op)
         if isinstance(op, Parallel):
             return self._fork(t, op)
-        if clock.stopped and t.inside is None and not t.flushing:
+        if clock.stopped and t.inside is None and not t.flushing and not t.failing:
             return False
-        if isinstance(op, (Coll, Icoll, Split, CreateGroup, Free, Finalize)):
+        if t.failing:
+            return self._fail(t)
+        if isinstance(op, (Coll, Icoll, Fail, Split, CreateGroup, Free, Finalize)):
             return self._collective(t, op) if t.inside is None else self._leave(t, op)
         if isinstance(op, Drop):
             return self._drop(t, op)
@@ -445,7 +449,7 @@ class Simulator:
         t.joins = []
         return self._next(t)
 
-    def _collective(self, t: _Thread, op: Coll | Icoll | Split | CreateGroup | Free | Finalize) -> bool:
+    def _collective(self, t: _Thread, op: Coll | Icoll | Fail | Split | CreateGroup | Free | Finalize) -> bool:
         rank = self.ranks[t.rank]
         if t.parked == rank.clock.wake:
             return False
@@ -459,6 +463,9 @@ class Simulator:
             t.parked = rank.clock.wake
             return False
         t.parked = -1
+        if isinstance(op, Fail):
+            t.failing = True
+            return True
         comm.calls += 1
         collective = self.network.start(comm.identity, comm.calls, t.rank, len(comm.members))
         if isinstance(op, Icoll):
@@ -486,6 +493,17 @@ class Simulator:
             if self.broken != "by group":
                 for key in (comm.key, *comm.dropped):
                     rank.clock.remove_row(key)
+        return self._next(t)
+
+    def _fail(self, t: _Thread) -> bool:
+        """To the network and the other members the call has not been made."""
+        clock = self.ranks[t.rank].clock
+        t.failing = False
+        if self.broken != "counted error":
+            clock.fail_collective(thread=t.number)
+        if self.broken == "silent error":
+            clock.outbox = [m for m in clock.outbox if not isinstance(m, Retract)]
+        clock.exit_collective(thread=t.number)
         return self._next(t)
 
     def _drop(self, t: _Thread, op: Drop) -> bool:
@@ -608,7 +626,20 @@ class Simulator:
 
 
 def _coalesce(outbox: Sequence[FromRank]) -> list[FromRank]:
-    """What a control thread sends that looks only now: last state, highest SEQ, all under the present version."""
+    """What a control thread sends that looks only now. Its answers to FREEZE it sends at once, each behind what came before it."""
+    sent: list[FromRank] = []
+    reports: list[FromRank] = []
+    for m in outbox:
+        if isinstance(m, (Frozen, NotFrozen)):
+            sent += [*_summary(reports), m]
+            reports = []
+        else:
+            reports.append(m)
+    return sent + _summary(reports)
+
+
+def _summary(outbox: Sequence[FromRank]) -> list[FromRank]:
+    """Last state, highest SEQ, all under the last version."""
     version = max((m.version for m in outbox if not isinstance(m, Done)), default=0)
     rows = tuple(row for m in outbox if isinstance(m, Rows) for row in m.rows)
     raises = {m.cid: m.seq for m in outbox if isinstance(m, Raise)}
@@ -616,12 +647,13 @@ def _coalesce(outbox: Sequence[FromRank]) -> list[FromRank]:
     epoch = next((m.epoch for m in outbox if not isinstance(m, Done)), 0)
     state = [replace(states[-1], version=version)] if states else []
     risen = [Raise(epoch, version, cid, seq) for cid, seq in raises.items()]
-    sent: list[FromRank] = [Rows(epoch, version, rows)] if any(isinstance(m, Rows) for m in outbox) else []
+    sent: list[FromRank] = [Retract(epoch, version)] if any(isinstance(m, Retract) for m in outbox) else []
+    sent += [Rows(epoch, version, rows)] if any(isinstance(m, Rows) for m in outbox) else []
     if state and any(t.state is State.IN_COLLECTIVE for t in state[0].threads):
         sent += [*state, *risen]
     else:
         sent += [*risen, *state]
-    return sent + [m for m in outbox if not isinstance(m, (Rows, Raise, StateReport))]
+    return sent + [m for m in outbox if isinstance(m, Done)]
 
 
 def _length(ops: Sequence[Op]) -> int:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from ._network import ANY
 
 __all__ = [
-    "ANY", "AwaitFlag", "Coll", "Compute", "CreateGroup", "Drop", "Finalize", "Flush", "Free", "Icoll", "Lock", "Op", "Parallel",
+    "ANY", "AwaitFlag", "Coll", "Compute", "CreateGroup", "Drop", "Fail", "Finalize", "Flush", "Free", "Icoll", "Lock", "Op", "Parallel",
     "Probe", "Program", "Recv", "Send", "SetFlag", "Split", "Unlock", "Wait", "WaitAny",
 ]  # fmt: skip
 
@@ -40,6 +40,13 @@ class Icoll:
     req: str
     comm: str = "world"
     loose: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """A collective with wrong arguments, on this rank only: returns an error before it communicates."""
+
+    comm: str = "world"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +175,7 @@ class Finalize:
 
 
 Op: TypeAlias = (
-    Compute | Coll | Icoll | Send | Recv | Probe | Wait | WaitAny | Split | CreateGroup | Free | Drop | Lock | Unlock | Flush | Parallel
+    Compute | Coll | Icoll | Fail | Send | Recv | Probe | Wait | WaitAny | Split | CreateGroup | Free | Drop | Lock | Unlock | Flush | Parallel
     | SetFlag | AwaitFlag | Finalize
 )
 Program: TypeAlias = Sequence[Sequence[Op]]  # Finalize is added at the end of each rank's list

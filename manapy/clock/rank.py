@@ -5,7 +5,8 @@ calls ``receive`` (or on_*) for what the coordinator sent and sends what ``outbo
 clock.lock; here a call is atomic.
 
 Invariants
- 1. SEQ rises only here, by one, when a collective *starts* (blocking or not), and never falls.
+ 1. SEQ rises only here, by one, when a collective *starts* (blocking or not). It falls only if that very call then fails on its
+    arguments, before it has communicated: to MPI such a call has not been made, so other members make none that matches it.
  2. Whenever SEQ >= TARGET on a row after a start in phase RUN, that SEQ has been put into the outbox (Raise, or Rows for a
     new row), behind the STATE that says where the rank is. So the coordinator's SEQ is exact for every row it believes to be
     at target, and a rank that looks as if it were at target and outside is so.
@@ -16,7 +17,8 @@ Invariants
     let the threads of a rank leapfrog for ever: each would pass its own target because of the other's.
     Never at an exit: a peer may need a message that is sent before the next collective.
  4. Every coordinator message is answered: INTENT by ROWS, FREEZE by FROZEN or NOTFROZEN, the others by a STATE whose
-    ``applied`` counts them. RESUME and ABORT end the epoch and are not answered.
+    ``applied`` counts them. RESUME and ABORT end the epoch and are not answered. So does an INTENT while one is pending: what this
+    rank or another has reported was retracted (messages.py, Retract), and all begin anew.
  5. A thread's state is set by itself only, and IN_COLLECTIVE on the fast path too (C: plain stores before the phase is
     read). So a rank that was inside a collective at the request says so behind its ROWS; were it taken for running, a peer
     that waits for ANY would rely on it for ever.
@@ -41,6 +43,7 @@ from .messages import (
     NotFrozen,
     Raise,
     Resume,
+    Retract,
     Rows,
     StateReport,
     Target,
@@ -112,6 +115,18 @@ class RankClock:
                 self.outbox.append(Raise(self.epoch, self.version, cid, row.seq))
             self.wake += self.below > 0
         return Verdict.GO
+
+    def fail_collective(self, *, thread: int = 0) -> None:
+        """The collective that the thread is inside failed before it communicated. exit_collective follows.
+
+        The call may be in ROWS, or a RAISE, or others' targets; and the row's TARGET may be its own or theirs. So all is asked anew.
+        """
+        row = self.rows[self.threads[thread].cid]
+        self.below += row.seq == row.target and self.phase is not Phase.NONE
+        row.seq -= 1
+        if self.phase is not Phase.NONE:
+            self.version += 1
+            self.outbox.append(Retract(self.epoch, self.version))
 
     def exit_collective(self, *, thread: int = 0) -> None:
         """The blocking collective is complete. A communicator it made is added (add_row) before this call."""
@@ -190,8 +205,10 @@ class RankClock:
             self.on_resume()
 
     def on_intent(self, epoch: int) -> None:
-        """Report all rows; then the threads, unless all are RUNNING, which is assumed of a rank that says nothing."""
-        self.phase, self.epoch, self.applied, self.needed, self.below = Phase.INTENT, epoch, 1, False, 0
+        """Report all rows; then the threads, unless all are RUNNING, which is assumed of a rank that says nothing. What is left unsaid of
+        an epoch that was begun anew is in them."""
+        self.outbox = [m for m in self.outbox if isinstance(m, Done)]
+        self.phase, self.epoch, self.applied, self.needed, self.below, self.freezing = Phase.INTENT, epoch, 1, False, 0, False
         for row in self.rows.values():
             row.target = row.seq
         self.version += 1

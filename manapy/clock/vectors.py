@@ -60,6 +60,11 @@ class Scenario:
         for r in ranks:
             self._record(r, "exit_collective", [], lambda c: c.exit_collective(thread=thread), thread)
 
+    def fail(self, rank: int, *, thread: int = 0) -> None:
+        """The collective that it is inside fails on its arguments."""
+        self._record(rank, "fail_collective", [], lambda c: c.fail_collective(thread=thread), thread)
+        self.exit(rank, thread=thread)
+
     def collective(self, cid: int, *ranks: int) -> None:
         for r in ranks:
             self.enter(r, cid)
@@ -468,13 +473,47 @@ def threads_at_two_rows(s: Scenario) -> None:
     s.end()
 
 
+def wrong_call(s: Scenario) -> None:
+    """P0's call on a is wrong, before the request, between two others' reports, and when it has raised the targets already."""
+    a = s.comm(0, 1)
+    s.enter(0, a)
+    s.fail(0)
+    s.collective(a, 0, 1)
+    s.enter(0, a)
+    s.request()
+    s.deliver(0)  # INTENT finds it inside
+    s.fail(0)
+    s.settle()
+    s.enter(0, a, PARK)
+    s.end()
+    s.enter(0, a, GO)
+    s.enter(1, a, GO)
+    s.exit(0, 1)
+
+    s.enter(1, WORLD)
+    s.request(s.controller.epoch + 1)
+    s.settle()
+    s.enter(0, a, GO)  # on its way to WORLD; raises the target of a
+    s.deliver()
+    s.deliver(1)
+    s.fail(0)
+    s.settle()
+    s.enter(0, WORLD, GO)
+    s.exit(0, 1)
+    s.enter(0, a, PARK)
+    s.end()
+    s.enter(0, a, GO)
+    s.enter(1, a, GO)
+    s.exit(0, 1)
+
+
 SCENARIOS: dict[str, tuple[Callable[[Scenario], None], int]] = {
     "idle": (idle, 2), "inside_at_request": (inside_at_request, 3), "figure_2a": (figure_2a, 4), "figure_2b": (figure_2b, 6),
     "figure_3a": (figure_3a, 7), "figure_3b": (figure_3b, 7), "p2p_hole": (p2p_hole, 4), "p2p_chain": (p2p_chain, 6),
     "any_source": (any_source, 4), "crossed_ibarriers": (crossed_ibarriers, 2), "group_while_pending": (group_while_pending, 3),
     "dup_while_pending": (dup_while_pending, 2), "late_row": (late_row, 2), "freed": (freed, 2), "aborted": (aborted, 3),
     "parked_beside_inside": (parked_beside_inside, 2), "blocked_beside_inside": (blocked_beside_inside, 3),
-    "threads_at_two_rows": (threads_at_two_rows, 2),
+    "threads_at_two_rows": (threads_at_two_rows, 2), "wrong_call": (wrong_call, 2),
 }  # fmt: skip
 
 

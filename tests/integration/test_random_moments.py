@@ -181,6 +181,18 @@ def test_who_computes_is_named(make_job: Callable[..., Job]) -> None:
     assert in_output(job, "ok")
 
 
+def test_wrong_calls_in_the_middle(make_job: Callable[..., Job]) -> None:
+    """Each is counted, told, and taken back: the checkpoint begins anew until rank 0 comes to the others."""
+    job = make_job(3, env=ENV).start_python("edges.py", "wrong", "3")
+    job.wait_for("in wrong")
+    time.sleep(0.3)
+    job.checkpoint()
+    assert "failed on its arguments" in (job.dir / "coordinator.log").read_text()
+    job.kill()
+    job.restart().finish()
+    assert in_output(job, "ok")
+
+
 def test_some_ranks_are_in_init(make_job: Callable[..., Job]) -> None:
     job = make_job(3, env=ENV).start_python("edges.py", "late", "2")
     job.wait_for("in late")

@@ -11,6 +11,7 @@ Prints "in KIND" when it begins and, as rank 0's last line, "ok".
     threads    rank 0 receives from the last one's second thread, which stops at a collective, while its first one is inside another
     late       rank 0 is in MPI_Init for SECONDS before the others come
     leave      rank 0 has left the job SECONDS before the others
+    wrong      rank 0 makes wrong collective calls all the way to the one in which the others wait for it
     compute    rank 0 computes without any MPI call; the others wait for it in a collective
 """
 
@@ -133,6 +134,21 @@ def compute() -> None:
     assert value[0] == 1.0
 
 
+def wrong() -> None:
+    """The others are in a collective that rank 0 is below target of, whenever a checkpoint is requested."""
+    value = np.zeros(1)
+    if ME == 0:
+        until = time.monotonic() + SECONDS
+        while time.monotonic() < until:
+            time.sleep(0.01)
+            try:
+                WORLD.Bcast(value, root=SIZE)
+            except MPI.Exception as error:
+                value[0] = error.Get_error_class() == MPI.ERR_ROOT
+    WORLD.Bcast(value, root=0)
+    assert value[0] == 1.0
+
+
 OTHERS = WORLD.Split(int(ME > 0), ME)
 
 
@@ -149,6 +165,8 @@ def main() -> None:
             turn += 1
     elif KIND == "compute":
         compute()
+    elif KIND == "wrong":
+        wrong()
     if KIND != "leave":
         time.sleep(1.5)  # a test kills the job here
     assert WORLD.allreduce(ME) == SIZE * (SIZE - 1) // 2

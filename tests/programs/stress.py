@@ -105,7 +105,7 @@ class Stress:
         """All steps; the digest of all ranks on rank 0."""
         kinds = [
             *[self.collective] * 6, *[self.ring] * 3, *[self.exchange] * 4, *[self.wildcard] * 4, *[self.probes] * 3, *[self.deferred] * 8,
-            *[self.make] * 3, *[self.free] * 2, self.idle, self.chain, self.crossed, *[self.between] * 3, *[self.neighbours] * 2, *[self.duplicate] * 2,
+            *[self.make] * 3, *[self.free] * 2, self.idle, self.chain, self.crossed, *[self.between] * 3, *[self.neighbours] * 2, *[self.duplicate] * 2, *[self.wrong] * 2,
         ]  # fmt: skip
         for self.step in range(steps):
             rng = random.Random(self.seed * 1_000_003 + self.step)
@@ -506,6 +506,23 @@ class Stress:
             self.comms.remove(gone)
             if gone.handle is not None:
                 gone.handle.Free()
+
+    def wrong(self, rng: random.Random, comm: Comm) -> None:
+        """Some members make collective calls that fail on their arguments: to MPI they make none."""
+        kinds: list[Callable[[MPI.Comm], object]] = [
+            lambda c: c.Bcast(np.zeros(1), root=c.size), lambda c: c.Ibcast(np.zeros(1), root=-7), lambda c: c.Bcast_init(np.zeros(1), root=c.size),
+            lambda c: c.Allreduce(MPI.IN_PLACE, np.zeros(1), MPI.OP_NULL), lambda c: c.Create(MPI.GROUP_NULL), lambda c: c.Create_cart([c.size + 1]),
+        ]  # fmt: skip
+        who, chosen = rng.sample(comm.members, rng.randint(1, comm.size)), rng.choices(kinds, k=rng.choice([1, 4]))
+        if ME not in who or comm.handle is None:
+            return
+        for kind in chosen:
+            try:
+                kind(comm.handle)
+            except MPI.Exception as error:
+                self.note(error.Get_error_class())
+            else:
+                raise AssertionError("a wrong call has succeeded")
 
     def idle(self, rng: random.Random, comm: Comm) -> None:
         """One rank computes or sleeps; the others go on."""

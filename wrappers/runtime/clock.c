@@ -12,9 +12,16 @@
  *  3. clock.lock is only held with in_lower = 1 (invariant 1 of lock.h), and a parked thread has in_lower = 0.
  *  4. A thread that goes on has in_lower = 1 from the decision, taken under the lock, to the end of the collective: phase
  *     FROZEN, set under the same lock or seen by the re-read, can't slip in between.
- *  5. While pending, version rises with rows, with a SEQ that reaches or passes its TARGET and with entering or leaving a
+ *  5. While pending, version rises with rows, with a SEQ that reaches or passes its TARGET or is taken back, and with entering or leaving a
  *     blocking collective, but not for parked, blocked and unblocked (they must not hinder a freeze). notify() follows the
  *     unlock in every case.
+ *  6. SEQ counts the calls that MPI takes for made. One that fails on its arguments has not been: the library looks at them before it sends
+ *     or receives anything, so the other members, which make no call that matches it, don't wait, and the program may go on. It is
+ *     counted before the library can say so (or a freeze could slip in), and taken back if the class of the error is one that tells of
+ *     arguments; other errors come from communication, and stay counted. If a checkpoint was requested meanwhile, the call may be in
+ *     ROWS or a RAISE, and a TARGET of others by now: the coordinator is told (retracted) and asks everything anew. Until then this
+ *     rank's TARGETs are too high, at worst; nothing is frozen, as version has risen and the coordinator hears of it before the rank's state.
+ *     Were the judgement wrong, members would differ in SEQ: no safe state is found, none that isn't safe is taken for one.
  */
 #include "runtime.h"
 #include "lock.h"
@@ -140,7 +147,7 @@ void mpy_row_remove(uint32_t index) {
     mpy_lock(&CLOCK->lock);
     mpy_clock_row_t *row = &CLOCK->rows[index];
     bool pending = MPY_LOWER->phase != MPY_PHASE_NONE;
-    if (pending) {
+    if (pending && row->seq > 0) { /* else its only call was taken back: the coordinator forgets it, too */
         int32_t *members = mpy_alloc(row->nmembers * sizeof *members);
         __builtin_memcpy(members, row->members, row->nmembers * sizeof *members);
         row->members = members;
@@ -285,6 +292,31 @@ void mpy_clock_take_back(mpy_thread_t *t, mpy_clock_row_t *row) {
     t->in_lower = 0;
     __asm__ volatile("" ::: "memory");
     if (MPY_LOWER->phase != MPY_PHASE_NONE) MPY_LOWER->svc->notify();
+}
+
+/* Is it an error that MPI libraries find before they communicate? */
+static bool is_of_arguments(int rc) {
+    int class = rc;
+    MPY_REAL(Error_class)(rc, &class);
+    switch (class) {
+    case MPI_ERR_BUFFER: case MPI_ERR_COUNT: case MPI_ERR_TYPE: case MPI_ERR_TAG: case MPI_ERR_COMM: case MPI_ERR_RANK: case MPI_ERR_ROOT:
+    case MPI_ERR_GROUP: case MPI_ERR_OP: case MPI_ERR_TOPOLOGY: case MPI_ERR_DIMS: case MPI_ERR_ARG: case MPI_ERR_REQUEST: case MPI_ERR_INFO:
+    case MPI_ERR_INFO_KEY: case MPI_ERR_INFO_VALUE: case MPI_ERR_SIZE: case MPI_ERR_DISP: case MPI_ERR_WIN: case MPI_ERR_FILE:
+        return true;
+    }
+    return false;
+}
+
+bool mpy_clock_failed(mpy_clock_row_t *row, int rc) {
+    if (!is_of_arguments(rc)) return false;
+    mpy_lock(&CLOCK->lock);
+    row->seq--;
+    if (MPY_LOWER->phase != MPY_PHASE_NONE) {
+        CLOCK->version++;
+        CLOCK->retracted = 1;
+    }
+    mpy_unlock(&CLOCK->lock);
+    return true;
 }
 
 /* MPI_Finalize has returned. */

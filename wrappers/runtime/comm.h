@@ -46,6 +46,7 @@ MPY_HIDDEN int mpy_comm_adopt_row(int real, uint64_t cid, int errhandler, uint32
 MPY_HIDDEN int32_t *mpy_comm_union(const int32_t *a, int na, const int32_t *b, int nb, int *n);
 /* How often this identity and tag have been used: part of an identity, the same on all members. */
 MPY_HIDDEN uint64_t mpy_comm_count(uint64_t id, int tag);
+MPY_HIDDEN void mpy_comm_count_back(uint64_t id, int tag); /* the last one isn't made */
 
 /* The end of a constructor whose communicator (or NULL) has its handle already. */
 MPY_HIDDEN int mpy_construct_leave(const mpy_construction_t *k, const mpy_comm_t *c, MPI_Comm *newcomm, const char *name);

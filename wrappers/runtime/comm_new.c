@@ -28,7 +28,7 @@ static mpy_comm_t *adopt(const mpy_construction_t *k, const char *name) {
 
 int mpy_construct_leave(const mpy_construction_t *k, const mpy_comm_t *c, MPI_Comm *newcomm, const char *name) {
     if (k->parent != NULL)
-        mpy_cross_out_collective(k->t);
+        mpy_collective_leave(k->t, &MPY_UPPER->clock.rows[k->parent->row], k->rc);
     else
         mpy_cross_out(k->t);
     if (k->rc != 0) return mpy_error(k->parent, k->rc, name);
@@ -173,10 +173,10 @@ int PMPI_Comm_create(MPI_Comm comm, MPI_Group group, MPI_Comm *newcomm) {
     return mpy_construct_end(&k, newcomm, "MPI_Comm_create");
 }
 
-uint64_t mpy_comm_count(uint64_t id, int tag) {
-    typedef struct count { struct count *next; uint64_t id, n; int tag; } count_t;
+typedef struct count { struct count *next; uint64_t id, n; int tag; } count_t;
+
+static count_t *count_of(uint64_t id, int tag) {
     static count_t *counts;
-    mpy_lock(&mpy_objects_lock);
     count_t *c = counts;
     while (c != NULL && (c->id != id || c->tag != tag)) c = c->next;
     if (c == NULL) {
@@ -186,9 +186,20 @@ uint64_t mpy_comm_count(uint64_t id, int tag) {
         c->next = counts;
         counts = c;
     }
-    uint64_t n = ++c->n;
+    return c;
+}
+
+uint64_t mpy_comm_count(uint64_t id, int tag) {
+    mpy_lock(&mpy_objects_lock);
+    uint64_t n = ++count_of(id, tag)->n;
     mpy_unlock(&mpy_objects_lock);
     return n;
+}
+
+void mpy_comm_count_back(uint64_t id, int tag) {
+    mpy_lock(&mpy_objects_lock);
+    count_of(id, tag)->n--;
+    mpy_unlock(&mpy_objects_lock);
 }
 
 /* Collective over the group only, so it counts on a row of its own: that of the communicator it makes, which exists (with
@@ -204,6 +215,7 @@ int mpy_comm_create_group(mpy_thread_t *t, const mpy_group_t *g, int tag, int er
     mpy_clock_enter(t, &MPY_UPPER->clock.rows[row]);
     mpy_cross_in_collective(t);
     int rc = MPY_REAL(Comm_create_group)(mpy_real_comm(comm), g->obj.real, tag, &real);
+    if (rc != 0 && mpy_clock_failed(&MPY_UPPER->clock.rows[row], rc)) mpy_comm_count_back(ggid, tag);
     *newcomm = mpy_comm_adopt_row(rc == 0 ? real : MPI_COMM_NULL, cid, errhandler, row);
     mpy_cross_out_collective(t);
     return rc;

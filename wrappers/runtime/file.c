@@ -122,7 +122,7 @@ int PMPI_File_open(MPI_Comm comm, const char *filename, int amode, MPI_Info info
     mpy_cross_in_collective(t);
     rc = MPY_REAL(File_open)(c->obj.real, filename, real_amode, mpy_real_info(info), &real);
     if (rc == 0) *fh = adopt(real, c, seq, filename, amode, info);
-    mpy_cross_out_collective(t);
+    mpy_collective_leave(t, row, rc);
     return MPY_LIKELY(rc == 0) ? 0 : mpy_file_error(NULL, rc, "MPI_File_open");
 }
 
@@ -139,7 +139,7 @@ int PMPI_File_close(MPI_File *fh) {
         forget(call.f);
         *fh = MPI_FILE_NULL;
     }
-    mpy_file_leave(call);
+    mpy_file_leave(call, rc);
     return MPY_LIKELY(rc == 0) ? 0 : mpy_file_error(NULL, rc, "MPI_File_close"); /* natively that handler, too */
 }
 

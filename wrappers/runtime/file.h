@@ -84,11 +84,11 @@ static inline mpy_file_call_t mpy_file_enter(MPI_File handle) {
     }
     return call;
 }
-static inline void mpy_file_leave(mpy_file_call_t call) {
+static inline void mpy_file_leave(mpy_file_call_t call, int rc) {
     if (MPY_UNLIKELY(call.f == NULL))
         mpy_cross_out(call.t);
     else
-        mpy_cross_out_collective(call.t);
+        mpy_collective_leave(call.t, &MPY_UPPER->clock.rows[call.f->row], rc);
 }
 
 /* Calls the handler of `f`, or that of files to be opened if it is NULL; upper TLS, in_lower = 0. Returns what

@@ -73,7 +73,7 @@ int PMPI_File_set_view(MPI_File fh, MPI_Offset disp, MPI_Datatype etype, MPI_Dat
     if (rc == 0)
         rc = MPY_REAL(File_set_view)(mpy_real_file(call.f), disp, mpy_real_datatype(etype), mpy_real_datatype(filetype), datarep, mpy_real_info(info));
     if (rc == 0) record_view(call.f, disp, etype, filetype, datarep, info);
-    mpy_file_leave(call);
+    mpy_file_leave(call, rc);
     return MPY_LIKELY(rc == 0) ? 0 : mpy_file_error(call.f, rc, "MPI_File_set_view");
 }
 
@@ -96,7 +96,7 @@ int PMPI_File_set_info(MPI_File fh, MPI_Info info) {
     mpy_file_call_t call = mpy_file_enter(fh);
     int rc = MPY_REAL(File_set_info)(mpy_real_file(call.f), mpy_real_info(info));
     if (rc == 0) mpy_info_merge(&call.f->info, info);
-    mpy_file_leave(call);
+    mpy_file_leave(call, rc);
     return MPY_LIKELY(rc == 0) ? 0 : mpy_file_error(call.f, rc, "MPI_File_set_info");
 }
 
@@ -104,7 +104,7 @@ int PMPI_File_set_atomicity(MPI_File fh, int flag) {
     mpy_file_call_t call = mpy_file_enter(fh);
     int rc = MPY_REAL(File_set_atomicity)(mpy_real_file(call.f), flag);
     if (rc == 0) call.f->atomic = flag != 0;
-    mpy_file_leave(call);
+    mpy_file_leave(call, rc);
     return MPY_LIKELY(rc == 0) ? 0 : mpy_file_error(call.f, rc, "MPI_File_set_atomicity");
 }
 

@@ -236,7 +236,7 @@ static int start(mpy_thread_t *t, mpy_comm_t *c, const mpy_reduction_t *a, mpy_f
     } else {
         mpy_fold_destroy(f);
     }
-    mpy_cross_out_collective(t);
+    mpy_collective_leave(t, &MPY_UPPER->clock.rows[c->row], rc);
     return rc == 0 ? rc : mpy_error(c, rc, a->name);
 }
 

@@ -14,8 +14,8 @@
  * them. So the 65536 rows of the clock bound the requests of this process that at least one member holds.
  *
  * Invariants
- *  1. The list is in ascending order of identity. The records of one communicator are the same on all its members, as
- *     long as their X_init calls all succeed or all fail.
+ *  1. The list is in ascending order of identity. The records of one communicator are the same on all its members: an X_init that fails
+ *     on its arguments leaves none and isn't counted (invariant 6 of clock.c), and fails otherwise only where memory is short.
  *  2. A record holds references to its communicator and datatypes, and copies of arrays and of the info: the program may free
  *     them all after the X_init.
  *  3. Once its communicator is freed a record isn't retired but dropped. If the request is still held then, it goes on
@@ -196,7 +196,7 @@ static int start(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) {
         r->real = p->real;
         mpy_request_activate(r, false);
     }
-    mpy_cross_out_collective(t);
+    mpy_collective_leave(t, clock_row(p->row), rc);
     return rc;
 }
 
@@ -261,7 +261,7 @@ int mpy_persistent_init(const mpy_persistent_call_t *call, const mpy_argument_t 
         int n = list(c, NULL);
         if (n % AGREE_EVERY == 0) agree(c, n);
     }
-    mpy_cross_out_collective(t);
+    mpy_collective_leave(t, clock_row(c->row), rc);
     return rc == 0 ? rc : mpy_error(c, rc, name);
 }
 

@@ -197,6 +197,13 @@ static inline void mpy_cross_out_collective(mpy_thread_t *t) {
     mpy_hook_out(t);
     mpy_clock_leave(t);
 }
+/* A collective that counted on `row` has returned the error `rc`. True: its arguments were wrong, and it isn't counted (invariant 6 of
+ * clock.c). In the lower half. */
+MPY_HIDDEN bool mpy_clock_failed(mpy_clock_row_t *row, int rc);
+static inline void mpy_collective_leave(mpy_thread_t *t, mpy_clock_row_t *row, int rc) {
+    if (MPY_UNLIKELY(rc != 0)) mpy_clock_failed(row, rc);
+    mpy_cross_out_collective(t);
+}
 /* Identity of a new communicator (the design's "State"). */
 MPY_HIDDEN uint64_t mpy_ggid(const int32_t *world, int n);
 MPY_HIDDEN uint64_t mpy_child_cid(uint64_t parent_cid, uint64_t parent_seq, int32_t smallest_world_rank);

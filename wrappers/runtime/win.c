@@ -106,7 +106,7 @@ static int construct(const wanted_t *q, MPI_Comm comm, void *baseptr, MPI_Win *w
         win_release(w);
     }
     mpy_hook_in(t);
-    mpy_cross_out_collective(t);
+    mpy_collective_leave(t, row_of(c), rc);
     return MPY_LIKELY(rc == 0) ? rc : mpy_error(c, rc, name);
 }
 
@@ -276,7 +276,7 @@ int PMPI_Win_set_info(MPI_Win win, MPI_Info info) {
     mpy_cross_in_collective(t);
     int rc = MPY_REAL(Win_set_info)(w->obj.real, mpy_real_info(info));
     if (rc == 0) mpy_info_merge(&w->team.info, info);
-    mpy_cross_out_collective(t);
+    mpy_collective_leave(t, row_of(&w->team), rc);
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_set_info");
 }
 

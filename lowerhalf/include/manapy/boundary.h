@@ -35,7 +35,7 @@
 #include <stdint.h>
 
 #define MPY_BOUNDARY_MAGIC   0x59444E554F42594Dul /* "MYBOUNDY" */
-#define MPY_BOUNDARY_VERSION 3u
+#define MPY_BOUNDARY_VERSION 4u
 
 #define MPY_ARENA_LO   0x200000000000ul
 #define MPY_ARENA_HI   0x210000000000ul
@@ -120,6 +120,7 @@ typedef struct mpy_clock {
     uint32_t version;     /* +1 with every change of a thread's state or of a row while pending */
     volatile uint32_t needed; /* control thread: between ADVANCE and WITHDRAW */
     volatile uint32_t wake;   /* futex on which parked threads sleep; bumped and woken by the control thread */
+    uint32_t retracted;       /* a call counted in this epoch is taken back; the control thread tells the coordinator, and clears it */
     uint32_t nrows;           /* rows in use are below this index; a freed row has cid 0 */
     uint32_t protocol;        /* mpy_protocol_t of the launch; a restart goes on with it */
     mpy_clock_row_t *rows;    /* MPY_ROWS_MAX of them, mapped without reservation */

@@ -22,6 +22,8 @@
  *                                                             first: all rows; later: rows made since. handle 0: under construction;
  *                                                             more = 1: the next line goes on with the list, so no line is too long
  *   RAISE epoch version cid seq                               SEQ has reached or passed TARGET (sent for each such SEQ)
+ *   RETRACT epoch version                                     a call that may be in what was reported isn't counted any more (it failed on
+ *                                                             its arguments): everything must be asked anew, by an INTENT
  *   STATE epoch version applied n thread...                   the threads that are not running; thread = state:cid:mode:peers, state =
  *                                                             blocked|collective|parked|finished; mode = all|any; blocked with peers "-": on
  *                                                             every member of cid (nobody if 0); applied = messages of the clock received in
@@ -37,7 +39,7 @@
  *   DONE                                                      MPI_Finalize entered, or the program ends: no further checkpoint
  * coordinator -> rank
  *   CHECK epoch grace_ms                                      look for what can't be saved; nothing stops yet
- *   INTENT epoch
+ *   INTENT epoch                                              also while another one is pending, which ends so
  *   TARGETS epoch more n cid:seq...                           rows left out are at their target; more as with ROWS
  *   TARGET epoch cid seq
  *   ADVANCE epoch       WITHDRAW epoch

@@ -238,6 +238,36 @@ def test_targets_raises_and_states(start: Callable[..., Pair]) -> None:
     rank.expect("phase 0 needed 0")
 
 
+def test_retracted_call(start: Callable[..., Pair]) -> None:
+    """A call that was reported is taken back: said before the rank's state; the next INTENT asks for everything anew, also of a frozen rank."""
+    pair = start()
+    server, rank = pair.server, pair.rank
+    rank.order(f"row {COMM:x} 5 x")
+    server.send("INTENT 1")
+    server.expect("ROWS 1 1 0 2")
+    server.send("TARGETS 1 0 0")
+    server.expect("STATE 1 2 2 0")
+    rank.order(f"row {COMM:x} 6")
+    server.expect(f"RAISE 1 3 {COMM:016x} 6")
+    server.expect("STATE 1 3 2 0")
+    rank.order(f"retract {COMM:x}")
+    server.expect("RETRACT 1 4")
+    server.expect("STATE 1 4 2 0")
+    server.send("FREEZE 1 3")
+    server.expect("NOTFROZEN 1 4")
+    server.send("INTENT 2")
+    assert f"{COMM:016x}:0000000000000abc:5:" in server.expect("ROWS 2 5 0 2")
+    server.send("TARGETS 2 0 0")
+    server.expect("STATE 2 6 2 0")
+    server.send("FREEZE 2 6")
+    server.expect("FROZEN 2 6")
+    server.send("INTENT 3")
+    server.expect("ROWS 3 7 0 2")
+    rank.start("look")
+    rank.expect("phase 1 needed 0")
+    rank.expect(f"row {COMM:016x} seq 5 target 5")
+
+
 def test_new_communicator_while_pending(start: Callable[..., Pair]) -> None:
     pair = start()
     pair.server.send("INTENT 1")

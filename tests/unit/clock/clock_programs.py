@@ -8,7 +8,8 @@ Legal perturbations
  1. An event becomes nonblocking (a collective on all members): its start stays, its completion moves anywhere behind it.
  2. A nonblocking start moves forward past operations that it isn't ordered with. So Ibarriers on two communicators cross, and
     starts of persistent collectives.
- 3. Completions are merged (all at once), taken by WaitAny, or by a polling loop.
+ 3. Calls with wrong arguments come in between on some members, which count nowhere.
+ 4. Completions are merged (all at once), taken by WaitAny, or by a polling loop.
 
 Threads: what one thread does with a communicator that another one has used comes behind a flag (a variable of the program, a
 dependency outside MPI), so collectives of one communicator are ordered, as MPI asks.
@@ -27,6 +28,7 @@ from manapy.clock.programs import (
     Compute,
     CreateGroup,
     Drop,
+    Fail,
     Flush,
     Free,
     Icoll,
@@ -113,7 +115,7 @@ def build(rng: random.Random, size: int, events: int, threads: int = 1) -> list[
     for streams in b.streams:
         for stream in streams:
             stream.knows.add("world")
-    kinds = [_collective, _icollective, _message, _message, _gather, _probed, _split, _group, _free, _compute, _persist, _locked, _flush]
+    kinds = [_collective, _icollective, _message, _message, _gather, _probed, _split, _group, _free, _compute, _persist, _locked, _flush, _fail]
     weights = [rng.choice((0, 1, 4)) for _ in kinds]
     if not any(weights):
         weights = [1] * len(kinds)
@@ -149,6 +151,13 @@ def _collective(b: _Builder) -> None:
     loose = b.rng.random() < 0.3
     for r in b.comms[comm]:
         b.own(comm, r).ops.append(Coll(comm, loose=loose))
+
+
+def _fail(b: _Builder) -> None:
+    """Some members make a call with wrong arguments, once or in a row."""
+    comm = b.rng.choice(list(b.comms))
+    for r in b.some(b.comms[comm], 1):
+        b.own(comm, r).ops.extend([Fail(comm)] * b.rng.choice((1, 1, 4)))
 
 
 def _icollective(b: _Builder) -> None:
@@ -325,7 +334,7 @@ def _ordered(start: Op, before: Op) -> bool:
     if isinstance(before, (Split, CreateGroup, Free)) and (before.comm == _comm(start) or _comm(before) == _comm(start)):
         return True
     if isinstance(start, Icoll):  # a persistent one may be active until it's waited for
-        return isinstance(before, (Coll, Icoll)) and before.comm == start.comm or (start.comm[0] == "p" and isinstance(before, (Wait, WaitAny)))
+        return isinstance(before, (Coll, Icoll, Fail)) and before.comm == start.comm or (start.comm[0] == "p" and isinstance(before, (Wait, WaitAny)))
     if isinstance(start, Send):
         return isinstance(before, Send) and before.dest == start.dest
     return isinstance(start, Recv) and isinstance(before, (Recv, Probe))

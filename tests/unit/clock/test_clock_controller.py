@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manapy.clock import WORLD, Controller, Phase, RankClock, Row, Stage, Verdict, from_wire, ggid
-from manapy.clock.messages import Abort, Advance, Done, Freeze, Frozen, Intent, Raise, Rows, StateReport, Target, Thaw, Withdraw
+from manapy.clock.messages import Abort, Advance, Done, Freeze, Frozen, Intent, Raise, Retract, Rows, StateReport, Target, Thaw, Withdraw
 from manapy.clock.vectors import SCENARIOS, Scenario
 
 
@@ -64,6 +64,18 @@ def test_target_raised_behind_the_freeze() -> None:
     assert c.on_message(1, Raise(1, 2, WORLD, 4)) == [(0, Target(1, WORLD, 4))]
     assert c.on_message(1, Frozen(1, 2)) == [(0, Thaw(1)), (1, Thaw(1))]
     assert not c.converged and c.laggards() == [(0, WORLD, [1])]
+
+
+def test_retracted_call_begins_anew() -> None:
+    """Whatever the stage: the reports of the old epoch count no more."""
+    c = Controller(2)
+    c.begin(1)
+    for epoch in (1, 2):
+        for r in range(2):
+            c.on_message(r, Rows(epoch, 1, (Row(WORLD, ggid((0, 1)), 3 + (epoch == 1), (0, 1)),)))
+        assert c.on_message(0, Retract(epoch, 2)) == [(r, Intent(epoch + 1)) for r in range(2)]
+        assert c.on_message(1, StateReport(epoch, 1, 2)) == [] and c.epoch == epoch + 1 and c.stage is Stage.INTENT
+    assert c.counters.retracts == 2 and c.counters.sent == 3 * 2 + 2 * 2
 
 
 def test_lost_and_done() -> None:

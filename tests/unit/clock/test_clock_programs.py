@@ -18,6 +18,7 @@ from manapy.clock.programs import (
     Coll,
     Compute,
     Drop,
+    Fail,
     Flush,
     Icoll,
     Lock,
@@ -80,7 +81,7 @@ def test_any_program_any_moment(
 @pytest.mark.parametrize("block", range(6))
 def test_many_programs(block: int, threads: int) -> None:
     """The same without hypothesis, which is slower than the simulator; sees that every mechanism is at work."""
-    total = {"converged": 0, "drained": 0, "raises": 0, "advances": 0, "withdraws": 0, "refrozen": 0}
+    total = {"converged": 0, "drained": 0, "raises": 0, "advances": 0, "withdraws": 0, "refrozen": 0, "retracts": 0}
     for seed in range(block * 150, block * 150 + 150):
         rng = random.Random(seed)
         program = build(rng, rng.randint(2, 7), rng.randint(1, 30), threads)
@@ -90,7 +91,7 @@ def test_many_programs(block: int, threads: int) -> None:
             total["converged"] += c.converged
             total["drained"] += c.drained
             total["refrozen"] += max(0, c.counters.freezes - 1)
-            for key in ("raises", "advances", "withdraws"):
+            for key in ("raises", "advances", "withdraws", "retracts"):
                 total[key] += getattr(c.counters, key)
     assert total["converged"] > 180 and all(total.values()), total
 
@@ -297,6 +298,52 @@ def test_row_of_a_persistent_collective_outlives_its_request() -> None:
     ]
     assert fails(program, "early drop", Violation, "was started only by")
     assert not fails(program, "", Exception, "")
+
+
+# ---- wrong calls
+
+# Rank 0's second call of each loop is wrong; the others know nothing of it.
+WRONG: list[list[Op]] = [
+    [Split("world", "a", (0, 1, 2)), *[Coll("a"), Fail("a"), Compute(3), Coll()] * 3],
+    [Split("world", "a", (0, 1, 2)), *[Coll("a"), Compute(9), Coll()] * 3],
+    [Split("world", "a", (0, 1, 2)), *[Coll("a"), Coll()] * 3],
+]
+# Rank 0 makes wrong calls all the way to where rank 1 waits for it.
+WRONG_BELOW: list[list[Op]] = [
+    [Split("world", "a", (0,)), *[Fail("world"), Fail("a")] * 8, Coll()],
+    [Split("world", "a", (1,)), Coll()],
+]
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("program", [WRONG, WRONG_BELOW], ids=["between", "below"])
+def test_wrong_calls_at_every_moment(program: Program, lazy: bool) -> None:
+    retracts = 0
+    for seed in range(8):
+        steps = Simulator(program, seed=seed)
+        steps.run()
+        for moment in range(0, steps.steps + 1):
+            run = Simulator(program, seed=seed, requests=(moment,), lazy=lazy)
+            run.run()
+            assert run.checkpoints[0].converged or run.checkpoints[0].reason == "the job is finishing"
+            retracts += run.checkpoints[0].counters.retracts
+    assert retracts
+
+
+def test_a_wrong_call_must_not_stay_counted() -> None:
+    """Then the others wait for a collective that nobody makes: until the job finishes, or for ever."""
+    for broken in ("counted error", "silent error"):
+        ended = 0
+        for seed in range(120):
+            run = Simulator(WRONG, seed=seed, requests=(seed % 60,), broken=broken)
+            try:
+                run.run()
+            except (Deadlock, Violation):
+                ended += 1
+            else:
+                ended += not run.checkpoints[0].converged
+        assert ended, broken
+    assert not fails(WRONG, "", Exception, "")
 
 
 # ---- windows

@@ -4,9 +4,11 @@
  *   row CID HANDLE RANK...      unrow INDEX          ggid RANK...     child A B C      group A B C
  *   phase P                     target INDEX SEQ     needed 0|1       wake
  *   enter THREAD INDEX          start THREAD INDEX (a nonblocking collective: enter and leave at once)
+ *   fail THREAD INDEX (its call on the row has failed on its arguments)
  *   leave THREAD                block THREAD MODE INDEX RANK... (INDEX -1: nobody)     unblock THREAD         finish THREAD
- * Answers: "value"s in hex, or "version-increase notifications", for each thread "verdict:state:cid:mode:all:peers", "|", and for each
- * row "cid:seq:target". The verdict, go or park, of the thread that enters or that a parked one has got meanwhile; else "-".
+ * Answers: "value"s in hex, or "version-increase notifications", for each thread "verdict:state:cid:mode:all:peers", "|",
+ * whether something was retracted, and for each row "cid:seq:target". The verdict, go or park, of the thread that enters or that a parked
+ * one has got meanwhile; else "-".
  */
 #include "runtime.h"
 #include "lock.h"
@@ -31,6 +33,7 @@ void mpy_free(void *p, size_t size) { (void)size; free(p); }
 static unsigned notified;
 static void notify(void) { notified++; }
 static void die(const char *line, int code) { fprintf(stderr, "%s\n", line); exit(code); }
+static int error_class(int code, int *class) { return *class = code, MPI_SUCCESS; }
 static const mpy_services_t services = {.notify = notify, .die = die};
 
 enum { THREADS = 3 };
@@ -81,7 +84,7 @@ static void show(uint32_t version, unsigned before) {
         if (t->nblock == 0) printf("-");
         if (w->done) w->entering = 0;
     }
-    printf(" |");
+    printf(" | %u", MPY_UPPER->clock.retracted);
     for (uint32_t i = 0; i < MPY_UPPER->clock.nrows; i++) {
         mpy_clock_row_t *r = &MPY_UPPER->clock.rows[i];
         if (r->cid && r->handle != MPY_ROW_FREED) printf(" %lx:%lu:%lu", r->cid, r->seq, r->target);
@@ -92,6 +95,7 @@ static void show(uint32_t version, unsigned before) {
 int main(void) {
     if (mmap((void *)MPY_LOWER_ADDR, MPY_TRAP_ADDR - MPY_LOWER_ADDR, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) return 1;
     MPY_LOWER->svc = &services;
+    MPY_LOWER->mpi[MPY_FN_Error_class] = (void *)error_class;
     for (int k = 0; k < THREADS; k++) {
         pthread_t thread;
         MPY_UPPER->threads[k].lower_fs = 1; /* bound; nothing here crosses */
@@ -112,7 +116,7 @@ int main(void) {
         uint32_t version = MPY_UPPER->clock.version;
         unsigned before = notified;
         mpy_thread_t *t = NULL;
-        static const char *const of_threads[] = {"enter", "start", "leave", "block", "unblock", "finish"};
+        static const char *const of_threads[] = {"enter", "start", "leave", "fail", "block", "unblock", "finish"};
         for (size_t i = 0; i < sizeof of_threads / sizeof *of_threads; i++)
             if (!strcmp(word, of_threads[i])) t = &MPY_UPPER->threads[strtoul(p, &p, 10)];
         if (!strcmp(word, "row")) a = strtoul(p, &p, 16);
@@ -135,6 +139,7 @@ int main(void) {
             mpy_row_remove((uint32_t)ranks[0]);
         } else if (!strcmp(word, "phase")) {
             MPY_LOWER->phase = (uint32_t)ranks[0];
+            if (MPY_LOWER->phase == MPY_PHASE_INTENT) MPY_UPPER->clock.retracted = 0;
         } else if (!strcmp(word, "target")) {
             MPY_UPPER->clock.rows[b].target = c;
         } else if (!strcmp(word, "needed")) {
@@ -151,6 +156,8 @@ int main(void) {
             w->entering = 1;
             sem_post(&w->start);
             settle();
+        } else if (!strcmp(word, "fail")) {
+            mpy_clock_failed(&MPY_UPPER->clock.rows[ranks[0]], MPI_ERR_COUNT);
         } else if (!strcmp(word, "leave")) {
             mpy_clock_leave(t);
         } else if (!strcmp(word, "block")) {

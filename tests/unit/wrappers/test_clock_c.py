@@ -79,6 +79,7 @@ class Pair:
         self.cids = [WORLD]
         self.waiting: dict[int, int] = {}  # thread -> index of the row at whose entry it sleeps
         self.inside: set[int] = set()
+        self.retracted = False
         self.nonblocking: set[int] = set()  # threads whose entry, done or parked, is that of a nonblocking collective
         clock.command("row", f"{WORLD:x}", 1, *range(size))
 
@@ -96,7 +97,8 @@ class Pair:
                 assert MODES[int(mode)] is m.threads[k].mode and (everybody == "1") == (not m.threads[k].peers and not nobody)
                 assert int(cid, 16) == m.threads[k].cid
                 assert peers == (",".join(map(str, m.threads[k].peers)) or "-")
-        rows = answer[answer.index("|") + 1 :]
+        retracted, *rows = answer[answer.index("|") + 1 :]
+        assert retracted == str(int(self.retracted))
         assert {int(r.split(":")[0], 16): [int(v) for v in r.split(":")[1:]] for r in rows} == {
             r.cid: [r.seq, r.target] for r in m.rows.values()
         }
@@ -134,6 +136,13 @@ class Pair:
         self.inside.discard(thread)
         self.compare(self.c.command("leave", thread), version)
 
+    def fail(self, thread: int = 0) -> None:
+        version = self.model.version
+        index = self.cids.index(self.model.threads[thread].cid)
+        self.model.fail_collective(thread=thread)
+        self.retracted |= self.model.phase is not Phase.NONE
+        self.compare(self.c.command("fail", thread, index), version)
+
     def add(self, members: tuple[int, ...], cid: int | None = None) -> None:
         version = self.model.version
         if cid is None:
@@ -167,6 +176,7 @@ class Pair:
 
     def receive(self, message: object) -> None:
         self.model.receive(message)  # type: ignore[arg-type]
+        self.retracted &= not isinstance(message, Intent)
         for index, cid in enumerate(self.cids):
             if cid == 0:
                 continue
@@ -196,6 +206,8 @@ def test_vector(clock: CClock, vector: dict[str, object]) -> None:
             if not again:
                 pair.enter(pair.cids.index(int(args[0], 16)), thread, blocking=args[1])
             (pending.add if step["result"] == "park" else pending.discard)(thread)
+        elif call == "fail_collective":
+            pair.fail(thread)
         elif call == "exit_collective":
             pair.leave(thread)
         elif call == "block":
@@ -223,6 +235,8 @@ def test_random_programs(clock: CClock, seed: int, threads: int) -> None:
         if program and k in pair.inside:
             if m.state(k) is State.IN_COLLECTIVE and rows < 5 and rng.random() < 0.3:
                 pair.add(tuple(sorted(rng.sample(range(4), rng.randint(1, 4)))))
+            elif m.state(k) is State.IN_COLLECTIVE and rng.random() < 0.2:
+                pair.fail(k)
             pair.leave(k)
         elif program and m.state(k) is State.BLOCKED_P2P:
             pair.unblock(k)
@@ -230,7 +244,7 @@ def test_random_programs(clock: CClock, seed: int, threads: int) -> None:
             pair.block(tuple(sorted(rng.sample(range(1, 4), rng.randint(0, 3)))), rng.choice(MODES), thread=k)
         elif program and (free := [i for i in range(rows) if i not in taken]):
             pair.enter(rng.choice(free), k, blocking=rng.random() < 0.7)
-        elif m.phase is Phase.NONE:
+        elif m.phase is Phase.NONE or pair.retracted:
             epoch += 1
             pair.receive(Intent(epoch))
         elif m.phase is Phase.INTENT:

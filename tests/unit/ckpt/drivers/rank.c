@@ -116,6 +116,14 @@ static void order(char *line) {
         t->used = 1, t->state = (uint32_t)a, t->state_cid = b, t->nblock = peer >= 0, t->block_peers[0] = peer, t->block_mode = MPY_WAIT_ALL;
         mpy_lock_release(&clock->lock);
         mpy_control_notify();
+    } else if (strcmp(word, "retract") == 0) { /* retract CID: the last call on the row has failed on its arguments */
+        sscanf(rest, "%" SCNx64, &a);
+        mpy_lock_acquire(&clock->lock);
+        for (uint32_t i = 0; i < clock->nrows; i++)
+            if (clock->rows[i].cid == a) clock->rows[i].seq--;
+        clock->version++, clock->retracted = 1;
+        mpy_lock_release(&clock->lock);
+        mpy_control_notify();
     } else if (strcmp(word, "lower") == 0) {
         t->used = 1, t->in_lower = (uint32_t)atoi(rest);
     } else if (strcmp(word, "init") == 0) {

@@ -5,6 +5,6 @@ int PMPI_File_write_ordered_begin(MPI_File fh, const void *buf, int count, MPI_D
     int rc = MPY_REAL(File_write_ordered_begin)(mpy_real_file(f), buf, count, mpy_real_datatype(datatype));
     if (f != NULL) f->shared = true;
     if (f != NULL) f->split = MPY_REAL(File_write_ordered_end)(f->real, buf, &f->split_status) == 0;
-    mpy_file_leave(call);
+    mpy_file_leave(call, rc);
     return MPY_LIKELY(rc == 0) ? 0 : mpy_file_error(f, rc, "MPI_File_write_ordered_begin");
 }

@@ -15,7 +15,7 @@ int PMPI_Iallreduce(const void *sendbuf, void *recvbuf, int count, MPI_Datatype 
     mpy_cross_in_collective(t);
     rc = MPY_REAL(Iallreduce)(sendbuf, recvbuf, count, mpy_real_datatype(datatype), mpy_real_op(op), c->obj.real, &real_request);
     if (MPY_LIKELY(rc == 0)) *request = mpy_request_other(th, real_request, c)->handle;
-    mpy_cross_out_collective(t);
+    mpy_collective_leave(t, &MPY_UPPER->clock.rows[c->row], rc);
     mpy_p2p_done(t, th);
     return MPY_LIKELY(rc == 0) ? 0 : mpy_error(c, rc, "MPI_Iallreduce");
 }

@@ -21,7 +21,7 @@ int PMPI_Ialltoallw(const void *sendbuf, const int sendcounts[], const int sdisp
     rc = MPY_REAL(Ialltoallw)(sendbuf, sendcounts, sdispls, real_sendtypes, recvbuf, recvcounts, rdispls, real_recvtypes, c->obj.real, &real_request);
     if (MPY_LIKELY(rc == 0)) *request = mpy_request_keep(mpy_request_other(th, real_request, c), types, bytes);
     if (MPY_UNLIKELY(rc != 0)) mpy_free(types, bytes);
-    mpy_cross_out_collective(t);
+    mpy_collective_leave(t, &MPY_UPPER->clock.rows[c->row], rc);
     mpy_p2p_done(t, th);
     return MPY_LIKELY(rc == 0) ? 0 : mpy_error(c, rc, "MPI_Ialltoallw");
 }
