@@ -83,8 +83,9 @@ static void drop(void *p, size_t size) {
 static bool may_stay_open(const mpy_request_t *r) {
     switch ((mpy_request_kind_t)r->kind) {
     case MPY_REQ_RECV:
-    case MPY_REQ_SENDRECV:
         return true;
+    case MPY_REQ_SENDRECV:
+        return mpy_sendrecv_sent(r);
     case MPY_REQ_FAMILY:
         return !r->family->in_drain;
     default:
@@ -355,7 +356,6 @@ static int repost(mpy_request_t *r) {
         r->flags |= MPY_RF_NEVER;
         return MPI_SUCCESS;
     }
-    r->kind = MPY_REQ_RECV; /* the send half of an Isendrecv was finished by the drain */
     return mpy_real_irecv(r->buf, r->count, mpy_request_real_type(r), r->peer, r->tag, r->comm->obj.real, &r->real);
 }
 

@@ -15,9 +15,7 @@ static int get_status(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r, i
         return r->error;
     }
     if (r->flags & (MPY_RF_SYNC | MPY_RF_NEVER | MPY_RF_FAMILY)) return MPI_SUCCESS;
-    int rc = MPY_REAL(Request_get_status)(r->real, flag, status);
-    if (*flag && r->flags & MPY_RF_STATUS) mpy_status_copy(status, &r->status);
-    return rc;
+    return MPY_REAL(Request_get_status)(r->real, flag, status);
 }
 
 typedef enum { ONE, ALL, ANY, SOME } inquiry_t;

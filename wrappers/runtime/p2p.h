@@ -25,7 +25,7 @@ typedef enum {
     MPY_REQ_SEND,     /* standard, ready; buffered ones are standard sends of a packed copy */
     MPY_REQ_SSEND,    /* synchronous: listed, see store.c */
     MPY_REQ_RECV,     /* re-posted after a restart if unmatched */
-    MPY_REQ_SENDRECV, /* Isendrecv(_replace): the real request stands for both; re-posted as its receive */
+    MPY_REQ_SENDRECV, /* Isendrecv(_replace), of a family: the slot's real request is the receive, re-posted like one; the drain ends the send */
     MPY_REQ_MRECV,    /* receive of a probed message: matched, so the drain completes it */
     MPY_REQ_MESSAGE,  /* a probed message (MPI_Message, same handle space as in MPICH) */
     MPY_REQ_OTHER,    /* nonblocking collectives, I/O, request-based RMA: an active real request that the drain completes */
@@ -38,7 +38,6 @@ enum {
     MPY_RF_SYNC = 1 << 1,      /* synchronous send whose message lies in the receiver's store: waits for its ack */
     MPY_RF_NEVER = 1 << 2,     /* receive on a freed communicator that nothing can match any more */
     MPY_RF_CANCEL = 1 << 3,    /* MPI_Cancel was called: the status tells whether it came in time */
-    MPY_RF_STATUS = 1 << 4,    /* the status to report is in the slot already; the real request only has to finish */
     MPY_RF_ORPHAN = 1 << 5,    /* the program freed it (or it is the send behind a Bsend): released when it finishes */
     MPY_RF_FAMILY = 1 << 6,    /* r->family is set: nothing about it is simple */
     MPY_RF_INACTIVE = 1 << 7,  /* persistent, and not started: complete for every completion call, which leave it alone */
@@ -118,10 +117,7 @@ typedef struct mpy_request { /* the fast path touches the first of its two cache
     void *more; /* the family's; or with MPY_RF_MORE `bytes` bytes that live as long as the request */
     struct mpy_request *prev;
     MPI_Status status;
-    union {
-        uint32_t later; /* SSEND: later sends in the same (comm, dest, tag) stream */
-        int send_peer;  /* SENDRECV: destination */
-    };
+    uint32_t later; /* SSEND: later sends in the same (comm, dest, tag) stream */
 } mpy_request_t;
 _Static_assert(sizeof(mpy_request_t) == 128, "an array index should be a shift");
 
@@ -283,7 +279,7 @@ static inline void mpy_count_received(mpy_p2p_thread_t *th, const mpy_comm_t *c,
 /* A finished receive with flags 0, whose status may have been ignored unless its source was a wildcard. */
 static inline void mpy_count_request(mpy_p2p_thread_t *th, const mpy_request_t *r, const MPI_Status *s) {
     if (r->kind == MPY_REQ_SEND || r->kind == MPY_REQ_SSEND) return;
-    if (r->peer == MPI_PROC_NULL) return; /* MPICH leaves the status of such an Isendrecv unset */
+    if (r->peer == MPI_PROC_NULL) return; /* MPICH 4 leaves the status unset */
     if (r->kind == MPY_REQ_RECV && r->peer >= 0)
         th->received[mpy_peer_world(r->comm, r->peer)]++;
     else if (r->kind != MPY_REQ_OTHER)
@@ -408,7 +404,9 @@ MPY_HIDDEN bool mpy_orphan_reap(mpy_p2p_thread_t *th); /* releases the finished 
 /* A buffered send: when it returns, the buffer is free. `datatype` is real. */
 MPY_HIDDEN int mpy_bsend_start(mpy_p2p_thread_t *th, mpy_comm_t *c, const void *buf, MPI_Count count, int datatype, int dest, int tag);
 
-/* ---- packed copies (sendrecv.c); lower half ---- */
+/* ---- sendrecv.c; lower half ---- */
+MPY_HIDDEN bool mpy_sendrecv_sent(const mpy_request_t *r); /* has the send half of a SENDRECV finished? */
+/* Packed copies. */
 typedef struct mpy_packed {
     void *data;
     size_t capacity;

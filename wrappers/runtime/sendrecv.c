@@ -1,8 +1,8 @@
 /* sendrecv.c - combined send and receive: Sendrecv, Isendrecv and their _replace forms.
  *
- * Upper half, no libc. Sendrecv is an Irecv and an Isend whose Tests share one loop. Isendrecv is the real one, with one slot
- * for both halves; but when its message is in the store already only the send goes to the real library. The _replace forms
- * send a packed copy where the send is ours.
+ * Upper half, no libc. Sendrecv is an Irecv and an Isend whose Tests share one loop. Isendrecv is a slot of a family: an Irecv in the
+ * slot, an Isend in its `more`. The real Isendrecv is of no use: MPICH doesn't set its status, so nobody could tell from whom a message
+ * came. The _replace forms send a packed copy.
  *
  * Invariants: those of p2p.h and p2p.c.
  */
@@ -31,6 +31,13 @@ void mpy_pack_free(mpy_packed_t *p) {
     p->data = NULL;
 }
 
+/* A receive is taken back; if it was matched meanwhile, it counts. */
+static void retract(mpy_p2p_thread_t *th, const mpy_comm_t *c, int source, int *real, MPI_Status *s) {
+    MPY_REAL(Cancel)(real);
+    MPY_REAL(Wait)(real, s);
+    mpy_count_blocking(th, c, source, s);
+}
+
 /* In the lower half: both operations to their end. */
 static int exchange(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const half_t *send, const half_t *recv, MPI_Status *s) {
     int rc, recv_rc = MPI_SUCCESS, send_rc = MPI_SUCCESS, received = 0, sent = 0, real_recv = MPI_REQUEST_NULL, real_send;
@@ -44,12 +51,8 @@ static int exchange(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const 
         if (rc) return rc;
     }
     rc = mpy_real_isend(send->buf, send->count, mpy_real_datatype(send->datatype), send->peer, send->tag, c->obj.real, &real_send);
-    if (rc) { /* take the receive back; if it was matched meanwhile, it counts */
-        if (!received) {
-            MPY_REAL(Cancel)(&real_recv);
-            MPY_REAL(Wait)(&real_recv, s);
-            mpy_count_blocking(th, c, recv->peer, s);
-        }
+    if (rc) {
+        if (!received) retract(th, c, recv->peer, &real_recv, s);
         return rc;
     }
     mpy_count_sent(th, c, send->peer);
@@ -111,27 +114,66 @@ static int sendrecv(const char *name, half_t send, half_t recv, bool replace, in
     return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(c, rc, name);
 }
 
-/* In the lower half: the message is here, so only the send is left to the real library. */
-static int isend_for_stored(mpy_p2p_thread_t *th, mpy_comm_t *c, const half_t *send, bool replace, mpy_request_t *r) {
-    mpy_packed_t packed = {NULL, 0, 0};
-    half_t h = *send;
-    int real, rc;
-    if (replace) {
-        if ((rc = mpy_pack(c, send->buf, send->count, mpy_real_datatype(send->datatype), &packed))) return rc;
-        h = (half_t){packed.data, packed.bytes, MPI_PACKED, send->peer, send->tag};
-    }
-    rc = mpy_real_isend(h.buf, h.count, mpy_real_datatype(h.datatype), h.peer, h.tag, c->obj.real, &real);
+/* ---- Isendrecv ---- */
+
+/* In `more` of a slot of kind SENDRECV; `real` of the slot is the receive. A half whose request is null has finished. */
+typedef struct sending {
+    int real, peer;
+    mpy_packed_t packed; /* of the _replace forms */
+} sending_t;
+
+static bool half_done(int *real, MPI_Status *s, int *error) {
+    if (*real == MPI_REQUEST_NULL) return false;
+    int done = 0, rc = MPY_REAL(Test)(real, &done, s);
+    if (rc) *error = rc;
+    if (rc || done) *real = MPI_REQUEST_NULL;
+    return rc || done;
+}
+
+static bool both_done(mpy_p2p_thread_t *th, mpy_request_t *r) {
+    sending_t *sending = r->more;
+    half_done(&sending->real, MPI_STATUS_IGNORE, &r->error);
+    if (half_done(&r->real, &r->status, &r->error)) mpy_count_blocking(th, r->comm, r->peer, &r->status);
+    return sending->real == MPI_REQUEST_NULL && r->real == MPI_REQUEST_NULL;
+}
+
+bool mpy_sendrecv_sent(const mpy_request_t *r) { return ((const sending_t *)r->more)->real == MPI_REQUEST_NULL; }
+
+static int no_cancel(mpy_thread_t *t, mpy_request_t *r) { /* as MPICH */
+    (void)t, (void)r;
+    return MPI_ERR_INTERN;
+}
+
+static void peers(struct mpy_wait_peers *p, const mpy_request_t *r) {
+    const sending_t *sending = r->more;
+    if (sending->real != MPI_REQUEST_NULL) mpy_wait_peer(p, r, sending->peer);
+    if (r->real != MPI_REQUEST_NULL && !(r->flags & MPY_RF_NEVER)) mpy_wait_peer(p, r, r->peer);
+}
+
+static void release(mpy_request_t *r) {
+    sending_t *sending = r->more;
+    if (sending->packed.data) mpy_pack_free(&sending->packed);
+    mpy_free(sending, sizeof *sending);
+}
+
+static const mpy_request_family_t family_sendrecv = {.name = "nonblocking send and receive", .poke = both_done, .cancel = no_cancel, .release = release, .peers = peers};
+
+/* In the lower half: both halves begin, or neither. */
+static int begin(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const half_t *send, const half_t *recv, mpy_request_t *r) {
+    sending_t *sending = r->more;
+    int type = mpy_real_datatype(recv->datatype), rc;
+    MPI_Status probed;
+    bool stored = MPY_UNLIKELY(mpy_store_count != 0) && mpy_store_probe(c, recv->peer, recv->tag, &probed);
+    if (!stored && (rc = mpy_real_irecv((void *)recv->buf, recv->count, type, recv->peer, recv->tag, c->obj.real, &r->real))) return rc;
+    rc = mpy_real_isend(send->buf, send->count, mpy_real_datatype(send->datatype), send->peer, send->tag, c->obj.real, &sending->real);
     if (rc) {
-        if (replace) mpy_pack_free(&packed);
+        if (!stored) retract(th, c, recv->peer, &r->real, &r->status);
         return rc;
     }
-    mpy_count_sent(th, c, h.peer);
-    mpy_ssend_later(c, h.peer, h.tag);
-    mpy_request_fill(r, MPY_REQ_SEND, real, h.buf, h.count, h.datatype, h.peer, h.tag, c);
-    if (replace) {
-        r->bytes = packed.capacity;
-        r->flags |= MPY_RF_PACKED;
-    }
+    mpy_count_sent(th, c, send->peer);
+    mpy_ssend_later(c, send->peer, send->tag);
+    if (stored && !mpy_store_receive(t, (void *)recv->buf, recv->count, type, recv->peer, recv->tag, c, &r->status, &r->error))
+        r->error = MPI_ERR_ARG; /* wrong arguments */
     return MPI_SUCCESS;
 }
 
@@ -140,44 +182,22 @@ static int isendrecv(const char *name, half_t send, half_t recv, bool replace, i
     if (MPY_UNLIKELY(c == NULL)) return mpy_error(NULL, MPI_ERR_COMM, name);
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
-    int rc, real;
+    int rc = MPI_SUCCESS;
 
     mpy_cross_in(t);
-    mpy_request_t *r = mpy_request_take(th);
-    MPI_Status probed;
-    if (MPY_UNLIKELY(mpy_store_count != 0) && mpy_store_probe(c, recv.peer, recv.tag, &probed)) {
-        /* The send first: it reads the buffer that _replace overwrites. */
-        rc = isend_for_stored(th, c, &send, replace, r);
-        if (!rc) {
-            int error = MPI_SUCCESS;
-            bool got = mpy_store_receive(t, (void *)recv.buf, recv.count, mpy_real_datatype(recv.datatype), recv.peer, recv.tag, c, &r->status, &error);
-            r->error = got ? error : MPI_ERR_ARG; /* not got: wrong arguments */
-            r->flags |= MPY_RF_STATUS;
-        }
-    } else {
-        if (replace) {
-            if (MPY_SMALL(recv.count))
-                rc = MPY_REAL(Isendrecv_replace)((void *)recv.buf, (int)recv.count, mpy_real_datatype(recv.datatype), send.peer, send.tag,
-                                                 recv.peer, recv.tag, c->obj.real, &real);
-            else
-                rc = MPY_REAL(Isendrecv_replace_c)((void *)recv.buf, recv.count, mpy_real_datatype(recv.datatype), send.peer, send.tag,
-                                                   recv.peer, recv.tag, c->obj.real, &real);
-        } else {
-            rc = MPY_REAL(Isendrecv_c)(send.buf, send.count, mpy_real_datatype(send.datatype), send.peer, send.tag, (void *)recv.buf,
-                                       recv.count, mpy_real_datatype(recv.datatype), recv.peer, recv.tag, c->obj.real, &real);
-        }
-        if (!rc) {
-            mpy_count_sent(th, c, send.peer);
-            mpy_ssend_later(c, send.peer, send.tag);
-            mpy_request_fill(r, MPY_REQ_SENDRECV, real, recv.buf, recv.count, recv.datatype, recv.peer, recv.tag, c);
-            r->send_peer = send.peer;
-            r->order = __atomic_add_fetch(&mpy_request_order, 1, __ATOMIC_RELAXED);
-        }
-    }
-    if (rc)
+    sending_t *sending = mpy_alloc(sizeof *sending);
+    *sending = (sending_t){.real = MPI_REQUEST_NULL, .peer = send.peer};
+    mpy_request_t *r = mpy_request_of_family(th, &family_sendrecv, MPY_REQ_SENDRECV, c, sending);
+    if (replace && !(rc = mpy_pack(c, send.buf, send.count, mpy_real_datatype(send.datatype), &sending->packed)))
+        send = (half_t){sending->packed.data, sending->packed.bytes, MPI_PACKED, send.peer, send.tag};
+    if (!rc) rc = begin(t, th, c, &send, &recv, r);
+    if (rc) {
         mpy_request_release(th, r);
-    else
+    } else {
+        mpy_request_fill(r, MPY_REQ_SENDRECV, r->real, recv.buf, recv.count, recv.datatype, recv.peer, recv.tag, c);
+        r->order = __atomic_add_fetch(&mpy_request_order, 1, __ATOMIC_RELAXED);
         *request = r->handle;
+    }
     mpy_cross_out(t);
     mpy_p2p_done(t, th);
     return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(c, rc, name);

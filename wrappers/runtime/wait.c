@@ -64,11 +64,8 @@ static void peer_add_request(mpy_wait_peers_t *p, const mpy_request_t *r) {
     case MPY_REQ_RECV:
         if (!(r->flags & MPY_RF_NEVER)) mpy_wait_peer(p, r, r->peer);
         break;
-    case MPY_REQ_SENDRECV: /* one real request for both halves: which of them is open isn't known */
-        if (r->peer != MPI_ANY_SOURCE) mpy_wait_peer(p, r, r->send_peer);
-        mpy_wait_peer(p, r, r->peer);
-        break;
     case MPY_REQ_OTHER: /* members that haven't started it are below target: they run by themselves */
+    case MPY_REQ_SENDRECV: /* their families know */
     case MPY_REQ_FAMILY:
     case MPY_REQ_FREE:
     case MPY_REQ_MESSAGE:
@@ -156,12 +153,8 @@ bool mpy_request_poke(mpy_p2p_thread_t *th, mpy_request_t *r) {
     } else {
         mpy_count_request(th, r, &status);
     }
-    if (!(r->flags & MPY_RF_STATUS)) {
-        r->status = status;
-        r->error = rc;
-    } else if (rc) {
-        r->error = rc;
-    }
+    r->status = status;
+    r->error = rc;
     r->flags |= MPY_RF_COMPLETE;
     return true;
 }
