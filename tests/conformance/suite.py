@@ -8,7 +8,7 @@ The suite isn't part of manapy: the source distribution of the installed mpi4py'
 --sdist), into a cache directory. Spawning tests are left out (LIMITATIONS.md: dynamic processes).
 
 plain       no checkpoint
-checkpoint  a checkpoint about every --interval seconds, at seeded random moments; the job goes on
+checkpoint  a checkpoint when the job is up, then about every --interval seconds, at seeded random moments; the job goes on
 restart     the same, and after each checkpoint SIGKILL to everything, and a restart; without the modules that delete files
 exit        the same with `manapy checkpoint --then exit`, for all modules. Files aren't part of a checkpoint: what a test deletes between
             the checkpoint and the kill would be missing at the restart; here nothing comes between
@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import functools
 import json
 import os
 import random
@@ -31,6 +32,7 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -43,7 +45,8 @@ RECORD = Path(__file__).resolve().parent / "record.py"
 EXCLUDED = ("-e", "spawn", "-e", "dynproc")
 MODES = ("plain", "checkpoint", "restart", "exit")
 WITH_FILES = "test_(file|io|handle|objmodel|errhandler|errorcode|subclass)\\."  # modules whose tests make and delete files
-LONGEST = 3600.0  # seconds for one run
+STALL = 2 * PATIENCE  # seconds without an outcome: it hangs
+EVERY = 20.0  # seconds between lines of progress
 
 Outcome = tuple[str, str]  # test id, outcome
 
@@ -104,19 +107,47 @@ def differences(native: dict[int, list[Outcome]], ours: dict[int, list[Outcome]]
 
 @dataclass
 class Run:
-    """One run of the suite and what happened to it."""
+    """One run of the suite and what happened to it. say: gets lines of progress, if anybody wants them."""
 
     where: Path
     ranks: int
+    mode: str
+    say: Callable[[str], None] | None = None
     checkpoints: int = 0
     restarts: int = 0
     refused: collections.Counter[str] = field(default_factory=collections.Counter)
-    seconds: float = 0.0
     longest: float = 0.0  # the longest checkpoint, seconds
+    started: float = field(default_factory=time.monotonic)
+    seconds: float = 0.0
+    _seen: tuple[int, float] = (-1, 0.0)  # outcomes of all ranks, since when there are so many
+    _said: float = field(default_factory=time.monotonic)
 
     @property
     def results(self) -> Path:
         return self.where / "results"
+
+    def ends(self, job: Job, within: float = float("inf")) -> bool:
+        """True when the job ends within so many seconds. Raises JobError if it hangs."""
+        assert job.process is not None
+        deadline = time.monotonic() + within
+        while (left := deadline - time.monotonic()) > 0:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                job.process.wait(min(left, 1.0))
+                return True
+            self._look(job)
+        return False
+
+    def _look(self, job: Job) -> None:
+        """Is there progress?"""
+        now = time.monotonic()
+        counts = [file.read_bytes().count(b"\n") for file in self.results.glob("rank-*.jsonl")]
+        if sum(counts) != self._seen[0]:
+            self._seen = (sum(counts), now)
+        elif now - self._seen[1] > STALL:
+            raise JobError(f"no outcome for {STALL:.0f} s:\n{job.report()}")
+        if self.say and now - self._said > EVERY:
+            self._said = now
+            self.say(f"    {self.ranks} ranks, {self.mode}: {min(counts, default=0)} outcomes, {self.checkpoints} checkpoints, {now - self.started:.0f} s")
 
 
 def arguments(run: Run, main: Path, only: str | None, without: str | None = None) -> list[str]:
@@ -131,15 +162,17 @@ def expected(native: dict[int, list[Outcome]], mode: str) -> dict[int, list[Outc
     return {rank: [(name, outcome) for name, outcome in found if not re.match(WITH_FILES, name)] for rank, found in native.items()}
 
 
-def native(where: Path, ranks: int, main: Path, only: str | None) -> Run:
-    """The suite without manapy."""
-    run = Run(where, ranks)
-    job = Job(where, ranks)
+def native(where: Path, ranks: int, main: Path, only: str | None, say: Callable[[str], None] | None = None) -> Run:
+    """The suite without manapy. Raises JobError if it hangs."""
     where.mkdir(parents=True, exist_ok=True)
-    start = time.monotonic()
+    run = Run(where, ranks, "native", say)
+    job = Job(where, ranks)
     job.spawn([*job.mpirun, "-n", str(ranks), *arguments(run, main, only)])
-    job.wait(LONGEST)
-    run.seconds = time.monotonic() - start
+    try:
+        run.ends(job)
+    finally:
+        job.end()
+    run.seconds = time.monotonic() - run.started
     return run
 
 
@@ -159,56 +192,62 @@ def one_checkpoint(run: Run, job: Job, *options: str) -> bool:
     return False
 
 
-def wait_up(job: Job, coordinator: int) -> None:
-    """Until a restarted job runs under its own coordinator."""
+def wait_up(job: Job, before: int | None) -> int | None:
+    """Until the job runs under a coordinator that isn't `before`; its pid, None if the job has ended."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        try:
-            if job.status()["pid"] != coordinator:
-                return
-        except JobError:  # neither the old coordinator nor the new one
-            pass
+        with contextlib.suppress(JobError):  # neither the old coordinator nor the new one
+            if (pid := job.status()["pid"]) != before:
+                return int(pid)
         assert job.process is not None
         if job.process.poll() is not None:
-            return
+            return None
         if time.monotonic() > deadline:
-            raise JobError(f"the restart hangs:\n{job.report()}")
+            raise JobError(f"the start hangs:\n{job.report()}")
         time.sleep(0.05)
 
 
-def under_manapy(where: Path, ranks: int, main: Path, only: str | None, mode: str, seed: int, interval: float, launch: tuple[str, ...] = ()) -> Run:
-    """The suite under manapy-launch in one of MODES. Raises JobError if a run hangs or dies."""
-    run = Run(where, ranks)
-    where.mkdir(parents=True, exist_ok=True)
-    job = Job(where, ranks)
-    chance = random.Random(seed)
-    start = time.monotonic()
-    job.start(*arguments(run, main, only, WITH_FILES if mode == "restart" else None), options=["--keep", "2", *launch])
-    assert job.process is not None
-    try:
-        while mode != "plain":
+def under_fire(run: Run, job: Job, chance: random.Random, interval: float) -> None:
+    """Checkpoints, and restarts if the mode says so, until the job ends: the first when it is up, then one after 0.2 to 1.8 intervals."""
+    coordinator = wait_up(job, None)
+    while coordinator is not None:
+        if one_checkpoint(run, job, *(["--then", "exit"] if run.mode == "exit" else [])) and run.mode != "checkpoint":
             try:
-                job.process.wait(chance.uniform(0.2, 2 * interval - 0.2))
-                break
-            except subprocess.TimeoutExpired:
-                pass
-            taken = one_checkpoint(run, job, *(["--then", "exit"] if mode == "exit" else []))
-            if taken and mode in ("restart", "exit"):
-                coordinator = json.loads((job.dir / "job.json").read_text())["pid"]
-                try:
-                    job.wait() if mode == "exit" else job.kill()
-                except JobError:  # it has ended in the meantime
-                    break
-                job.restart()
-                run.restarts += 1
-                wait_up(job, coordinator)
-            if time.monotonic() - start > LONGEST:
-                raise JobError(f"more than {LONGEST:.0f} s:\n{job.report()}")
-        job.wait(LONGEST if mode == "plain" else PATIENCE)
+                job.wait() if run.mode == "exit" else job.kill()
+            except JobError:
+                if run.ends(job, within=1.0):  # on its own, in the meantime
+                    return
+                raise
+            job.restart()
+            run.restarts += 1
+            coordinator = wait_up(job, coordinator)
+        if run.ends(job, within=interval * chance.uniform(0.2, 1.8)):
+            return
+
+
+def under_manapy(
+    where: Path,
+    ranks: int,
+    main: Path,
+    only: str | None,
+    mode: str,
+    seed: int,
+    interval: float,
+    launch: tuple[str, ...] = (),
+    say: Callable[[str], None] | None = None,
+) -> Run:
+    """The suite under manapy-launch in one of MODES. Raises JobError if a run hangs."""
+    where.mkdir(parents=True, exist_ok=True)
+    run = Run(where, ranks, mode, say)
+    job = Job(where, ranks)
+    job.start(*arguments(run, main, only, WITH_FILES if mode == "restart" else None), options=["--keep", "2", *launch])
+    try:
+        if mode != "plain":
+            under_fire(run, job, random.Random(seed), interval)
+        run.ends(job)
     finally:
-        if job.process.poll() is None:
-            job.kill()
-    run.seconds = time.monotonic() - start
+        job.end()
+    run.seconds = time.monotonic() - run.started
     return run
 
 
@@ -218,11 +257,21 @@ def last_words(where: Path) -> list[str]:
     return log.read_text(errors="replace").splitlines()[-12:]
 
 
+def table(rows: list[tuple[Run, int, str]]) -> str:
+    """Summary of runs: (run, outcomes compared, result)."""
+    lines = [f"{'ranks':>5}  {'mode':<10}  {'outcomes':>8}  {'checkpoints':>11}  {'longest':>7}  {'restarts':>8}  {'refused':>7}  {'seconds':>7}  result"]
+    for run, compared, result in rows:
+        lines.append(
+            f"{run.ranks:>5}  {run.mode:<10}  {compared:>8}  {run.checkpoints:>11}  {run.longest:>7.2f}  {run.restarts:>8}  {run.refused.total():>7}  {run.seconds:>7.0f}  {result}"
+        )
+    return "\n".join(lines)
+
+
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="mpi4py's test suite natively and under manapy, compared test by test")
+    parser = argparse.ArgumentParser(prog="conformance", description="mpi4py's test suite natively and under manapy, compared test by test")
     parser.add_argument("--ranks", default="1,2,3,4", help="numbers of ranks (default 1,2,3,4)")
-    parser.add_argument("--mode", default=",".join(MODES), help="of plain,checkpoint,restart,exit (default: all)")
-    parser.add_argument("--only", metavar="REGEX", help="test modules whose name matches")
+    parser.add_argument("--mode", default=",".join(MODES), help=f"of {','.join(MODES)} (default: all)")
+    parser.add_argument("--only", metavar="REGEX", help="test modules whose file name matches")
     parser.add_argument("--seed", type=int, default=1, help="of the random moments (default 1)")
     parser.add_argument("--interval", type=float, default=1.0, help="mean seconds between checkpoints (default 1)")
     parser.add_argument("--sdist", type=Path, help="mpi4py's source distribution, if pip can't fetch it")
@@ -237,35 +286,44 @@ def main(argv: list[str] | None = None) -> int:
     except (ValueError, SuiteError) as error:
         parser.error(str(error))
     base = options.dir or Path(tempfile.mkdtemp(prefix="manapy-conformance-"))
-    unequal = 0
+    say = functools.partial(print, flush=True)
+    rows: list[tuple[Run, int, str]] = []
     for n in ranks:
-        reference = native(base / f"native-{n}", n, suite, options.only)
+        try:
+            reference = native(base / f"native-{n}", n, suite, options.only, say)
+        except JobError as error:
+            say(f"{n} ranks, native: {error}")
+            rows.append((Run(base, n, "native"), 0, "hangs"))
+            continue
         native_outcomes = outcomes(reference.results)
         count = collections.Counter(outcome for _, outcome in native_outcomes.get(0, []))
-        print(f"{n} ranks, native: {sum(count.values())} outcomes ({', '.join(f'{v} {k}' for k, v in sorted(count.items()))}) in {reference.seconds:.0f} s", flush=True)
+        say(f"{n} ranks, native: {', '.join(f'{v} {k}' for k, v in sorted(count.items()))} in {reference.seconds:.0f} s")
         for mode in modes:
             where = base / f"{mode}-{n}"
+            wanted = expected(native_outcomes, mode)
+            compared = sum(map(len, wanted.values()))
             try:
-                run = under_manapy(where, n, suite, options.only, mode, options.seed, options.interval)
-                lines = differences(expected(native_outcomes, mode), outcomes(run.results))
+                run = under_manapy(where, n, suite, options.only, mode, options.seed, options.interval, say=say)
             except JobError as error:
-                unequal += 1
-                print(f"{n} ranks, {mode}: {error}", flush=True)
+                say(f"{n} ranks, {mode}: {error}")
+                rows.append((Run(where, n, mode), compared, "hangs"))
                 continue
-            what = "equal" if not lines else f"{len(lines)} differences"
-            print(f"{n} ranks, {mode}: {what}; {run.checkpoints} checkpoints (longest {run.longest:.2f} s), {run.restarts} restarts, {run.refused.total()} refused, {run.seconds:.0f} s", flush=True)
+            lines = differences(wanted, outcomes(run.results))
+            rows.append((run, compared, f"{len(lines)} differences" if lines else "equal" if compared else "nothing to compare"))
+            say(f"{n} ranks, {mode}: {rows[-1][2]}; {run.seconds:.0f} s")
             for reason, times in run.refused.items():
-                print(f"    refused {times} times: {reason}")
+                say(f"    refused {times} times: {reason}")
             for line in lines[:40]:
-                print(f"    {line}")
+                say(f"    {line}")
             if any(" did not run, " in line for line in lines):  # it died: its last words
-                print("\n".join(f"    | {line}" for line in last_words(where)))
-            unequal += bool(lines)
-    if options.dir is None and not unequal:
+                say("\n".join(f"    | {line}" for line in last_words(where)))
+    say(table(rows))
+    if any(result != "equal" for _, _, result in rows):
+        say(f"outputs are in {base}")
+        return 1
+    if options.dir is None:
         subprocess.run(["rm", "-rf", str(base)], check=False)
-    elif unequal:
-        print(f"outputs are in {base}")
-    return 1 if unequal else 0
+    return 0
 
 
 if __name__ == "__main__":
