@@ -34,6 +34,7 @@ void mpy_fail(int code, const char *format, ...) {
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
     dprintf(2, "%s: %s\n", mpy_options.command, line);
+    mpy_control_abort(code);
     exit(code);
 }
 
@@ -99,7 +100,8 @@ static void say(const char *line) {
 
 static void die(const char *line, int code) {
     say(line);
-    mpy_sys(SYS_exit_group, code); /* the process manager ends the job: the rank left without MPI_Finalize and not with 0 */
+    mpy_control_abort(code);
+    mpy_sys(SYS_exit_group, code);
 }
 
 static const mpy_services_t services = {
@@ -131,6 +133,7 @@ void mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t g
         usleep(SPEAKER_US); /* the process manager kills all ranks as soon as one leaves: first the one that says why */
         _exit(1);
     }
+    mpy_control_note_process_manager(job.pmi_fd);
     if (!mpy_options.rejoin) job.protocol = mpy_options.protocol;
     mpy_lower_t *b = MPY_LOWER;
     b->generation = generation;

@@ -19,7 +19,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -385,9 +384,6 @@ bool mpy_control_start(const mpy_control_config_t *config, char *error, size_t n
     WORDS->event = mpy_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (WORDS->event < 0) return snprintf(error, n, "eventfd: %s", strerror(errno)), false;
     WORDS->alone = config->job->size == 1;
-    WORDS->pmi_fd = config->job->pmi_fd;
-    struct stat pmi;
-    if (fstat(WORDS->pmi_fd, &pmi) == 0) WORDS->pmi_inode = pmi.st_ino, WORDS->pmi_device = pmi.st_dev;
 
     /* Threads inherit the creator's mask. */
     sigset_t all, before;

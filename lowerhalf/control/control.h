@@ -41,7 +41,11 @@ int64_t mpy_control_request_done(void);
  * there is none; never later than two seconds). Also ends the dialogue with the process manager if the program has never
  * initialized MPI, so that it may end while other ranks go on. Any number of calls. */
 void mpy_control_finished(void);
+/* The connection with the process manager, for the two below; -1: none. */
+void mpy_control_note_process_manager(int pmi_fd);
 /* The rank is about to exit on purpose, whatever the program was doing: the process manager must not take it for a crash. */
 void mpy_control_leave_process_manager(void);
+/* The rank is about to exit because it can't go on: the process manager shall end the job. code: 1 to 9. */
+void mpy_control_abort(int code);
 
 #endif

@@ -40,18 +40,37 @@ int64_t mpy_control_request(void) {
 
 int64_t mpy_control_request_done(void) { return __atomic_load_n(&WORDS->tickets_done, __ATOMIC_SEQ_CST); }
 
+void mpy_control_note_process_manager(int pmi_fd) {
+    struct stat now;
+    if (pmi_fd < 0 || mpy_sys(SYS_fstat, pmi_fd, &now) < 0) return;
+    WORDS->pmi_fd = pmi_fd, WORDS->pmi_inode = now.st_ino, WORDS->pmi_device = now.st_dev;
+}
+
+/* Whether the connection is still the one that we were given. */
+static int process_manager_listens(void) {
+    struct stat now;
+    return WORDS->pmi_fd >= 0 && mpy_sys(SYS_fstat, WORDS->pmi_fd, &now) >= 0 && now.st_ino == WORDS->pmi_inode && now.st_dev == WORDS->pmi_device;
+}
+
 /* To hydra, a process that has spoken PMI and ends without finalize has crashed: it kills the others and forgets exit codes. MPICH 4
  * finalizes in MPI_Finalize, MPICH 5 in an exit handler of its libc, which never runs because the program leaves by its own. So
  * we do it, unless the library has closed the connection (and perhaps reused its number). */
 void mpy_control_leave_process_manager(void) {
     static const char request[] = "cmd=finalize\n";
     static volatile uint32_t left;
-    struct stat now;
-    if (WORDS->pmi_fd < 0 || __atomic_exchange_n(&left, 1, __ATOMIC_SEQ_CST)) return;
-    if (mpy_sys(SYS_fstat, WORDS->pmi_fd, &now) < 0 || now.st_ino != WORDS->pmi_inode || now.st_dev != WORDS->pmi_device) return;
+    if (!process_manager_listens() || __atomic_exchange_n(&left, 1, __ATOMIC_SEQ_CST)) return;
     if (mpy_sys(SYS_write, WORDS->pmi_fd, request, sizeof request - 1) < 0) return;
     char c = 0;
     while (c != '\n' && mpy_sys(SYS_read, WORDS->pmi_fd, &c, 1) == 1) {}
+}
+
+/* Hydra overlooks one in some hundred ranks that leave before their MPI_Init while the others are in it, and these then wait for
+ * ever: whoever gives up says so. */
+void mpy_control_abort(int code) {
+    char request[] = "cmd=abort exitcode=0\n";
+    if ((WORDS->pid != 0 && !ours()) || !process_manager_listens()) return;
+    request[sizeof request - 3] = (char)('0' + code % 10);
+    mpy_sys(SYS_write, WORDS->pmi_fd, request, sizeof request - 1);
 }
 
 static void tell_coordinator(void);
