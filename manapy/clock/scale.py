@@ -1,6 +1,6 @@
 """What the clock costs with many ranks, against two-phase commit: messages and rounds, counted in the model.
 
-    python -m manapy.clock.scale [--out DIRECTORY] [--most RANKS]      writes scale.json and scale.png; about 5 minutes
+`manapy bench --only messages` runs it.
 
 Each row is one program on one number of ranks under one protocol, with one checkpoint asked for in the middle of it. Nothing in the
 model has a duration: these are counts, not times.
@@ -8,13 +8,9 @@ model has a duration: these are counts, not times.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from .model import Simulator
 from .programs import Coll, Op, Program, Recv, Send, Split
@@ -127,56 +123,3 @@ def plot(rows: Sequence[Row], path: Path) -> None:
     axes[0].legend(fontsize=8)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
-
-
-def table(rows: Sequence[Row]) -> str:
-    """The rows as text."""
-    head = f"{'program':8} {'protocol':8} {'ranks':>7} {'messages/rank':>13} {'rounds':>6} {'added/collective':>16}"
-    return "\n".join([head, *(f"{r.program:8} {r.protocol:8} {r.ranks:7} {r.per_rank:13.2f} {r.rounds:6} {r.steady:16.2f}" for r in rows)])
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
-    parser = argparse.ArgumentParser(prog="python -m manapy.clock.scale", description="Messages and rounds of the protocols, counted in the model.")
-    parser.add_argument("--out", type=Path, default=Path(), help="where scale.json and scale.png go")
-    parser.add_argument("--most", type=int, default=SIZES[-1], help="ranks (default: %(default)s)")
-    options = parser.parse_args(arguments)
-    sizes = [n for n in SIZES if n <= options.most]
-    options.out.mkdir(parents=True, exist_ok=True)
-    with _bar(len(sizes) * len(PROGRAMS)) as progress:
-        rows = measure(sizes, progress=progress)
-    (options.out / "scale.json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    plot(rows, options.out / "scale.png")
-    print(table(rows))
-    return 0
-
-
-def _bar(total: int) -> AbstractContextManager[Callable[[str], None]]:
-    """A progress bar on a terminal."""
-    import sys
-
-    if not sys.stderr.isatty():
-        return nullcontext(lambda _: None)
-    from contextlib import contextmanager
-
-    from rich.console import Console
-    from rich.progress import Progress
-
-    @contextmanager
-    def bar() -> Any:
-        with Progress(console=Console(stderr=True), transient=True) as shown:
-            task = shown.add_task("", total=total)
-            begun = False
-
-            def progress(text: str) -> None:
-                nonlocal begun
-                shown.update(task, description=text, advance=int(begun))
-                begun = True
-
-            yield progress
-
-    return bar()
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -13,11 +13,11 @@ from test_random_moments import ENV, generations, in_output, native
 OPTIONS = ["--protocol", "2pc"]
 
 
-@pytest.mark.parametrize(("ranks", "program"), [(3, "stress.py"), (3, "threads.py")])
-def test_random_moments(make_job: Callable[..., Job], ranks: int, program: str) -> None:
+@pytest.mark.parametrize(("ranks", "program", "more"), [(3, "stress.py", ["--blocking"]), (3, "threads.py", [])])
+def test_random_moments(make_job: Callable[..., Job], ranks: int, program: str, more: list[str]) -> None:
     seed, steps = 200 + ranks, 120
     job = make_job(ranks, env=ENV)
-    assert generations(job, seed, steps, 4, program, OPTIONS) >= 2
+    assert generations(job, seed, steps, 4, program, OPTIONS, more) >= 2
     assert in_output(job, native(seed, ranks, steps, program)), job.report()
 
 

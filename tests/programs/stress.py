@@ -1,6 +1,6 @@
 """A seeded random mix of MPI traffic whose result does not depend on timing.
 
-    mpirun -n N python stress.py SEED STEPS [--pause SECONDS]
+    mpirun -n N python stress.py SEED STEPS [--pause SECONDS] [--blocking]
 
 Every rank derives the same schedule from the seed; each step is one operation on one communicator, and steps may leave
 operations pending that later steps complete. What a rank receives goes into its digest; rank 0 prints "step K" now and then
@@ -9,6 +9,8 @@ and, as its last line, "digest HEX" of all ranks' digests.
 Why it cannot deadlock or depend on timing: ranks do the steps in the same order; a step blocks only on steps that all its
 members have reached or will reach without this rank; tags are unique per step, so wildcards match within a step only, and what
 they bring is sorted before it is digested.
+
+--blocking: no nonblocking collectives, which two-phase commit doesn't have; the digest is the same.
 """
 
 from __future__ import annotations
@@ -69,6 +71,7 @@ class Stress:
     """The state of one rank."""
 
     seed: int
+    blocking: bool = False
     digest: hashlib._Hash = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
     comms: list[Comm] = field(default_factory=lambda: [Comm(WORLD, list(range(SIZE)))])
     later: dict[int, list[Deferred]] = field(default_factory=dict)
@@ -414,10 +417,17 @@ class Stress:
             assert new.handle.size == new.size and new.members[new.handle.rank] == ME
             new.handle.Set_name(f"made-{self.step}")
 
+    def begin(self, nonblocking: Callable[..., MPI.Request], blocking: Callable[..., None], *buffers: np.ndarray) -> MPI.Request:
+        """A collective; the request to wait for."""
+        if not self.blocking:
+            return nonblocking(*buffers)
+        blocking(*buffers)
+        return MPI.REQUEST_NULL
+
     def duplicate(self, rng: random.Random, comm: Comm) -> None:
         """A nonblocking duplicate, there to be used some steps later."""
         steps, c = rng.choice([1, 2, 10]), comm.handle
-        new, request = c.Idup() if c else (None, None)
+        new, request = (None, None) if c is None else (c.Dup(), None) if self.blocking else c.Idup()
 
         def finish() -> None:
             if request is not None:
@@ -465,7 +475,7 @@ class Stress:
                 inter.Recv(got[len(sources[::2]) + i], source=source, tag=tag)
             MPI.Request.Waitall(pending)
             total, all_ = np.zeros(1, dtype="i8"), np.zeros(n, dtype="i8")
-            request = inter.Iallgather(np.array([me + 7]), all_)
+            request = self.begin(inter.Iallgather, inter.Allgather, np.array([me + 7]), all_)
             inter.Allreduce(np.array([c.rank]), total)
             request.Wait()
             self.note(got, total, all_)
@@ -488,7 +498,7 @@ class Stress:
         ins, outs = topology.indegree, topology.outdegree
         got, later, values = np.full(3 * ins, -1, dtype="i8"), np.full(ins, -1, dtype="i8"), self.data(1, c.rank)
         topology.Neighbor_alltoall(self.data(3 * outs, c.rank), got)
-        request = topology.Ineighbor_allgather(values, later)
+        request = self.begin(topology.Ineighbor_allgather, topology.Neighbor_allgather, values, later)
 
         def finish() -> None:
             request.Wait()
@@ -543,8 +553,9 @@ def main() -> None:
     parser.add_argument("seed", type=int)
     parser.add_argument("steps", type=int)
     parser.add_argument("--pause", type=float, default=0.0)
+    parser.add_argument("--blocking", action="store_true")
     options = parser.parse_args()
-    digest = Stress(options.seed).run(options.steps, options.pause)
+    digest = Stress(options.seed, options.blocking).run(options.steps, options.pause)
     if ME == 0:
         print(f"digest {digest}", flush=True)
 
