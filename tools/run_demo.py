@@ -96,7 +96,7 @@ def start(command: list[str | Path], log: Path) -> Iterator[Run]:
 
 def manapy(*arguments: str | Path) -> str:
     """One manapy command; its stdout."""
-    done = subprocess.run([str(BIN / "manapy"), *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run([str(BIN / "manapy"), *map(str, arguments)], capture_output=True, text=True)
     if done.returncode:
         raise DemoError(f"manapy {arguments[0]} failed: {done.stderr.strip()}")
     return done.stdout

@@ -294,7 +294,10 @@ def test_changed_library_is_found(make_job: Callable[..., Job]) -> None:
     build(1)
     go = job.where / "go"
     job.env["STATE_GO"] = str(go)
-    program = "import ctypes, os, time; f = ctypes.CDLL('./libmine.so').answer; print('ready', flush=True)\nwhile not os.path.exists(os.environ['STATE_GO']): time.sleep(0.01)\nprint('ok' if f() == 1 else 'wrong')"
+    program = (
+        "import ctypes, os, time; f = ctypes.CDLL('./libmine.so').answer; print('ready', flush=True)\n"
+        "while not os.path.exists(os.environ['STATE_GO']): time.sleep(0.01)\nprint('ok' if f() == 1 else 'wrong')"
+    )
     job.start(sys.executable, "-c", program)
     job.wait_for("ready")
     job.checkpoint()

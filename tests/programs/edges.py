@@ -32,7 +32,7 @@ if KIND == "late" and os.environ["PMI_RANK"] != "0":
 elif KIND == "late":
     print("in late", flush=True)
 
-from mpi4py import MPI
+from mpi4py import MPI  # noqa: E402
 
 WORLD = MPI.COMM_WORLD
 ME, SIZE = WORLD.rank, WORLD.size

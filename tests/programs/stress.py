@@ -120,8 +120,9 @@ class Stress:
                 time.sleep(pause * random.random() * 2)  # timing only
             if ME == 0 and self.step % 10 == 0:
                 print(f"step {self.step}", flush=True)
-        for self.step in sorted(self.later):
-            for d in self.later[self.step]:
+        for step in sorted(self.later):
+            self.step = step
+            for d in self.later[step]:
                 d.work()
         MPI.Detach_buffer()
         digests = WORLD.gather(self.digest.hexdigest(), root=0)

@@ -384,7 +384,7 @@ def descriptors() -> Any:
     reading, writing = os.pipe()
     copy = os.dup(writing)
     os.dup2(reading, 40)
-    stream = io.open("/dev/null", "rb")
+    stream = open("/dev/null", "rb")
     numbers = [stream.fileno() < 64, reading < 64, copy < 64]
     stream.close()
     os.closerange(45, 4096)
