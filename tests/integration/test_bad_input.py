@@ -122,6 +122,13 @@ def test_unknown_program(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("manapy-*")), "a job directory was left behind"
 
 
+def test_session_after_finalize(tmp_path: Path) -> None:
+    """Which MPICH could do and we can't: an error for the handler that the call is given, and the program goes on."""
+    program = "from mpi4py import MPI\nMPI.Finalize()\ntry: MPI.Session.Init(errhandler=MPI.ERRORS_RETURN)\nexcept MPI.Exception as e: print(e.error_class == MPI.ERR_OTHER)"
+    done = launch("--dir", tmp_path / "job", sys.executable, "-c", program)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\nTrue\n", ""), done
+
+
 def test_no_mpi_found(tmp_path: Path) -> None:
     done = launch("--mpi", tmp_path / "nowhere", sys.executable, "-c", "from mpi4py import MPI", cwd=tmp_path)
     assert done.returncode != 0

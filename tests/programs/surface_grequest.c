@@ -6,7 +6,7 @@
 
 static int rank, size;
 
-typedef struct { int queries, frees, cancels, completed_at_cancel, result; } counts_t;
+typedef struct { int queries, frees, cancels, completed_at_cancel, result, free_result; } counts_t;
 
 static int on_query(void *extra, MPI_Status *status) {
     counts_t *c = extra;
@@ -19,8 +19,9 @@ static int on_query(void *extra, MPI_Status *status) {
 }
 
 static int on_free(void *extra) {
-    ((counts_t *)extra)->frees++;
-    return MPI_SUCCESS;
+    counts_t *c = extra;
+    c->frees++;
+    return c->free_result;
 }
 
 static int on_cancel(void *extra, int completed) {
@@ -185,7 +186,25 @@ static void errors_check(void) {
     CHECK(class == MPI_ERR_ARG && counts.frees == 1);
     MPI_Request both[2];
     for (int i = 0; i < 2; i++) MPI_Grequest_start(on_query, on_free, on_cancel, &counts, &both[i]), MPI_Grequest_complete(both[i]);
+    counts.frees = 0;
+    CHECK(MPI_Waitall(2, both, statuses) == MPI_ERR_IN_STATUS && counts.frees == 1); /* MPICH goes no further than to the first failure */
+    CHECK(statuses[0].MPI_ERROR != MPI_SUCCESS && both[0] == MPI_REQUEST_NULL && statuses[1].MPI_ERROR == MPI_ERR_PENDING && both[1] != MPI_REQUEST_NULL);
+    counts.result = MPI_SUCCESS;
+    CHECK(MPI_Wait(&both[1], statuses) == MPI_SUCCESS && counts.frees == 2);
+    int two[2] = {1, 2}, first, second = -1; /* the same for one that the library completes */
+    MPI_Irecv(&first, 1, MPI_INT, 0, 1, MPI_COMM_SELF, &both[0]);
+    MPI_Irecv(&second, 1, MPI_INT, 0, 2, MPI_COMM_SELF, &both[1]);
+    MPI_Send(two, 2, MPI_INT, 0, 1, MPI_COMM_SELF);
+    MPI_Send(two, 1, MPI_INT, 0, 2, MPI_COMM_SELF);
     CHECK(MPI_Waitall(2, both, statuses) == MPI_ERR_IN_STATUS);
+    MPI_Error_class(statuses[0].MPI_ERROR, &class);
+    CHECK(class == MPI_ERR_TRUNCATE && statuses[1].MPI_ERROR == MPI_ERR_PENDING && both[0] == MPI_REQUEST_NULL && both[1] != MPI_REQUEST_NULL);
+    CHECK(MPI_Wait(&both[1], statuses) == MPI_SUCCESS && second == 1 && statuses[0].MPI_TAG == 2);
+    counts.free_result = MPI_ERR_TAG;
+    MPI_Grequest_start(on_query, on_free, on_cancel, &counts, &r);
+    MPI_Grequest_complete(r);
+    MPI_Error_class(MPI_Request_free(&r), &class);
+    CHECK(class == MPI_ERR_TAG);
     MPI_Error_class(MPI_Grequest_complete(MPI_REQUEST_NULL), &class);
     CHECK(class == MPI_ERR_REQUEST);
     MPI_Ibarrier(MPI_COMM_SELF, &r);

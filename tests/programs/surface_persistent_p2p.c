@@ -189,7 +189,14 @@ static void ends_check(void) {
     MPI_Start(&never);
     MPI_Cancel(&never);
     MPI_Wait(&never, MPI_STATUS_IGNORE);
-    MPI_Wait(&nobody, MPI_STATUS_IGNORE);
+    status = (MPI_Status){.MPI_SOURCE = 7, .MPI_TAG = 7, .MPI_ERROR = 7};
+    MPI_Wait(&nobody, &status);
+    CHECK(status.MPI_SOURCE == MPI_ANY_SOURCE && status.MPI_TAG == MPI_ANY_TAG && status.MPI_ERROR == MPI_SUCCESS); /* as an inactive one */
+    MPI_Start(&nobody);
+    MPI_Waitany(1, &nobody, &flag, &status);
+    CHECK(flag == MPI_UNDEFINED && MPI_Start(&nobody) == MPI_SUCCESS);
+    MPI_Waitsome(1, &nobody, &flag, (int[1]){0}, &status);
+    CHECK(flag == MPI_UNDEFINED);
     MPI_Send(&value, 1, MPI_INT, next, 402, MPI_COMM_WORLD);
     MPI_Barrier(MPI_COMM_WORLD);
     double until = now() + 30;

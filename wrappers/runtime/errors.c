@@ -10,6 +10,7 @@
 #include "objects.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 /* ---- classes, codes, texts that the program adds ---- */
@@ -166,6 +167,7 @@ static void end_job(const mpy_comm_t *comm, int code, const char *function) {
     fflush(NULL); /* see PMPI_Abort */
     ssize_t unused = write(2, line, mpy_text_length(line));
     (void)unused;
+    if (MPY_UPPER->mpi_finalized) exit(1); /* there is nothing any more that could end the other ranks */
     mpy_cross_in(t);
     MPY_REAL(Abort)(comm != NULL ? comm->obj.real : MPI_COMM_WORLD, code);
     mpy_cross_out(t);

@@ -11,7 +11,10 @@ static int get_status(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r, i
     if (r->flags & (MPY_RF_COMPLETE | MPY_RF_INACTIVE) || (r->flags & MPY_RF_FAMILY && mpy_request_poke(th, r))) {
         *flag = 1;
         mpy_request_tell(t, r, false);
-        mpy_status_copy(status, &r->status);
+        if (r->flags & MPY_RF_INACTIVE)
+            mpy_status_empty(status);
+        else
+            mpy_status_copy(status, &r->status);
         return r->error;
     }
     if (r->flags & (MPY_RF_SYNC | MPY_RF_NEVER | MPY_RF_FAMILY)) return MPI_SUCCESS;
@@ -108,8 +111,8 @@ MPY_API int PMPI_Cancel(MPI_Request *request) {
 }
 MPY_EXPORT(Cancel)
 
-/* In the lower half, with ways out: the last callbacks of a family. True if the request will go by itself. */
-static bool let_go(mpy_thread_t *t, mpy_request_t *r, bool *finished) {
+/* In the lower half, with ways out: the last callbacks of a family, and the error of one. True if the request will go by itself. */
+static bool let_go(mpy_thread_t *t, mpy_request_t *r, bool *finished, int *rc) {
     const mpy_request_family_t *f = r->family;
     if (!*finished && f->let_go) {
         mpy_cross_out(t);
@@ -119,7 +122,7 @@ static bool let_go(mpy_thread_t *t, mpy_request_t *r, bool *finished) {
     }
     if (*finished && !f->persistent && f->dispose) {
         mpy_cross_out(t);
-        f->dispose(t, r);
+        *rc = f->dispose(t, r);
         mpy_cross_in(t);
     }
     return false;
@@ -130,10 +133,11 @@ MPY_API int PMPI_Request_free(MPI_Request *request) {
     if (r == NULL) return mpy_error(NULL, MPI_ERR_REQUEST, "MPI_Request_free");
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    int rc = MPI_SUCCESS;
     mpy_cross_in(t);
     mpy_orphan_reap(th);
     bool finished = r->flags & (MPY_RF_SYNC | MPY_RF_NEVER) || mpy_request_poke(th, r);
-    bool gone = r->flags & MPY_RF_FAMILY && let_go(t, r, &finished);
+    bool gone = r->flags & MPY_RF_FAMILY && let_go(t, r, &finished, &rc);
     if (finished)
         mpy_request_release(th, r);
     else if (!gone) /* it goes on without the program; kept until it has finished, since the drain must know of it */
@@ -141,6 +145,6 @@ MPY_API int PMPI_Request_free(MPI_Request *request) {
     *request = MPI_REQUEST_NULL;
     mpy_cross_out(t);
     mpy_p2p_done(t, th);
-    return MPI_SUCCESS;
+    return rc == MPI_SUCCESS ? rc : mpy_error(NULL, rc, "MPI_Request_free");
 }
 MPY_EXPORT(Request_free)

@@ -218,11 +218,25 @@ static int bad_arguments(mpy_thread_t *t, gathered_t *g, int n, const char *name
     return mpy_error(NULL, n < 0 ? MPI_ERR_COUNT : MPI_ERR_REQUEST, name);
 }
 
+/* Waitall reports no more behind the first request that has failed: as in MPICH the others stay the program's, MPI_ERR_PENDING.
+ * Without statuses it reports all. */
+static inline bool stops(bool block, const MPI_Status *statuses) { return block && statuses != MPI_STATUSES_IGNORE; }
+
+/* The real call has finished a simple one, of which the program hears later. */
+static void finish_silently(mpy_p2p_thread_t *th, mpy_request_t *r, MPI_Status *s) {
+    mpy_count_request(th, r, s);
+    r->real = MPI_REQUEST_NULL;
+    r->status = *s;
+    r->error = s->MPI_ERROR;
+    r->flags |= MPY_RF_COMPLETE;
+}
+
 /* Slow path of Waitall and Testall: every slot by itself, then all results at once. */
 static int all_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, MPI_Status *statuses, bool block, int *done,
                     const mpy_comm_t **comm) {
     mpy_wait_t w = {.handles = handles, .n = n, .mode = MPY_WAIT_ALL};
     bool failed = false;
+    int end = n; /* of what is reported */
     for (;;) {
         int open = 0;
         for (int i = 0; i < n; i++)
@@ -232,13 +246,14 @@ static int all_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, 
         if (!block) return MPI_SUCCESS;
         mpy_wait_round(t, &w);
     }
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < end; i++) {
         if (handles[i] == MPI_REQUEST_NULL) continue;
         mpy_request_t *r = mpy_request(handles[i]);
         mpy_request_tell(t, r, true);
         if (r->error && !(r->flags & MPY_RF_INACTIVE) && !failed) {
             failed = true;
             *comm = mpy_request_comm(r);
+            if (stops(block, statuses)) end = i + 1;
         }
     }
     for (int i = 0; i < n; i++) {
@@ -246,6 +261,8 @@ static int all_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, 
         int error = MPI_SUCCESS;
         if (handles[i] == MPI_REQUEST_NULL)
             mpy_status_empty(s);
+        else if (i >= end)
+            error = MPI_ERR_PENDING;
         else
             error = mpy_request_collect(th, mpy_request(handles[i]), &handles[i], s);
         if (failed && s != MPI_STATUS_IGNORE) s->MPI_ERROR = error;
@@ -271,10 +288,17 @@ static inline __attribute__((always_inline)) int complete_all(int n, int *handle
             for (int i = 0; i < n; i++)
                 if (g.slots[i] != NULL) retire(th, g.slots[i], &handles[i], g.statuses + i);
         } else if (rc) { /* what finished, with or without error, is null now */
+            bool stopped = false;
             for (int i = 0; i < n; i++) {
                 if (g.slots[i] == NULL || g.real[i] != MPI_REQUEST_NULL) continue;
+                if (stopped) {
+                    finish_silently(th, g.slots[i], &statuses[i]);
+                    statuses[i].MPI_ERROR = MPI_ERR_PENDING;
+                    continue;
+                }
                 if (comm == NULL) comm = mpy_request_comm(g.slots[i]);
                 retire(th, g.slots[i], &handles[i], g.statuses + i);
+                stopped = stops(block, statuses) && statuses[i].MPI_ERROR != MPI_SUCCESS;
             }
             done = 1;
         }

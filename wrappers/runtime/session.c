@@ -56,8 +56,10 @@ int PMPI_Session_init(MPI_Info info, MPI_Errhandler errhandler, MPI_Session *ses
     mpy_cross_in(t);
     int level = thread_level(mpy_real_info(info)), strict = is_strict(mpy_real_info(info)), real;
     mpy_cross_out(t);
-    int rc = mpy_errhandler_valid(errhandler, MPY_ERRHANDLER_SESSION) ? mpy_init_for_sessions(level) : MPI_ERR_ERRHANDLER;
-    if (rc != 0) return mpy_error(NULL, rc, name);
+    MPI_Session null = MPI_SESSION_NULL;
+    if (!mpy_errhandler_valid(errhandler, MPY_ERRHANDLER_SESSION)) return mpy_error(NULL, MPI_ERR_ERRHANDLER, name);
+    int rc = mpy_init_for_sessions(level);
+    if (rc != 0) return mpy_error_of(&null, errhandler, rc, name);
     t = mpy_self();
     mpy_cross_in(t);
     rc = MPY_REAL(Session_init)(mpy_real_info(info), MPI_ERRORS_RETURN, &real);
@@ -74,7 +76,6 @@ int PMPI_Session_init(MPI_Info info, MPI_Errhandler errhandler, MPI_Session *ses
         __atomic_add_fetch(&open_sessions, 1, __ATOMIC_RELAXED);
     }
     mpy_cross_out(t);
-    MPI_Session null = MPI_SESSION_NULL;
     return MPY_LIKELY(rc == 0) ? rc : mpy_error_of(&null, errhandler, rc, name);
 }
 

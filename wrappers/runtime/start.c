@@ -7,6 +7,7 @@
  * Invariants
  *  1. Those of p2p.h, p2p.c and request.c.
  *  2. The kind and arguments of the slot never change; real, order and status belong to the operation.
+ *  3. With MPI_PROC_NULL there is no operation: as in MPICH, Start leaves the request inactive.
  */
 #include "p2p.h"
 
@@ -45,13 +46,14 @@ MPY_EXPORT(Startall)
 /* ---- persistent point-to-point ---- */
 
 static int start_real(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r, int fn, int fn_c) {
+    if (MPY_UNLIKELY(r->peer == MPI_PROC_NULL)) return MPI_SUCCESS;
     mpy_cross_in(t);
     int rc = mpy_real_isend_of(fn, fn_c, r->buf, r->count, mpy_request_real_type(r), r->peer, r->tag, r->comm->obj.real, &r->real);
     if (MPY_LIKELY(rc == MPI_SUCCESS)) {
         mpy_count_sent(th, r->comm, r->peer);
         mpy_ssend_later(r->comm, r->peer, r->tag);
         mpy_request_activate(r, false);
-        if (r->kind == MPY_REQ_SSEND && r->peer >= 0) mpy_ssend_add(r);
+        if (r->kind == MPY_REQ_SSEND) mpy_ssend_add(r);
     }
     mpy_cross_out(t);
     return rc;
@@ -62,6 +64,7 @@ static int start_rsend(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) 
 static int start_ssend(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) { return start_real(t, th, r, MPY_FN_Issend, MPY_FN_Issend_c); }
 
 static int start_bsend(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) {
+    if (MPY_UNLIKELY(r->peer == MPI_PROC_NULL)) return MPI_SUCCESS;
     mpy_cross_in(t);
     int rc = mpy_bsend_start(th, r->comm, r->buf, r->count, mpy_request_real_type(r), r->peer, r->tag);
     if (rc == MPI_SUCCESS) mpy_request_activate(r, true);
@@ -71,6 +74,7 @@ static int start_bsend(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) 
 
 static int start_recv(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) {
     (void)th;
+    if (MPY_UNLIKELY(r->peer == MPI_PROC_NULL)) return MPI_SUCCESS;
     mpy_cross_in(t);
     int rc = MPI_SUCCESS, datatype = mpy_request_real_type(r);
     if (MPY_UNLIKELY(mpy_store_count != 0) &&

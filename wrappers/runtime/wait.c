@@ -185,6 +185,10 @@ static void deactivate(mpy_request_t *r) {
 
 int mpy_request_collect(mpy_p2p_thread_t *th, mpy_request_t *r, int *handle, MPI_Status *status) {
     int rc = r->error;
+    if (r->flags & MPY_RF_INACTIVE) {
+        mpy_status_empty(status);
+        return rc;
+    }
     mpy_status_copy(status, &r->status);
     if (r->flags & MPY_RF_FAMILY && r->family->persistent) {
         deactivate(r);
