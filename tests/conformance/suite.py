@@ -275,17 +275,19 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the random moments (default 1)")
     parser.add_argument("--interval", type=float, default=1.0, help="mean seconds between checkpoints (default 1)")
     parser.add_argument("--sdist", type=Path, help="mpi4py's source distribution, if pip can't fetch it")
-    parser.add_argument("--dir", type=Path, help="where runs are kept (default: a temporary directory, removed if all is equal)")
+    parser.add_argument("--dir", type=Path, help="new directory for the runs, which are kept (default: a temporary one, removed if all is equal)")
     options = parser.parse_args(argv)
     modes = options.mode.split(",")
     if unknown := set(modes) - set(MODES):
         parser.error(f"unknown mode {unknown.pop()!r}: choose of {', '.join(MODES)}")
+    if options.dir and options.dir.exists() and any(options.dir.iterdir()):
+        parser.error(f"{options.dir} isn't empty")
     try:
         ranks = [int(n) for n in options.ranks.split(",")]
         suite = suite_main(options.sdist)
     except (ValueError, SuiteError) as error:
         parser.error(str(error))
-    base = options.dir or Path(tempfile.mkdtemp(prefix="manapy-conformance-"))
+    base = options.dir.resolve() if options.dir else Path(tempfile.mkdtemp(prefix="manapy-conformance-"))
     say = functools.partial(print, flush=True)
     rows: list[tuple[Run, int, str]] = []
     for n in ranks:

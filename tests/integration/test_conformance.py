@@ -18,7 +18,7 @@ import suite  # noqa: E402
 RANKS = 2
 SEED = 20261121
 LEAST = 2000  # outcomes of mpi4py 4.1.2: fewer means that modules are missing
-INTERVAL = 0.5  # seconds between checkpoints, on average
+INTERVAL = 1.0  # seconds between checkpoints, on average
 ENOUGH = 8  # checkpoints: on a fast machine the modules run again until there were so many, each time from another seed
 ROUNDS = 8  # at most; each has at least the checkpoint at its beginning
 
