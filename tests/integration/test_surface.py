@@ -24,8 +24,7 @@ def test_native(make_job: Callable[..., Job], c_program: Callable[[Path], Path],
     job = make_job(RANKS)
     go = job.where / "go"
     go.touch()
-    job.env["STATE_GO"] = str(go)
-    job.env["LD_LIBRARY_PATH"] = str(Path(sys.prefix) / "lib")
+    job.env |= {"STATE_GO": str(go), "STATE_NATIVE": "1", "LD_LIBRARY_PATH": str(Path(sys.prefix) / "lib")}
     job.spawn([BIN / "mpirun", "-n", str(RANKS), c_program(source)])
     output = job.finish()
     assert output.count("ok") == RANKS and "FAILED" not in output, output
