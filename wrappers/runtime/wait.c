@@ -166,8 +166,8 @@ void mpy_request_tell_slow(mpy_thread_t *t, mpy_request_t *r, bool last) {
     if (r->flags & MPY_RF_INACTIVE || !(finish || f->query || dispose)) return;
     mpy_cross_out(t);
     if (finish) {
-        r->flags |= MPY_RF_FINISHED;
         r->error = f->finish(t, r, &r->status);
+        r->flags |= MPY_RF_FINISHED; /* not if it jumps out: then it's called again (invariant 2 of fold.c) */
     }
     if (f->query) r->error = f->query(t, r, &r->status);
     if (dispose) r->error = f->dispose(t, r);
