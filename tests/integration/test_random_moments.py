@@ -67,7 +67,7 @@ def ended(job: Job) -> bool:
 # ---- all kinds of traffic
 
 
-@pytest.mark.parametrize(("ranks", "program"), [pytest.param(2, "stress.py", marks=pytest.mark.slow), (3, "stress.py"), (4, "stress.py"), (3, "threads.py")])
+@pytest.mark.parametrize(("ranks", "program"), [pytest.param(2, "stress.py", marks=pytest.mark.slow), (3, "stress.py"), (4, "stress.py"), (3, "threads.py"), (4, "inter_stress.py")])
 def test_and_go_on(make_job: Callable[..., Job], ranks: int, program: str) -> None:
     seed, steps, generator = 100 + ranks, 120, random.Random(ranks)
     job = stress(make_job(ranks, env=ENV), seed, steps, program)
@@ -116,7 +116,7 @@ def kills(job: Job, seed: int, wanted: int) -> int:
     return done
 
 
-@pytest.mark.parametrize(("ranks", "program"), [pytest.param(2, "stress.py", marks=pytest.mark.slow), (4, "stress.py"), (2, "threads.py"), (3, "threads.py")])
+@pytest.mark.parametrize(("ranks", "program"), [pytest.param(2, "stress.py", marks=pytest.mark.slow), (4, "stress.py"), (2, "threads.py"), (3, "threads.py"), (4, "inter_stress.py")])
 def test_and_restart(make_job: Callable[..., Job], ranks: int, program: str) -> None:
     seed, steps = 120 + ranks, 120
     job = make_job(ranks, env=ENV)
