@@ -10,9 +10,9 @@ from jobs import Job
 from test_random_moments import answer, ended, in_output, kills, request
 
 
-def mix(job: Job, seed: int, steps: int) -> Job:
+def mix(job: Job, seed: int, steps: int, protocol: str = "cc") -> Job:
     """Started, and its files are open: what has been written into a file that isn't stays there."""
-    job.start_python("io_mix.py", str(seed), str(steps), str(job.where / "file"), "--pause", "0.05", options=["--keep", "2"])
+    job.start_python("io_mix.py", str(seed), str(steps), str(job.where / "file"), "--pause", "0.05", options=["--keep", "2", "--protocol", protocol])
     job.wait_for("step 0")
     return job
 
@@ -24,9 +24,9 @@ def test_and_go_on(make_job: Callable[..., Job]) -> None:
     assert published >= 3 and in_output(job, "files right"), job.report()
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 4])
-def test_and_restart(make_job: Callable[..., Job], ranks: int) -> None:
-    job = mix(make_job(ranks), 10 + ranks, 160)
+@pytest.mark.parametrize(("ranks", "protocol"), [pytest.param(2, "cc", marks=pytest.mark.slow), (4, "cc"), (3, "2pc")])
+def test_and_restart(make_job: Callable[..., Job], ranks: int, protocol: str) -> None:
+    job = mix(make_job(ranks), 10 + ranks, 160, protocol)
     assert kills(job, 10 + ranks, 4) >= 2
     assert in_output(job, "files right"), job.report()
 

@@ -9,6 +9,8 @@
  *     promises is a collective that all members have come to, and the clock does the rest as ever.
  *  2. At a safe state a member has counted the collective and then all have, or none has: then those that are in the barrier, or
  *     behind it and not counted, make it again after a restart, which has forgotten it.
+ *  3. Only blocking collectives of the collective chapter have the barrier. Constructors and the collectives on windows and files
+ *     are counted as under the clock alone, which is all that they need; nonblocking and persistent ones end the job.
  */
 #include "objects.h"
 #include "p2p.h"
