@@ -98,8 +98,11 @@ static void add_ranks(mpy_text_t *t, const int32_t *ranks, uint32_t n) {
     }
 }
 
-static void add_row(mpy_text_t *t, const mpy_clock_row_t *row) {
-    mpy_text_add(t, " %016" PRIx64 ":%016" PRIx64 ":%" PRIu64 ":", row->cid, row->ggid, row->seq);
+/* SEQ of a row is changed without the lock (invariant 1 of clock.c): read once, for all that follows from it. */
+static uint64_t read_seq(const mpy_clock_row_t *row) { return *(const volatile uint64_t *)&row->seq; }
+
+static void add_row(mpy_text_t *t, const mpy_clock_row_t *row, uint64_t seq) {
+    mpy_text_add(t, " %016" PRIx64 ":%016" PRIx64 ":%" PRIu64 ":", row->cid, row->ggid, seq);
     add_ranks(t, row->members, row->nmembers);
     mpy_text_add(t, ":%" PRIu32 ":", row->handle);
     mpy_text_add_encoded(t, row->name != NULL ? row->name : "");
@@ -111,7 +114,7 @@ static void add_absent_world(mpy_text_t *t) {
     if (ranks == NULL) abort();
     for (int i = 0; i < side.size; i++) ranks[i] = i;
     mpy_clock_row_t row = {.cid = side.world_cid, .ggid = mpy_fnv1a(ranks, (size_t)side.size * sizeof *ranks), .nmembers = (uint32_t)side.size, .handle = 1, .members = ranks, .name = "MPI_COMM_WORLD"};
-    add_row(t, &row);
+    add_row(t, &row, 0);
     free(ranks);
 }
 
@@ -135,16 +138,17 @@ static void report_rows(mpy_text_t *out, bool all) {
         }
         world = world || row->cid == side.world_cid;
         if (known->cid == row->cid && !all) continue;
-        *known = (shadow_t){.cid = row->cid, .seq = row->seq};
+        uint64_t seq = read_seq(row);
+        *known = (shadow_t){.cid = row->cid, .seq = seq};
         if (row->cid == side.world_cid && !all) { /* reported as absent world */
             known->seq = 0;
             if (side.world_target > row->target) row->target = side.world_target, wake();
             side.world_target = 0;
             continue;
         }
-        if (all) row->target = row->seq;
+        if (all) row->target = seq;
         if (rows.length > ROWS_TEXT) flush_rows(out, &rows, &n, true);
-        add_row(&rows, row);
+        add_row(&rows, row, seq);
         n++;
     }
     if (all && !world) {
@@ -160,9 +164,10 @@ static void report_raises(mpy_text_t *out) {
     for (uint32_t i = 0; i < CLOCK->nrows && CLOCK->rows != NULL; i++) {
         mpy_clock_row_t *row = &CLOCK->rows[i];
         shadow_t *known = shadow_of(i);
-        if (row->cid == 0 || known->cid != row->cid || row->seq <= known->seq || row->seq < row->target) continue;
-        known->seq = row->target = row->seq;
-        mpy_text_add(out, "RAISE %" PRIu64 " %" PRIu32 " %016" PRIx64 " %" PRIu64 "\n", side.epoch, CLOCK->version, row->cid, row->seq);
+        uint64_t seq = read_seq(row);
+        if (row->cid == 0 || known->cid != row->cid || seq <= known->seq || seq < row->target) continue;
+        known->seq = row->target = seq;
+        mpy_text_add(out, "RAISE %" PRIu64 " %" PRIu32 " %016" PRIx64 " %" PRIu64 "\n", side.epoch, CLOCK->version, row->cid, seq);
     }
 }
 

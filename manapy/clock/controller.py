@@ -179,6 +179,9 @@ class Controller:
         elif isinstance(msg, Raise):
             if (comm := self.comms.get(msg.cid)) is None or rank not in comm.seqs:
                 return self.abort(f"rank {rank} counts on communicator {msg.cid:016x}, which it has not reported")
+            if self.stage is Stage.INTENT:  # rank.py, promise(): there are no targets to compare with yet
+                comm.seqs[rank] = max(comm.seqs[rank], msg.seq)
+                return []
             self._on_seq(comm, rank, msg.seq)
             if rank in self._stalled or view.parked:  # what it was asked for is done; or another thread's turn has come
                 self._stalled.discard(rank)

@@ -172,6 +172,7 @@ class Simulator:
     rank says that it's blocked. ``wire``: send every control message as text. ``stall``: when nobody can go on, use the
     coordinator's stall time-out (only for dependencies outside MPI; without it such a job is a Deadlock). ``lazy``: the
     control thread is an actor of its own, which reports what has changed since its last turn (as the C one does).
+    ``promises``: how likely that one sees a call which isn't decided yet.
     ``broken`` names a part of the protocol to take out, for the tests of the tests:
 
         by group       one SEQ for congruent communicators (the paper's clock)
@@ -196,6 +197,7 @@ class Simulator:
         broken: str = "",
         stall: bool = False,
         lazy: bool = False,
+        promises: float = 0.0,
         max_steps: int = 0,
     ) -> None:
         size = len(program)
@@ -206,6 +208,7 @@ class Simulator:
         self.broken = broken
         self.stall = stall
         self.lazy = lazy
+        self.promises = promises
         self.max_steps = max_steps or 20_000 + 400 * sum(_length(p) + 4 for p in program) * (2 + len(requests))
         self.controller = Controller(size, transitive=broken != "not transitive")
         self.network = Network(size, self._wake, lambda c: self._arriving.add(c))
@@ -459,6 +462,8 @@ class Simulator:
             count = rank.groups[group, op.tag] = rank.groups.get((group, op.tag), 0) + 1
             self._add(rank, op.comm, group_identity(group, op.tag, count), op.members, handle=0)
         comm = rank.comms[name]
+        if self.promises and t.parked < 0 and self.rng.random() < self.promises:
+            rank.clock.promise(comm.key)
         if rank.clock.enter_collective(comm.key, blocking=not isinstance(op, Icoll), thread=t.number) is Verdict.PARK:
             t.parked = rank.clock.wake
             return False

@@ -116,6 +116,16 @@ class RankClock:
             self.wake += self.below > 0
         return Verdict.GO
 
+    def promise(self, cid: int) -> None:
+        """C only: the control thread reports while a call has been counted by the inline code and is about to be taken back, until
+        it is decided whether it may be made. What was read is promised: SEQ in the report, and the row's TARGET here. Also in INTENT."""
+        row = self.rows[cid]
+        if row.seq >= row.target and self.phase in (Phase.INTENT, Phase.RUN):
+            row.target = row.seq + 1
+            self.below += 1
+            self.version += 1
+            self.outbox.append(Raise(self.epoch, self.version, cid, row.target))
+
     def fail_collective(self, *, thread: int = 0) -> None:
         """The collective that the thread is inside failed before it communicated. exit_collective follows.
 

@@ -6,7 +6,7 @@
  *
  * Invariants
  *  1. While a checkpoint is pending, target and version change only under clock.lock, and so do seq and states but for the
- *     plain stores of the inlines, before they read the phase: calls on one communicator are ordered by the program.
+ *     plain stores of the inlines, before they read the phase, and their taking back: calls on one communicator are ordered by the program.
  *  2. A thread parks only at the entry of a collective, before it counts the call; never at an exit. Who may go: invariant 3 of
  *     manapy/clock/rank.py.
  *  3. clock.lock is only held with in_lower = 1 (invariant 1 of lock.h), and a parked thread has in_lower = 0.
@@ -230,7 +230,8 @@ static bool try_enter(mpy_thread_t *t, mpy_clock_row_t *row, bool *changed) {
 /* A thread that sleeps here or at the border (cross.c) while a checkpoint is pending; but MPI libraries make progress only in
  * calls: a message (also one of a collective that others are still in) may lie half sent here, or the put that another rank's
  * flush waits for may have to be carried out here, which even a freeze waits for. So it gives the library a chance now and then.
- * (On MPI_COMM_SELF it would look no further than this process.) With in_lower = 0; seldom, and never on the way to a decision. */
+ * (On MPI_COMM_SELF it would look no further than this process; and a probe that finds a message, a letter that nobody takes in
+ * meanwhile, would look no further either.) With in_lower = 0; seldom, and never on the way to a decision. */
 enum { PROGRESS_MS = 20 };
 static void make_progress(mpy_thread_t *t) {
     int flag;
@@ -239,7 +240,7 @@ static void make_progress(mpy_thread_t *t) {
     __asm__ volatile("" ::: "memory");
     if (MPY_LOWER->phase != MPY_PHASE_NONE && t->lower_fs != 0) {
         mpy_hook_in(t);
-        if (mpy_private_comm != MPI_COMM_NULL) MPY_REAL(Iprobe)(MPI_ANY_SOURCE, MPI_ANY_TAG, mpy_private_comm, &flag, MPI_STATUS_IGNORE);
+        if (mpy_private_comm != MPI_COMM_NULL) MPY_REAL(Iprobe)(MPI_ANY_SOURCE, MPY_TAG_NOBODY, mpy_private_comm, &flag, MPI_STATUS_IGNORE);
         mpy_hook_out(t);
     }
     t->in_lower = 0;
@@ -252,16 +253,15 @@ void mpy_clock_sleep(mpy_thread_t *t, uint32_t wake) {
 }
 
 /* in_lower is 1 on entry (the inline set it) and on return. The inline has counted the call, which isn't decided yet: taken
- * back first. If the control thread has read the higher SEQ meanwhile, it is the row's TARGET too: the row is below target and
- * can't be frozen before the call that was promised is made. */
+ * back first, before the wait for the lock, as the control thread, which may hold it, should see as little of it as may be. If it has
+ * read the higher SEQ meanwhile, it has made it the row's TARGET, too: the row is below target and can't be frozen before the call that
+ * was promised is made (promise() in manapy/clock/rank.py). */
 void mpy_clock_enter_slow(mpy_thread_t *t, mpy_clock_row_t *row) {
-    for (bool first = true;; first = false) {
+    row->seq--;
+    t->state = MPY_STATE_RUNNING;
+    for (;;) {
         bool changed = false;
         mpy_lock(&CLOCK->lock);
-        if (first) {
-            row->seq--;
-            t->state = MPY_STATE_RUNNING;
-        }
         bool go = try_enter(t, row, &changed);
         uint32_t wake = CLOCK->wake; /* read under the lock: what changes after it also wakes */
         mpy_unlock(&CLOCK->lock);

@@ -6,7 +6,7 @@
 
 extern MPY_HIDDEN int mpy_private_comm; /* real handle, with the ranks of the world; not the program's */
 extern MPY_HIDDEN int mpy_private_rank;
-enum { MPY_TAG_ACK = 1, MPY_TAG_PARTITIONED = 2, MPY_TAG_DELIVER = 16 /* + thread slot: to ourselves, not counted */ };
+enum { MPY_TAG_NOBODY = 0 /* never sent */, MPY_TAG_ACK = 1, MPY_TAG_PARTITIONED = 2, MPY_TAG_DELIVER = 16 /* + thread slot: to ourselves, not counted */ };
 
 typedef struct mpy_letter {
     struct mpy_letter *next;

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from manapy.clock import WORLD, Controller, Phase, RankClock, Row, Stage, Verdict, from_wire, ggid
-from manapy.clock.messages import Abort, Advance, Done, Freeze, Frozen, Intent, Raise, Retract, Rows, StateReport, Target, Thaw, Withdraw
+from manapy.clock import WORLD, Controller, Phase, RankClock, Row, Stage, State, Thread, Verdict, from_wire, ggid
+from manapy.clock.messages import Abort, Advance, Done, Freeze, Frozen, Intent, Raise, Retract, Rows, StateReport, Target, Targets, Thaw, Withdraw
 from manapy.clock.vectors import SCENARIOS, Scenario
 
 
@@ -64,6 +64,19 @@ def test_target_raised_behind_the_freeze() -> None:
     assert c.on_message(1, Raise(1, 2, WORLD, 4)) == [(0, Target(1, WORLD, 4))]
     assert c.on_message(1, Frozen(1, 2)) == [(0, Thaw(1)), (1, Thaw(1))]
     assert not c.converged and c.laggards() == [(0, WORLD, [1])]
+
+
+def test_promised_call_before_the_targets() -> None:
+    """A RAISE may come before all ROWS (RankClock.promise): it is that rank's SEQ then; nobody stays below target for ever."""
+    c = Controller(2)
+    c.begin(1)
+    rows = [Rows(1, 1, (Row(WORLD, ggid((0, 1)), seq, (0, 1)),)) for seq in (3, 4)]
+    assert c.on_message(0, rows[0]) == c.on_message(0, Raise(1, 2, WORLD, 4)) == []
+    assert c.on_message(1, rows[1]) == [(r, Targets(1, ())) for r in range(2)]
+    assert not c.laggards()
+    parked = (Thread(State.PARKED, WORLD),)
+    assert c.on_message(0, StateReport(1, 3, 2, parked)) == []
+    assert c.on_message(1, StateReport(1, 3, 2, parked)) == [(r, Freeze(1, 3)) for r in range(2)]
 
 
 def test_retracted_call_begins_anew() -> None:
