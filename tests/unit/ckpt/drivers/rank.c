@@ -177,6 +177,7 @@ int main(int argc, char **argv) {
         if (!say) exit(1);
         fail(error);
     }
+    if (!here) mpy_control_note_process_manager(job.pmi_fd);
     map(MPY_LOWER_ADDR, MPY_UPPER_ADDR - MPY_LOWER_ADDR);
     map(MPY_UPPER_ADDR, MPY_TRAP_ADDR - MPY_UPPER_ADDR);
     MPY_LOWER->rank = job.rank, MPY_LOWER->size = job.size;
