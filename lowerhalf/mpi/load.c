@@ -14,6 +14,7 @@
 #include "../state/fdguard.h"
 #include <dlfcn.h>
 #include <limits.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,6 +26,10 @@
 #include "functions.h"
 
 #define MPICH_ERR_UNSUPPORTED 44 /* MPI_ERR_UNSUPPORTED_OPERATION */
+
+/* MPI libraries take temporary buffers as large as a message for each call. Natively malloc learns from the program's own frees to keep such
+ * memory; here the program has another malloc, and each call would pay for fresh pages. */
+enum { MALLOC_MMAPS_FROM = 32 << 20 /* the most it takes */, MALLOC_TRIMS_FROM = 64 << 20 };
 
 static int missing(void) { return MPICH_ERR_UNSUPPORTED; }
 static char found[PATH_MAX];
@@ -149,6 +154,8 @@ void mpy_mpi_load(char **env) {
     static int loaded;
     if (loaded) return;
     adopt_environment(env);
+    mallopt(M_MMAP_THRESHOLD, MALLOC_MMAPS_FROM);
+    mallopt(M_TRIM_THRESHOLD, MALLOC_TRIMS_FROM);
     const char *path = mpy_mpi_path();
     char line[PATH_MAX + 256];
     if (!path) {
