@@ -10,6 +10,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -18,6 +19,7 @@
 #include "control.h"
 #include "sys.h"
 
+#define READ_WAIT_MS 500
 #define FINISH_WAIT_NS 2000000000l
 
 mpy_control_words_t mpy_control_words = {.event = -1, .pmi_fd = -1};
@@ -64,11 +66,21 @@ void mpy_control_leave_process_manager(void) {
     while (c != '\n' && mpy_sys(SYS_read, WORDS->pmi_fd, &c, 1) == 1) {}
 }
 
+/* Until the process manager has taken what was written to standard error: with the job it throws away what it hasn't read. */
+static void wait_until_read(void) {
+    struct stat now;
+    struct timespec pause = {.tv_nsec = 1000000};
+    int unread = 0;
+    if (mpy_sys(SYS_fstat, 2, &now) < 0 || !S_ISFIFO(now.st_mode)) return;
+    for (int tries = 0; tries < READ_WAIT_MS && mpy_sys(SYS_ioctl, 2, FIONREAD, &unread) == 0 && unread > 0; tries++) mpy_sys(SYS_nanosleep, &pause, 0);
+}
+
 /* Hydra overlooks one in some hundred ranks that leave before their MPI_Init while the others are in it, and these then wait for
  * ever: whoever gives up says so. */
 void mpy_control_abort(int code) {
     char request[] = "cmd=abort exitcode=0\n";
     if ((WORDS->pid != 0 && !ours()) || !process_manager_listens()) return;
+    wait_until_read();
     request[sizeof request - 3] = (char)('0' + code % 10);
     mpy_sys(SYS_write, WORDS->pmi_fd, request, sizeof request - 1);
 }
