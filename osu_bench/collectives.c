@@ -117,12 +117,11 @@ int main(int argc, char **argv) {
         for (int s = 0; s < sizes && bench_sizes[s] <= bench_max_bytes; s++) {
             size_t size = (size_t)bench_sizes[s] * (size_t)bench_size;
             bytes = sizes > 1 ? bench_sizes[s] : 0;
-            sent = malloc(size), received = malloc(size);
-            memset(sent, 1, size), memset(received, 2, size);
+            sent = bench_buffer(size, 1), received = bench_buffer(size, 2);
             if (blocking) latency(pattern->blocking, pattern->blocking_name);
             else if (nonblocking) latency(pure, pattern->name);
             else overlap(rate);
-            free(sent), free(received);
+            bench_buffer_free(sent), bench_buffer_free(received);
         }
     }
     MPI_Finalize();

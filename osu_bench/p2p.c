@@ -29,13 +29,12 @@ int main(int argc, char **argv) {
     }
     for (int s = 0; s < BENCH_SIZES && bench_sizes[s] <= bench_max_bytes; s++) {
         int bytes = bench_sizes[s], calls = bytes < 100000 ? 100 : 5;
-        char *a = malloc((size_t)bytes), *b = malloc((size_t)bytes);
-        memset(a, 1, (size_t)bytes), memset(b, 2, (size_t)bytes);
+        char *a = bench_buffer((size_t)bytes, 1), *b = bench_buffer((size_t)bytes, 2);
         BENCH("Send/Recv, one way", bytes, calls, 2, ping_pong(a, bytes));
         BENCH("Sendrecv", bytes, calls, 1,
               MPI_Sendrecv(a, bytes, MPI_CHAR, bench_rank ^ 1, 0, b, bytes, MPI_CHAR, bench_rank ^ 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
         BENCH("Isend+Irecv+Waitall", bytes, calls, 1, exchange(a, b, bytes));
-        free(a), free(b);
+        bench_buffer_free(a), bench_buffer_free(b);
     }
     MPI_Finalize();
     return 0;
