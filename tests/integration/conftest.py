@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import slurm
 from jobs import BIN, Job
 
 
@@ -64,3 +65,25 @@ def c_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path
         return target
 
     return program
+
+
+@pytest.fixture(scope="session")
+def make_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., slurm.Cluster]]:
+    """Starts Slurm clusters (slurm.py says with which settings) that live until the end of all tests, or until they are stopped."""
+    if reason := slurm.missing():
+        pytest.skip(reason)
+    made: list[slurm.Cluster] = []
+
+    def make(**settings: object) -> slurm.Cluster:
+        made.append(slurm.Cluster(tmp_path_factory.mktemp("slurm"), **settings))  # type: ignore[arg-type]
+        return made[-1].start()
+
+    yield make
+    for cluster in made:
+        cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(make_cluster: Callable[..., slurm.Cluster]) -> slurm.Cluster:
+    """Three Slurm nodes of four processors. Shared: a test leaves it as it found it."""
+    return make_cluster(nodes=3)

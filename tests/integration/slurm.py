@@ -1,0 +1,304 @@
+"""A real Slurm for tests: munged, slurmctld and one slurmd for each of several fake nodes, all on this host's loopback.
+
+    cluster = Cluster(directory, nodes=3)
+    cluster.start()
+    job = cluster.submit("srun --mpi=pmi2 -n 4 manapy-launch ...", "--nodes=2")
+    cluster.wait_for(job, "COMPLETED")
+    print(cluster.output(job))
+    cluster.stop()
+
+Invariants
+ 1. Daemons are our own children, in the foreground. What they start leaves them (slurmstepd is a daemon), but every process of a
+    cluster has the cluster's own SLURM_CONF in its environment: that is how it is found, and nothing else is ever signalled.
+ 2. Ports are the kernel's choice and everything else lies in `where`, so clusters don't meet.
+
+Facts that the configuration rests on (slurm.conf(5), 22.05, and tried): `AuthInfo=cred_expire` is also the time that a requeued
+job waits before it may start again (two minutes by default); time limits count in minutes; the number of processors given
+here is believed only with config_overrides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jobs import BIN, PATIENCE, JobError
+
+DAEMONS = ("munged", "slurmctld", "slurmd")
+COMMANDS = ("sbatch", "srun", "sinfo", "scontrol", "scancel")
+_SYSTEM = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
+
+ENDED = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"})
+
+
+def missing() -> str | None:
+    """Why there can be no cluster here; None if there can."""
+    if os.geteuid() != 0:
+        return "Slurm's daemons need root"
+    lacking = [name for name in (*DAEMONS, *COMMANDS) if shutil.which(name, path=_SYSTEM) is None]
+    return f"no {', '.join(lacking)} (apt install munge slurmctld slurmd slurm-client)" if lacking else None
+
+
+@dataclass
+class Cluster:
+    """Nodes n1, n2 ... of `cpus` processors each. `settings` are lines of slurm.conf that replace or join those below; `partitions`
+    are whole lines, of which one should say Default=YES. `requeue_delay`: seconds before a requeued job may start again."""
+
+    where: Path
+    nodes: int = 2
+    cpus: int = 4
+    requeue_delay: int = 5
+    settings: Mapping[str, str] = field(default_factory=dict)
+    partitions: Sequence[str] = ("PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 State=UP",)
+    daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    submitted: int = 0
+
+    @property
+    def conf(self) -> Path:
+        """slurm.conf"""
+        return self.where / "slurm.conf"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """For whatever is to meet this cluster. Commands of the tested installation are on its PATH; all nodes are this host."""
+        return {**os.environ, "SLURM_CONF": str(self.conf), "PATH": f"{BIN}{os.pathsep}{_SYSTEM}", "MANAPY_ADDRESS": "127.0.0.1"}
+
+    @property
+    def names(self) -> list[str]:
+        """Of the nodes."""
+        return [f"n{i + 1}" for i in range(self.nodes)]
+
+    # ---- life
+
+    def start(self) -> Cluster:
+        """Returns when all nodes are idle."""
+        for name in ("state", "log", "jobs"):
+            (self.where / name).mkdir(exist_ok=True)
+        self._write_configuration()
+        key = self.where / "munge.key"
+        key.write_bytes(os.urandom(1024))
+        key.chmod(0o400)
+        files = [f"--{name}={self.where / file}" for name, file in (("key-file", key), ("socket", "munge.s"), ("pid-file", "munge.pid"), ("seed-file", "munge.seed"))]
+        self._spawn("munged", "munged", "--foreground", "--force", *files)  # --force: our directory is nobody else's, which it finds odd
+        self._wait(lambda: (self.where / "munge.s").exists(), "munged's socket")
+        self._spawn("slurmctld", "slurmctld", "-D", "-i", "-f", self.conf)
+        for name in self.names:
+            self._spawn_node(name)
+        self.wait_idle()
+        return self
+
+    def wait_idle(self) -> None:
+        """Until all nodes are there and nothing runs on any."""
+        self._wait(lambda: self.node_states() == dict.fromkeys(self.names, "IDLE"), "idle nodes")
+
+    def stop(self) -> None:
+        """Ends all jobs, then the daemons, then whatever is left of either."""
+        with contextlib.suppress(JobError):
+            for process in self.daemons.values():
+                if process.poll() is not None:
+                    raise JobError("not whole any more: nobody would answer")
+            self.command("scancel", "--full", "--signal=KILL", "--user=root")
+            self._wait(lambda: not self.command("squeue", "--noheader", "--states=running,completing"), "the end of all jobs", 10)
+        for process in reversed(self.daemons.values()):
+            process.terminate()
+        for process in reversed(self.daemons.values()):
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.daemons.clear()
+        self._kill_all()
+
+    def lose(self, node: str) -> None:
+        """The node dies, as far as anyone can tell: its slurmd and everything that runs on it get SIGKILL, and the controller is told
+        (it would find out by itself after SlurmdTimeout)."""
+        daemon = self.daemons.pop(node)
+        daemon.kill()
+        daemon.wait()
+        self._kill_all(node)
+        self.command("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
+
+    def bring_back(self, node: str) -> None:
+        """Starts a lost node again; returns when it is idle."""
+        self._spawn_node(node)
+        self.command("scontrol", "update", f"NodeName={node}", "State=RESUME")
+        self._wait(lambda: self.node_states()[node] == "IDLE", f"idle {node}")
+
+    def processes(self, job: int | None = None, node: str | None = None) -> list[int]:
+        """Process ids of what runs in this cluster, or on one node, except our daemons. Of one job: without its slurmstepd."""
+        wanted = {f"SLURM_CONF={self.conf}"}
+        wanted |= {f"SLURM_JOB_ID={job}"} if job is not None else set()
+        wanted |= {f"SLURMD_NODENAME={node}"} if node is not None else set()
+        ours = {process.pid for process in self.daemons.values()} | {os.getpid()}
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) in ours:
+                continue
+            with contextlib.suppress(OSError):
+                has = set((entry / "environ").read_text(errors="replace").split("\0"))
+                if wanted <= has:
+                    found.append(int(entry.name))
+        return found
+
+    # ---- jobs
+
+    def submit(self, script: str, *options: str, env: Mapping[str, str] | None = None) -> int:
+        """sbatch; the job's id. The script runs under bash in the directory `jobs`, with standard error beside its output, to which a
+        requeued job adds."""
+        self.submitted += 1
+        file = self.where / "jobs" / f"script-{self.submitted}.sh"
+        file.write_text(f"#!/bin/bash\n{script}\n")
+        fixed = ["--parsable", f"--chdir={file.parent}", f"--output={file.parent}/%j.out", "--open-mode=append"]
+        return int(self.command("sbatch", *fixed, *options, file, env=env).split(";")[0])
+
+    def output(self, job: int) -> str:
+        """What the job has printed so far."""
+        file = self.where / "jobs" / f"{job}.out"
+        return file.read_text(errors="replace") if file.exists() else ""
+
+    def show(self, job: int) -> dict[str, str]:
+        """What `scontrol show job` says: JobState, Reason, ExitCode, Restarts, NodeList ..."""
+        words = self.command("scontrol", "--oneliner", "show", "job", str(job)).split()
+        return dict(word.split("=", 1) for word in words if "=" in word)
+
+    def wait_for(self, job: int, what: str | Callable[[dict[str, str]], object], timeout: float = PATIENCE) -> dict[str, str]:
+        """Until the job is in the state `what`, or what it shows satisfies a condition; what it shows then. JobError if it has ended
+        otherwise, or doesn't get there."""
+        ready = (lambda shown: shown["JobState"] == what) if isinstance(what, str) else what
+        deadline = time.monotonic() + timeout
+        while not ready(shown := self.show(job)):
+            if shown["JobState"] in ENDED:
+                raise JobError(f"job {job} is {shown['JobState']} ({shown.get('ExitCode')}) before {what!r}\n{self.report(job)}")
+            if time.monotonic() > deadline:
+                raise JobError(f"{timeout:.0f} s without {what!r}\n{self.report(job)}")
+            time.sleep(0.1)
+        return shown
+
+    def wait_for_output(self, job: int, what: str | Callable[[str], object], timeout: float = PATIENCE) -> str:
+        """Until the job's output contains a text or satisfies a condition; the output."""
+        ready = (lambda text: what in text) if isinstance(what, str) else what
+        deadline = time.monotonic() + timeout
+        while not ready(text := self.output(job)):
+            if time.monotonic() > deadline or (self.show(job)["JobState"] in ENDED and not ready(self.output(job))):
+                raise JobError(f"job {job} without {what!r}\n{self.report(job)}")
+            time.sleep(0.05)
+        return text
+
+    def finish(self, job: int, timeout: float = PATIENCE) -> str:
+        """Until the job has ended well; its output."""
+        self.wait_for(job, "COMPLETED", timeout)
+        return self.output(job)
+
+    def cancel(self, job: int, *options: str) -> None:
+        """scancel"""
+        self.command("scancel", *options, str(job))
+
+    def report(self, job: int) -> str:
+        """Everything that helps to see what happened."""
+        parts = ["--- scontrol", self.command("scontrol", "show", "job", str(job)), "--- output", self.output(job)[-4000:]]
+        for log in sorted((self.where / "log").iterdir()):
+            parts += [f"--- {log.name}", log.read_text(errors="replace")[-2000:]]
+        return "\n".join(parts)
+
+    # ---- the rest
+
+    def command(self, *arguments: str | Path, env: Mapping[str, str] | None = None, timeout: float = PATIENCE) -> str:
+        """One of Slurm's commands; what it prints. JobError if it fails."""
+        said = [str(a) for a in arguments]
+        try:
+            done = subprocess.run(said, env={**self.env, **(env or {})}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)
+        except subprocess.TimeoutExpired as error:
+            raise JobError(f"{' '.join(said)} did not return within {timeout:.0f} s") from error
+        if done.returncode:
+            raise JobError(f"{' '.join(said)}: exit code {done.returncode}: {done.stderr}")
+        return done.stdout
+
+    def node_states(self) -> dict[str, str]:
+        """IDLE, MIXED, DOWN ... with Slurm's flags behind them (IDLE+DRAIN)."""
+        words = self.command("scontrol", "--oneliner", "show", "nodes").split()
+        names = [word.split("=", 1)[1] for word in words if word.startswith("NodeName=")]
+        return dict(zip(names, (word.split("=", 1)[1] for word in words if word.startswith("State=")), strict=True))
+
+    def _write_configuration(self) -> None:
+        host = socket.gethostname()
+        port, *ports = _free_ports(self.nodes + 1)
+        settings = {
+            "ClusterName": "tests",
+            "SlurmctldHost": f"{host}(127.0.0.1)",
+            "SlurmctldPort": str(port),
+            "SlurmUser": "root",
+            "SlurmdUser": "root",
+            "AuthType": "auth/munge",
+            "AuthInfo": f"socket={self.where}/munge.s,cred_expire={self.requeue_delay}",
+            "CredType": "cred/munge",
+            "MpiDefault": "none",
+            "ProctrackType": "proctrack/linuxproc",
+            "TaskPlugin": "task/none",
+            "JobAcctGatherType": "jobacct_gather/none",
+            "AccountingStorageType": "accounting_storage/none",
+            "SelectType": "select/cons_tres",
+            "SelectTypeParameters": "CR_Core",
+            "SchedulerType": "sched/backfill",
+            "SchedulerParameters": "sched_interval=1,bf_interval=1,sched_min_interval=0,batch_sched_delay=0",
+            "SlurmdParameters": "config_overrides",
+            "ReturnToService": "2",
+            "StateSaveLocation": f"{self.where}/state",
+            "SlurmdSpoolDir": f"{self.where}/spool-%n",
+            "SlurmctldPidFile": f"{self.where}/slurmctld.pid",
+            "SlurmdPidFile": f"{self.where}/slurmd-%n.pid",
+            "KillWait": "5",
+            "MinJobAge": "3600",
+            **self.settings,
+        }
+        lines = [f"{name}={value}" for name, value in settings.items()]
+        for name, port in zip(self.names, ports, strict=True):
+            shape = f"CPUs={self.cpus} Sockets=1 CoresPerSocket={self.cpus} ThreadsPerCore=1 RealMemory=2000"
+            lines.append(f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} {shape} State=UNKNOWN")
+        self.conf.write_text("\n".join([*lines, *self.partitions]) + "\n")
+        (self.where / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")  # read even where no plugin wants it
+
+    def _spawn_node(self, name: str) -> None:
+        # In the environment for slurmstepd, which inherits it: so that it is found as part of the node.
+        self._spawn(name, "slurmd", "-D", "-N", name, "-f", self.conf, env={"SLURMD_NODENAME": name})
+
+    def _spawn(self, name: str, program: str, *arguments: str | Path, env: Mapping[str, str] | None = None) -> None:
+        found = shutil.which(program, path=_SYSTEM)
+        assert found is not None
+        with (self.where / "log" / f"{name}.log").open("ab") as log:
+            self.daemons[name] = subprocess.Popen([found, *map(str, arguments)], env={**self.env, **(env or {})}, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+
+    def _wait(self, ready: Callable[[], object], what: str, timeout: float = PATIENCE) -> None:
+        deadline = time.monotonic() + timeout
+        while True:
+            with contextlib.suppress(JobError):  # the controller does not answer yet
+                if ready():
+                    return
+            for name, process in self.daemons.items():
+                if process.poll() is not None:
+                    raise JobError(f"{name} has ended with {process.returncode}:\n{(self.where / 'log' / f'{name}.log').read_text(errors='replace')[-4000:]}")
+            if time.monotonic() > deadline:
+                raise JobError(f"{timeout:.0f} s without {what}")
+            time.sleep(0.05)
+
+    def _kill_all(self, node: str | None = None) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while (pids := self.processes(node=node)) and time.monotonic() < deadline:  # again: one may just have started another
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
+
+
+def _free_ports(number: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(number)]
+        return [s.getsockname()[1] for s in sockets]
