@@ -179,9 +179,6 @@ class Controller:
         elif isinstance(msg, Raise):
             if (comm := self.comms.get(msg.cid)) is None or rank not in comm.seqs:
                 return self.abort(f"rank {rank} counts on communicator {msg.cid:016x}, which it has not reported")
-            if self.stage is Stage.INTENT:  # rank.py, promise(): there are no targets to compare with yet
-                comm.seqs[rank] = max(comm.seqs[rank], msg.seq)
-                return []
             self._on_seq(comm, rank, msg.seq)
             if rank in self._stalled or view.parked:  # what it was asked for is done; or another thread's turn has come
                 self._stalled.discard(rank)
@@ -306,13 +303,10 @@ class Controller:
                 self._out += self.abort(f"communicator {row.cid:016x} has other members on rank {rank}: identities collide")
                 return
             comm.name = comm.name or row.name
-            if self.stage is Stage.INTENT:
-                comm.open |= row.handle == 0
-                comm.seqs[rank] = row.seq
-            else:
-                self._on_seq(comm, rank, row.seq)
-                if row.seq < comm.target:
-                    self._send(rank, Target(self.epoch, comm.cid, comm.target))
+            comm.open |= self.stage is Stage.INTENT and row.handle == 0
+            self._on_seq(comm, rank, row.seq)
+            if row.seq < comm.target:
+                self._send(rank, Target(self.epoch, comm.cid, comm.target))
         if view.parked:
             self._needs.changed.append(rank)
         if not view.reported and not msg.more:
@@ -367,6 +361,9 @@ class Controller:
 
     def _on_seq(self, comm: Comm, rank: int, seq: int) -> None:
         """``rank`` has SEQ ``seq`` on ``comm``; if that's past the target, all other members get a new one."""
+        if self.stage is Stage.INTENT:  # no targets to compare with yet; a call may be promised already (rank.py, promise())
+            comm.seqs[rank] = max(comm.seqs.get(rank, 0), seq)
+            return
         was, hidden = self._below(comm, rank), rank not in comm.seqs
         comm.seqs[rank] = seq
         if seq < comm.target:
