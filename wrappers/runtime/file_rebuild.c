@@ -67,11 +67,9 @@ int mpy_file_drain(char *error, uint64_t n) {
     return rc == 0 ? 0 : -1;
 }
 
-int mpy_file_resume(char *error, uint64_t n) {
-    (void)error, (void)n;
+void mpy_file_resume(void) {
     for (uint32_t i = 0; i < mpy_file_limit; i++)
         if (mpy_files[i].open) content_drop(&mpy_files[i]);
-    return 0;
 }
 
 /* ---- restart ---- */

@@ -234,7 +234,7 @@ MPY_HIDDEN int mpy_request_rebuild(char *error, uint64_t n); /* re-posts unmatch
 MPY_HIDDEN int mpy_p2p_drain(char *error, uint64_t n); /* also completes nonblocking collectives and other requests */
 MPY_HIDDEN int mpy_file_drain(char *error, uint64_t n); /* where the file pointers are, which the library alone knows */
 MPY_HIDDEN int mpy_win_drain(char *error, uint64_t n);
-MPY_HIDDEN int mpy_file_resume(char *error, uint64_t n);
+MPY_HIDDEN void mpy_file_resume(void);
 MPY_HIDDEN int mpy_win_resume(char *error, uint64_t n);
 
 #endif
