@@ -46,7 +46,6 @@ MPY_EXPORT(Startall)
 /* ---- persistent point-to-point ---- */
 
 static int start_real(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r, int fn, int fn_c) {
-    if (MPY_UNLIKELY(r->peer == MPI_PROC_NULL)) return MPI_SUCCESS;
     mpy_cross_in(t);
     int rc = mpy_real_isend_of(fn, fn_c, r->buf, r->count, mpy_request_real_type(r), r->peer, r->tag, r->comm->obj.real, &r->real);
     if (MPY_LIKELY(rc == MPI_SUCCESS)) {
@@ -64,7 +63,6 @@ static int start_rsend(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) 
 static int start_ssend(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) { return start_real(t, th, r, MPY_FN_Issend, MPY_FN_Issend_c); }
 
 static int start_bsend(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) {
-    if (MPY_UNLIKELY(r->peer == MPI_PROC_NULL)) return MPI_SUCCESS;
     mpy_cross_in(t);
     int rc = mpy_bsend_start(th, r->comm, r->buf, r->count, mpy_request_real_type(r), r->peer, r->tag);
     if (rc == MPI_SUCCESS) mpy_request_activate(r, true);
@@ -74,7 +72,6 @@ static int start_bsend(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) 
 
 static int start_recv(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) {
     (void)th;
-    if (MPY_UNLIKELY(r->peer == MPI_PROC_NULL)) return MPI_SUCCESS;
     mpy_cross_in(t);
     int rc = MPI_SUCCESS, datatype = mpy_request_real_type(r);
     if (MPY_UNLIKELY(mpy_store_count != 0) &&
@@ -88,11 +85,18 @@ static int start_recv(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) {
     return rc;
 }
 
+/* With MPI_PROC_NULL (invariant 3). */
+static int start_nothing(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) {
+    (void)t, (void)th, (void)r;
+    return MPI_SUCCESS;
+}
+
 static const mpy_request_family_t family_send = {.name = "persistent send", .persistent = true, .start = start_send};
 static const mpy_request_family_t family_rsend = {.name = "persistent ready send", .persistent = true, .start = start_rsend};
 static const mpy_request_family_t family_ssend = {.name = "persistent synchronous send", .persistent = true, .start = start_ssend};
 static const mpy_request_family_t family_bsend = {.name = "persistent buffered send", .persistent = true, .start = start_bsend};
 static const mpy_request_family_t family_recv = {.name = "persistent receive", .persistent = true, .start = start_recv};
+static const mpy_request_family_t family_nothing = {.name = "persistent request of MPI_PROC_NULL", .persistent = true, .start = start_nothing};
 
 /* `fn`: the real X_init_c, which is asked only whether the arguments are right. */
 static int init(const char *name, const mpy_request_family_t *family, mpy_request_kind_t kind, int fn, const void *buf, MPI_Count count, int datatype,
@@ -106,7 +110,7 @@ static int init(const char *name, const mpy_request_family_t *family, mpy_reques
     int rc = ((mpy_isend_c_t)MPY_LOWER->mpi[fn])(buf, count, mpy_real_datatype(datatype), peer, tag, c->obj.real, &real);
     if (rc == MPI_SUCCESS) {
         MPY_REAL(Request_free)(&real);
-        mpy_request_t *r = mpy_request_of_family(th, family, kind, c, NULL);
+        mpy_request_t *r = mpy_request_of_family(th, peer == MPI_PROC_NULL ? &family_nothing : family, kind, c, NULL);
         mpy_request_fill(r, kind, MPI_REQUEST_NULL, buf, count, datatype, peer, tag, c);
         *request = r->handle;
     }
