@@ -206,7 +206,7 @@ def blocking(f: Function, arrays: list[Argument]) -> list[str]:
         *(f"    real_{a.name} = mpy_real_datatypes({in_place(f, a)}, n_{a.name}, local_{a.name});" for a in arrays),
         f"    rc = {real_call(f, 'c->obj.real')};",
         *(f"    mpy_real_datatypes_free(real_{a.name}, n_{a.name}, local_{a.name});" for a in arrays),
-        "    mpy_collective_leave(t, &MPY_UPPER->clock.rows[c->row], rc);",
+        "    mpy_collective_leave(t, mpy_row(c->row), rc);",
     ]
 
 
@@ -215,7 +215,7 @@ def nonblocking(f: Function, arrays: list[Argument]) -> list[str]:
     lines = fold_lines(f)
     lines += ["    mpy_p2p_thread_t *th = mpy_p2p_self(t);"]
     lines += [f"    int n_{a.name} = {length(a)};" for a in arrays]
-    lines += [f'    mpy_clock_start(t, &MPY_UPPER->clock.rows[c->row], "{f.symbol}");', "    mpy_cross_in_collective(t);"]
+    lines += [f'    mpy_clock_start(t, mpy_row(c->row), "{f.symbol}");', "    mpy_cross_in_collective(t);"]
     adopted = "mpy_request_other(th, real_request, c)"
     if arrays:
         sizes = [f"n_{a.name}" for a in arrays]
@@ -227,7 +227,7 @@ def nonblocking(f: Function, arrays: list[Argument]) -> list[str]:
     lines += [f"    if (MPY_LIKELY(rc == 0)) *request = {result};"]
     if arrays:
         lines += ["    if (MPY_UNLIKELY(rc != 0)) mpy_free(types, bytes);"]
-    return [*lines, "    mpy_collective_leave(t, &MPY_UPPER->clock.rows[c->row], rc);", "    mpy_p2p_done(t, th);"]
+    return [*lines, "    mpy_collective_leave(t, mpy_row(c->row), rc);", "    mpy_p2p_done(t, th);"]
 
 
 def local_body(f: Function) -> list[str]:

@@ -32,7 +32,7 @@ static mpy_comm_record_t *record_make(int real, int rank, int size, int32_t *wor
 void mpy_comm_name(mpy_comm_t *c, const char *name) {
     mpy_text_format(c->name, sizeof c->name, "%s", name);
     c->has_name = 1;
-    MPY_UPPER->clock.rows[c->row].name = c->name;
+    mpy_row(c->row)->name = c->name;
 }
 
 /* A handle, and a row: one that was made before, of the same members, or NEW_ROW. */
@@ -53,7 +53,7 @@ static void publish(mpy_comm_t *c, uint64_t cid, int errhandler, long row) {
         c->row = mpy_row_add(cid, r->members, r->nmembers, c->obj.handle);
     } else {
         c->row = (uint32_t)row;
-        MPY_UPPER->clock.rows[row].handle = (uint32_t)c->obj.handle;
+        mpy_row(row)->handle = (uint32_t)c->obj.handle;
     }
 }
 
@@ -79,7 +79,7 @@ void mpy_comm_init(void) {
 int mpy_comm_init_quiet(void) {
     int real, rc = MPY_REAL(Comm_dup)(MPI_COMM_WORLD, &real);
     if (rc != 0) return rc;
-    uint64_t cid = mpy_child_cid(MPY_UPPER->clock.rows[mpy_world->row].cid, 0, -1);
+    uint64_t cid = mpy_child_cid(mpy_row(mpy_world->row)->cid, 0, -1);
     mpy_quiet = mpy_comm_adopt(real, cid, MPI_ERRORS_RETURN);
     mpy_comm_name(mpy_quiet, "manapy");
     return rc;
@@ -194,7 +194,7 @@ void mpy_comm_publish_child(mpy_comm_t *c, const mpy_construction_t *k, const ch
     int32_t smallest = r->members[0];
     for (int i = 1; i < r->nmembers; i++)
         if (r->members[i] < smallest) smallest = r->members[i];
-    mpy_comm_publish(c, mpy_child_cid(MPY_UPPER->clock.rows[k->parent->row].cid, k->seq, smallest), k->errhandler);
+    mpy_comm_publish(c, mpy_child_cid(mpy_row(k->parent->row)->cid, k->seq, smallest), k->errhandler);
     c->session = k->parent->session;
     if (c->foreign) {
         r->origin = name;
@@ -203,8 +203,8 @@ void mpy_comm_publish_child(mpy_comm_t *c, const mpy_construction_t *k, const ch
 }
 
 int mpy_comm_adopt_row(int real, uint64_t cid, int errhandler, uint32_t row) {
-    int32_t *members = (int32_t *)MPY_UPPER->clock.rows[row].members;
-    int n = (int)MPY_UPPER->clock.rows[row].nmembers;
+    int32_t *members = (int32_t *)mpy_row(row)->members;
+    int n = (int)mpy_row(row)->nmembers;
     if (real == MPI_COMM_NULL) {
         mpy_row_remove(row);
         mpy_free(members, (size_t)n * sizeof *members);
@@ -237,7 +237,7 @@ static int leave(MPI_Comm *comm, int slot, const char *name) {
     void *buffer;
     MPI_Count size;
     mpy_buffer_detach(&c->buffer, &buffer, &size);
-    mpy_clock_enter(t, &MPY_UPPER->clock.rows[c->row]);
+    mpy_clock_enter(t, mpy_row(c->row));
     mpy_cross_in_collective(t);
     /* All members leave it together: none may drop its row while another's request for a checkpoint still counts on it, and
      * after a restart either all of them or none make it again. Members outside the job know nothing of such a barrier. */

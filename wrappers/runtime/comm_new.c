@@ -11,7 +11,7 @@ mpy_construction_t mpy_construct_begin(MPI_Comm comm) {
         mpy_cross_in(k.t);
         return k;
     }
-    mpy_clock_row_t *row = &MPY_UPPER->clock.rows[k.parent->row];
+    mpy_clock_row_t *row = mpy_row(k.parent->row);
     mpy_clock_enter(k.t, row);
     k.seq = row->seq;
     k.errhandler = k.parent->errhandler;
@@ -28,7 +28,7 @@ static mpy_comm_t *adopt(const mpy_construction_t *k, const char *name) {
 
 int mpy_construct_leave(const mpy_construction_t *k, const mpy_comm_t *c, MPI_Comm *newcomm, const char *name) {
     if (k->parent != NULL)
-        mpy_collective_leave(k->t, &MPY_UPPER->clock.rows[k->parent->row], k->rc);
+        mpy_collective_leave(k->t, mpy_row(k->parent->row), k->rc);
     else
         mpy_cross_out(k->t);
     if (k->rc != 0) return mpy_error(k->parent, k->rc, name);
@@ -91,7 +91,7 @@ static bool idup_poke(mpy_p2p_thread_t *th, mpy_request_t *r) {
     if (!done && r->error == MPI_SUCCESS) return false;
     if (r->error == MPI_SUCCESS) {
         MPY_REAL(Comm_set_errhandler)(c->obj.real, MPI_ERRORS_RETURN);
-        MPY_UPPER->clock.rows[c->row].handle = (uint32_t)c->obj.handle;
+        mpy_row(c->row)->handle = (uint32_t)c->obj.handle;
     }
     return true;
 }
@@ -121,7 +121,7 @@ static int end_idup(idup_t *d, MPI_Info info, MPI_Comm *newcomm, MPI_Request *re
     mpy_comm_t *c = d->c;
     if (k->rc == 0) {
         mpy_comm_publish_child(c, k, name);
-        MPY_UPPER->clock.rows[c->row].handle = 0;
+        mpy_row(c->row)->handle = 0;
         c->attrs = d->attrs;
         mpy_info_merge(&c->info, info);
         mpy_request_t *r = mpy_request_of_family(d->th, &idup_family, MPY_REQ_FAMILY, k->parent, c);
@@ -212,10 +212,10 @@ int mpy_comm_create_group(mpy_thread_t *t, const mpy_group_t *g, int tag, int er
     uint32_t row = mpy_row_add(cid, members, n, 0);
     mpy_guard_out(t);
 
-    mpy_clock_enter(t, &MPY_UPPER->clock.rows[row]);
+    mpy_clock_enter(t, mpy_row(row));
     mpy_cross_in_collective(t);
     int rc = MPY_REAL(Comm_create_group)(mpy_real_comm(comm), g->obj.real, tag, &real);
-    if (rc != 0 && mpy_clock_failed(&MPY_UPPER->clock.rows[row], rc)) mpy_comm_count_back(ggid, tag);
+    if (rc != 0 && mpy_clock_failed(mpy_row(row), rc)) mpy_comm_count_back(ggid, tag);
     *newcomm = mpy_comm_adopt_row(rc == 0 ? real : MPI_COMM_NULL, cid, errhandler, row);
     mpy_cross_out_collective(t);
     return rc;

@@ -127,8 +127,8 @@ static bool take_probed(mpy_p2p_thread_t *th, int *rc) {
 static bool take_unmatched(mpy_p2p_thread_t *th, int *rc) {
     bool moved = false;
     for (uint32_t row = 0; row < MPY_UPPER->clock.nrows; row++) {
-        if (MPY_UPPER->clock.rows[row].cid == 0) continue;
-        mpy_comm_t *c = mpy_comm((int)MPY_UPPER->clock.rows[row].handle);
+        if (mpy_row(row)->cid == 0) continue;
+        mpy_comm_t *c = mpy_comm((int)mpy_row(row)->handle);
         if (c == NULL || c->obj.real == MPI_COMM_NULL) continue; /* under construction */
         for (;;) {
             MPI_Status status;
@@ -226,7 +226,7 @@ static int count_notices(int *counts) {
 
 static mpy_clock_row_t *row_of(uint64_t cid) {
     for (uint32_t i = 0; i < MPY_UPPER->clock.nrows; i++)
-        if (MPY_UPPER->clock.rows[i].cid == cid) return &MPY_UPPER->clock.rows[i];
+        if (mpy_row(i)->cid == cid) return mpy_row(i);
     return NULL;
 }
 
@@ -285,7 +285,7 @@ static int settle_ssends(int size) {
         if (!wants_notice(r)) continue;
         int i = next[mpy_peer_world(r->comm, r->peer)]++;
         /* The row of a communicator that was freed is gone: 0 finds nothing there. */
-        uint64_t cid = r->flags & MPY_RF_REF_COMM ? 0 : MPY_UPPER->clock.rows[r->comm->row].cid;
+        uint64_t cid = r->flags & MPY_RF_REF_COMM ? 0 : mpy_row(r->comm->row)->cid;
         out[i] = (notice_t){cid, r->order, r->tag, r->later};
         asked[i] = r;
     }

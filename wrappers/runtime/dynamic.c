@@ -212,7 +212,7 @@ static mpy_comm_t *adopt_pair(int real, const mpy_comm_t *parent, uint64_t seq, 
     mpy_comm_record_t *r = (mpy_comm_record_t *)c;
     uint64_t cid;
     if (c->foreign) {
-        cid = mpy_child_cid(MPY_UPPER->clock.rows[parent->row].cid, seq, r->members[0]);
+        cid = mpy_child_cid(mpy_row(parent->row)->cid, seq, r->members[0]);
     } else {
         enum { TAG = -2 }; /* invariant 2; no tag of another constructor */
         uint64_t a = mpy_ggid(c->world, c->size), b = mpy_ggid(c->remote_world, c->remote_size);

@@ -73,7 +73,7 @@ static mpy_file_t *adopt(MPI_File real, mpy_comm_t *c, uint64_t seq, const char 
     int32_t smallest = f->world[0];
     for (int i = 1; i < f->size; i++)
         if (f->world[i] < smallest) smallest = f->world[i];
-    f->cid = mpy_child_cid(MPY_UPPER->clock.rows[c->row].cid, seq, smallest);
+    f->cid = mpy_child_cid(mpy_row(c->row)->cid, seq, smallest);
     f->name = mpy_text_copy(name);
     if (relative(name)) {
         char path[MPY_PATH_SIZE];
@@ -89,7 +89,7 @@ static mpy_file_t *adopt(MPI_File real, mpy_comm_t *c, uint64_t seq, const char 
     f->etype = f->filetype = mpy_view_type(MPI_BYTE);
     f->open = true;
     f->row = mpy_row_add(f->cid, f->world, f->size, PMPI_File_toint(f));
-    MPY_UPPER->clock.rows[f->row].name = f->name;
+    mpy_row(f->row)->name = f->name;
     return f;
 }
 
@@ -116,7 +116,7 @@ int PMPI_File_open(MPI_Comm comm, const char *filename, int amode, MPI_Info info
         mpy_cross_out(t);
         return mpy_file_error(NULL, rc, "MPI_File_open");
     }
-    mpy_clock_row_t *row = &MPY_UPPER->clock.rows[c->row];
+    mpy_clock_row_t *row = mpy_row(c->row);
     mpy_clock_enter(t, row);
     uint64_t seq = row->seq;
     mpy_cross_in_collective(t);

@@ -79,7 +79,7 @@ static inline mpy_file_call_t mpy_file_enter(MPI_File handle) {
     if (MPY_UNLIKELY(call.f == NULL)) {
         mpy_cross_in(call.t);
     } else {
-        mpy_clock_enter(call.t, &MPY_UPPER->clock.rows[call.f->row]);
+        mpy_clock_enter(call.t, mpy_row(call.f->row));
         mpy_cross_in_collective(call.t);
     }
     return call;
@@ -88,7 +88,7 @@ static inline void mpy_file_leave(mpy_file_call_t call, int rc) {
     if (MPY_UNLIKELY(call.f == NULL))
         mpy_cross_out(call.t);
     else
-        mpy_collective_leave(call.t, &MPY_UPPER->clock.rows[call.f->row], rc);
+        mpy_collective_leave(call.t, mpy_row(call.f->row), rc);
 }
 
 /* Calls the handler of `f`, or that of files to be opened if it is NULL; upper TLS, in_lower = 0. Returns what

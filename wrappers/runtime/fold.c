@@ -225,7 +225,7 @@ static int gather(const mpy_fold_t *f, const mpy_reduction_t *a, const mpy_comm_
 static int start(mpy_thread_t *t, mpy_comm_t *c, const mpy_reduction_t *a, mpy_fold_t *f, MPI_Request *request) {
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int real;
-    mpy_clock_start(t, &MPY_UPPER->clock.rows[c->row], a->name);
+    mpy_clock_start(t, mpy_row(c->row), a->name);
     mpy_cross_in_collective(t);
     int rc = mpy_fold_pack(f);
     if (rc == 0) rc = gather(f, a, c, &real);
@@ -236,7 +236,7 @@ static int start(mpy_thread_t *t, mpy_comm_t *c, const mpy_reduction_t *a, mpy_f
     } else {
         mpy_fold_destroy(f);
     }
-    mpy_collective_leave(t, &MPY_UPPER->clock.rows[c->row], rc);
+    mpy_collective_leave(t, mpy_row(c->row), rc);
     return rc == 0 ? rc : mpy_error(c, rc, a->name);
 }
 

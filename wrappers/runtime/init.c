@@ -27,7 +27,7 @@ static enum { BEFORE, DURING, AFTER } world_model;
 static int start(mpy_thread_t *t, int *argc, char ***argv, bool with_level, int required) {
     mpy_guard_in(t);
     mpy_comm_init();
-    mpy_clock_enter(t, &MPY_UPPER->clock.rows[mpy_world->row]);
+    mpy_clock_enter(t, mpy_row(mpy_world->row));
     mpy_cross_in_collective(t);
     int rc = with_level ? MPY_REAL(Init_thread)(argc, argv, required, &provided_level) : MPY_REAL(Init)(argc, argv);
     if (rc == 0) {
@@ -50,7 +50,7 @@ static int start(mpy_thread_t *t, int *argc, char ***argv, bool with_level, int 
 /* The end of the real MPI. Collective over all ranks. */
 static int finish(mpy_thread_t *t) {
     mpy_p2p_flush();
-    mpy_clock_enter(t, &MPY_UPPER->clock.rows[mpy_world->row]);
+    mpy_clock_enter(t, mpy_row(mpy_world->row));
     mpy_cross_in_collective(t);
     mpy_p2p_finalize();
     int rc = MPY_REAL(Finalize)();

@@ -108,7 +108,7 @@ int PMPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_c
     mpy_guard_out(t);
     side_free(t, &remote);
 
-    mpy_clock_enter(t, &MPY_UPPER->clock.rows[row]);
+    mpy_clock_enter(t, mpy_row(row));
     mpy_cross_in_collective(t);
     rc = MPY_REAL(Intercomm_create)(local->obj.real, local_leader, mpy_real_comm(peer_comm), remote_leader, tag, &real);
     *newintercomm = mpy_comm_adopt_row(rc == 0 ? real : MPI_COMM_NULL, cid, local->errhandler, row);

@@ -177,7 +177,7 @@ static uint64_t count_call(uint64_t cid, int world, int tag, bool sending) {
 }
 
 void mpy_partitioned_comm_free(const mpy_comm_t *comm) {
-    uint64_t cid = MPY_UPPER->clock.rows[comm->row].cid;
+    uint64_t cid = mpy_row(comm->row)->cid;
     mpy_lock(&mpy_p2p_lock);
     for (stream_t **link = &streams; *link != NULL;) {
         stream_t *s = *link;
@@ -203,7 +203,7 @@ static int init(const mpy_request_family_t *family, const void *buf, int partiti
     if (world == MPY_FOREIGN) rc = MPI_ERR_UNSUPPORTED_OPERATION; /* the private communicator ends where the job ends */
     if (rc == 0) {
         partitioned_t *p = mpy_alloc(sizeof *p + (size_t)partitions);
-        p->heading = (heading_t){.cid = MPY_UPPER->clock.rows[c->row].cid, .tag = tag};
+        p->heading = (heading_t){.cid = mpy_row(c->row)->cid, .tag = tag};
         p->heading.number = count_call(p->heading.cid, world, tag, family == &sends);
         p->world = world;
         p->partitions = partitions;

@@ -52,7 +52,6 @@ typedef struct persistent {
 
 static persistent_t *first; /* with mpy_objects_lock */
 
-static mpy_clock_row_t *clock_row(uint32_t index) { return &MPY_UPPER->clock.rows[index]; }
 static bool comm_freed(const persistent_t *p) { return p->comm->obj.handle == 0; }
 
 /* ---- records; in the lower half ---- */
@@ -188,7 +187,7 @@ static int make(persistent_t *p, int real_info) {
 static int start(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) {
     (void)th;
     persistent_t *p = r->more;
-    mpy_clock_enter(t, clock_row(p->row));
+    mpy_clock_enter(t, mpy_row(p->row));
     mpy_cross_in_collective(t);
     int rc = p->fold != NULL ? mpy_fold_pack(p->fold) : MPI_SUCCESS;
     if (rc == 0) rc = MPY_REAL(Start)(&p->real);
@@ -196,7 +195,7 @@ static int start(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) {
         r->real = p->real;
         mpy_request_activate(r, false);
     }
-    mpy_collective_leave(t, clock_row(p->row), rc);
+    mpy_collective_leave(t, mpy_row(p->row), rc);
     return rc;
 }
 
@@ -243,7 +242,7 @@ int mpy_persistent_init(const mpy_persistent_call_t *call, const mpy_argument_t 
     if (c == NULL) return mpy_error(NULL, MPI_ERR_COMM, name);
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
-    mpy_clock_start(t, clock_row(c->row), name);
+    mpy_clock_start(t, mpy_row(c->row), name);
     mpy_cross_in_collective(t);
     persistent_t *p = record(call, arguments, c, fold);
     int rc = make(p, mpy_real_info(info));
@@ -252,16 +251,16 @@ int mpy_persistent_init(const mpy_persistent_call_t *call, const mpy_argument_t 
     } else {
         mpy_info_merge(&p->info, info);
         const mpy_request_t *r = mpy_request_of_family(th, &family, MPY_REQ_OTHER, c, p);
-        const mpy_clock_row_t *parent = clock_row(c->row);
+        const mpy_clock_row_t *parent = mpy_row(c->row);
         p->cid = mpy_child_cid(parent->cid, parent->seq, CHILD);
         p->row = mpy_row_add(p->cid, parent->members, (int)parent->nmembers, r->handle);
-        clock_row(p->row)->name = name;
+        mpy_row(p->row)->name = name;
         insert(p);
         *request = r->handle;
         int n = list(c, NULL);
         if (n % AGREE_EVERY == 0) agree(c, n);
     }
-    mpy_collective_leave(t, clock_row(c->row), rc);
+    mpy_collective_leave(t, mpy_row(c->row), rc);
     return rc == 0 ? rc : mpy_error(c, rc, name);
 }
 

@@ -149,6 +149,7 @@ MPY_HIDDEN int mpy_real_group(int handle);
 MPY_HIDDEN int mpy_real_info(int handle);
 
 /* ---- collective clock (clock.c) ---- */
+static inline mpy_clock_row_t *mpy_row(uint32_t index) { return &MPY_UPPER->clock.rows[index]; }
 MPY_HIDDEN void mpy_clock_enter_slow(mpy_thread_t *t, mpy_clock_row_t *row);
 MPY_HIDDEN void mpy_clock_leave_slow(mpy_thread_t *t);
 MPY_HIDDEN void mpy_clock_finish(mpy_thread_t *t);
@@ -170,7 +171,7 @@ static inline void mpy_clock_enter(mpy_thread_t *t, mpy_clock_row_t *row) {
 MPY_HIDDEN void mpy_two_phase_enter(mpy_thread_t *t, mpy_comm_t *c);
 static inline void mpy_collective_enter(mpy_thread_t *t, mpy_comm_t *c) {
     if (MPY_LIKELY(MPY_LOWER->protocol == MPY_PROTOCOL_CC))
-        mpy_clock_enter(t, &MPY_UPPER->clock.rows[c->row]);
+        mpy_clock_enter(t, mpy_row(c->row));
     else
         mpy_two_phase_enter(t, c);
 }

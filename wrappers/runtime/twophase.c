@@ -35,7 +35,7 @@ static uint32_t barrier(mpy_thread_t *t, mpy_comm_t *c) {
 }
 
 void mpy_two_phase_enter(mpy_thread_t *t, mpy_comm_t *c) {
-    mpy_clock_row_t *row = &MPY_UPPER->clock.rows[c->row];
+    mpy_clock_row_t *row = mpy_row(c->row);
     if (c->foreign) { /* members outside the job know no such barrier, and nothing can be checkpointed meanwhile */
         mpy_clock_enter(t, row);
         return;

@@ -13,8 +13,6 @@
 
 static mpy_link_t all = {&all, &all};
 
-static mpy_clock_row_t *row_of(const mpy_comm_t *c) { return &MPY_UPPER->clock.rows[c->row]; }
-
 int mpy_win_error(mpy_win_t *w, int code, const char *function) {
     if (w == NULL) return mpy_error(NULL, code, function);
     MPI_Win handle = w->obj.handle;
@@ -72,7 +70,7 @@ static uint64_t identity(const mpy_comm_t *parent, uint64_t seq) {
     int32_t smallest = parent->world[0];
     for (int i = 1; i < parent->size; i++)
         if (parent->world[i] < smallest) smallest = parent->world[i];
-    return mpy_child_cid(row_of(parent)->cid, seq, ~smallest); /* the salt: no communicator has a negative one */
+    return mpy_child_cid(mpy_row(parent->row)->cid, seq, ~smallest); /* the salt: no communicator has a negative one */
 }
 
 /* In the lower half. */
@@ -89,8 +87,8 @@ static int construct(const wanted_t *q, MPI_Comm comm, void *baseptr, MPI_Win *w
     mpy_comm_t *c = mpy_comm(comm);
     if (c == NULL || c->remote_size != 0) return mpy_error(c, MPI_ERR_COMM, name);
     mpy_thread_t *t = mpy_self();
-    mpy_clock_enter(t, row_of(c));
-    uint64_t cid = identity(c, row_of(c)->seq);
+    mpy_clock_enter(t, mpy_row(c->row));
+    uint64_t cid = identity(c, mpy_row(c->row)->seq);
     mpy_win_t *w = win_alloc(q, c);
     mpy_cross_in_collective(t);
     int rc = mpy_win_make(w, c->obj.real, mpy_real_info(q->info));
@@ -106,7 +104,7 @@ static int construct(const wanted_t *q, MPI_Comm comm, void *baseptr, MPI_Win *w
         win_release(w);
     }
     mpy_hook_in(t);
-    mpy_collective_leave(t, row_of(c), rc);
+    mpy_collective_leave(t, mpy_row(c->row), rc);
     return MPY_LIKELY(rc == 0) ? rc : mpy_error(c, rc, name);
 }
 
@@ -142,7 +140,7 @@ int PMPI_Win_free(MPI_Win *win) {
     mpy_thread_t *t = mpy_self();
     int rc = mpy_attrs_delete(*win, &w->team.attrs);
     if (rc != 0) return mpy_win_error(w, rc, "MPI_Win_free");
-    mpy_clock_enter(t, row_of(&w->team));
+    mpy_clock_enter(t, mpy_row(w->team.row));
     mpy_cross_in_collective(t);
     MPY_REAL(Win_flush_all)(w->obj.real);
     MPY_REAL(Win_flush_all)(w->board);
@@ -272,11 +270,11 @@ int PMPI_Win_set_info(MPI_Win win, MPI_Info info) {
     mpy_win_t *w = mpy_win(win);
     if (w == NULL) return mpy_win_error(NULL, MPI_ERR_WIN, "MPI_Win_set_info");
     mpy_thread_t *t = mpy_self();
-    mpy_clock_enter(t, row_of(&w->team));
+    mpy_clock_enter(t, mpy_row(w->team.row));
     mpy_cross_in_collective(t);
     int rc = MPY_REAL(Win_set_info)(w->obj.real, mpy_real_info(info));
     if (rc == 0) mpy_info_merge(&w->team.info, info);
-    mpy_collective_leave(t, row_of(&w->team), rc);
+    mpy_collective_leave(t, mpy_row(w->team.row), rc);
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_set_info");
 }
 
@@ -288,7 +286,7 @@ int PMPI_Win_set_name(MPI_Win win, const char *name) {
     int rc = MPY_REAL(Win_set_name)(w->obj.real, name);
     if (rc == 0) {
         mpy_text_format(w->team.name, sizeof w->team.name, "%s", name);
-        row_of(&w->team)->name = w->team.name;
+        mpy_row(w->team.row)->name = w->team.name;
     }
     mpy_cross_out(t);
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_set_name");

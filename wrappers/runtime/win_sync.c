@@ -116,7 +116,7 @@ int PMPI_Win_fence(int assert, MPI_Win win) {
     if (rc == 0 && (w->exposed || (!may_open(w) && w->access != MPY_ACCESS_FENCE))) rc = MPI_ERR_RMA_SYNC;
     if (MPY_UNLIKELY(rc != 0)) return mpy_win_error(w, rc, "MPI_Win_fence");
     mpy_thread_t *t = mpy_self();
-    mpy_clock_enter(t, &MPY_UPPER->clock.rows[w->team.row]);
+    mpy_clock_enter(t, mpy_row(w->team.row));
     mpy_cross_in_collective(t);
     if (!(assert & MPI_MODE_NOPRECEDE)) rc = MPY_REAL(Win_flush_all)(w->obj.real);
     int synchronized = MPY_REAL(Win_sync)(w->obj.real), met = MPY_REAL(Barrier)(w->team.obj.real);

@@ -11,6 +11,6 @@ int PMPI_Allreduce_c(const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Da
     mpy_collective_enter(t, c);
     mpy_cross_in_collective(t);
     rc = MPY_REAL(Allreduce_c)(sendbuf, recvbuf, count, mpy_real_datatype(datatype), mpy_real_op(op), c->obj.real);
-    mpy_collective_leave(t, &MPY_UPPER->clock.rows[c->row], rc);
+    mpy_collective_leave(t, mpy_row(c->row), rc);
     return MPY_LIKELY(rc == 0) ? 0 : mpy_error(c, rc, "MPI_Allreduce_c");
 }

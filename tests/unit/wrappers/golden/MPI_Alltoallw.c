@@ -17,6 +17,6 @@ int PMPI_Alltoallw(const void *sendbuf, const int sendcounts[], const int sdispl
     rc = MPY_REAL(Alltoallw)(sendbuf, sendcounts, sdispls, real_sendtypes, recvbuf, recvcounts, rdispls, real_recvtypes, c->obj.real);
     mpy_real_datatypes_free(real_sendtypes, n_sendtypes, local_sendtypes);
     mpy_real_datatypes_free(real_recvtypes, n_recvtypes, local_recvtypes);
-    mpy_collective_leave(t, &MPY_UPPER->clock.rows[c->row], rc);
+    mpy_collective_leave(t, mpy_row(c->row), rc);
     return MPY_LIKELY(rc == 0) ? 0 : mpy_error(c, rc, "MPI_Alltoallw");
 }

@@ -11,6 +11,6 @@ int PMPI_Barrier(MPI_Comm comm) {
     mpy_collective_enter(t, c);
     mpy_cross_in_collective(t);
     rc = MPY_REAL(Barrier)(c->obj.real);
-    mpy_collective_leave(t, &MPY_UPPER->clock.rows[c->row], rc);
+    mpy_collective_leave(t, mpy_row(c->row), rc);
     return MPY_LIKELY(rc == 0) ? 0 : mpy_error(c, rc, "MPI_Barrier");
 }

@@ -12,7 +12,7 @@ int PMPI_Ialltoallw(const void *sendbuf, const int sendcounts[], const int sdisp
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int n_sendtypes = c->remote_size != 0 ? c->remote_size : c->size;
     int n_recvtypes = c->remote_size != 0 ? c->remote_size : c->size;
-    mpy_clock_start(t, &MPY_UPPER->clock.rows[c->row], "MPI_Ialltoallw");
+    mpy_clock_start(t, mpy_row(c->row), "MPI_Ialltoallw");
     mpy_cross_in_collective(t);
     size_t bytes = (size_t)(n_sendtypes + n_recvtypes + 1) * sizeof(int);
     int *types = mpy_alloc(bytes);
@@ -21,7 +21,7 @@ int PMPI_Ialltoallw(const void *sendbuf, const int sendcounts[], const int sdisp
     rc = MPY_REAL(Ialltoallw)(sendbuf, sendcounts, sdispls, real_sendtypes, recvbuf, recvcounts, rdispls, real_recvtypes, c->obj.real, &real_request);
     if (MPY_LIKELY(rc == 0)) *request = mpy_request_keep(mpy_request_other(th, real_request, c), types, bytes);
     if (MPY_UNLIKELY(rc != 0)) mpy_free(types, bytes);
-    mpy_collective_leave(t, &MPY_UPPER->clock.rows[c->row], rc);
+    mpy_collective_leave(t, mpy_row(c->row), rc);
     mpy_p2p_done(t, th);
     return MPY_LIKELY(rc == 0) ? 0 : mpy_error(c, rc, "MPI_Ialltoallw");
 }
