@@ -75,7 +75,7 @@ static void wait_until_read(void) {
     for (int tries = 0; tries < READ_WAIT_MS && mpy_sys(SYS_ioctl, 2, FIONREAD, &unread) == 0 && unread > 0; tries++) mpy_sys(SYS_nanosleep, &pause, 0);
 }
 
-/* Hydra overlooks one in some hundred ranks that leave before their MPI_Init while the others are in it, and these then wait for
+/* Hydra overlooks about one in fifty ranks that leave before their MPI_Init while the others are in it, and these then wait for
  * ever: whoever gives up says so. */
 void mpy_control_abort(int code) {
     char request[] = "cmd=abort exitcode=0\n";
