@@ -186,7 +186,7 @@ static void deactivate(mpy_request_t *r) {
 int mpy_request_collect(mpy_p2p_thread_t *th, mpy_request_t *r, int *handle, MPI_Status *status) {
     int rc = r->error;
     if (r->flags & MPY_RF_INACTIVE) {
-        mpy_status_empty(status);
+        mpy_status_empty(status); /* MPI_ERROR too, which mpy_status_copy leaves alone */
         return rc;
     }
     mpy_status_copy(status, &r->status);
