@@ -39,7 +39,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "integration"))
 
-from jobs import BIN, PATIENCE, Job, JobError, manapy  # noqa: E402
+from jobs import PATIENCE, Job, JobError, manapy  # noqa: E402
 
 RECORD = Path(__file__).resolve().parent / "record.py"
 EXCLUDED = ("-e", "spawn", "-e", "dynproc")
@@ -155,11 +155,13 @@ def arguments(run: Run, main: Path, only: str | None, without: str | None = None
     return [sys.executable, str(RECORD), str(run.results), str(main), *EXCLUDED, *(("-e", without) if without else ()), *(("-i", only) if only else ())]
 
 
-def expected(native: dict[int, list[Outcome]], mode: str) -> dict[int, list[Outcome]]:
-    """Of the native outcomes those that a mode should give."""
-    if mode != "restart":
-        return native
-    return {rank: [(name, outcome) for name, outcome in found if not re.match(WITH_FILES, name)] for rank, found in native.items()}
+def expected(native: dict[int, list[Outcome]], mode: str, only: str | None = None) -> dict[int, list[Outcome]]:
+    """Of the native outcomes those that a mode should give with the modules `only` (all if None)."""
+
+    def runs(name: str) -> bool:
+        return (only is None or re.match(only, name) is not None) and not (mode == "restart" and re.match(WITH_FILES, name))
+
+    return {rank: [(name, outcome) for name, outcome in found if runs(name)] for rank, found in native.items()}
 
 
 def native(where: Path, ranks: int, main: Path, only: str | None, say: Callable[[str], None] | None = None) -> Run:

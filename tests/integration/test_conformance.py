@@ -5,7 +5,6 @@ Here with two ranks and one seed, under fire with a choice of modules; tools/con
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
@@ -22,12 +21,8 @@ INTERVAL = 1.0  # seconds between checkpoints, on average
 ENOUGH = 8  # checkpoints: on a fast machine the modules run again until there were so many, each time from another seed
 ROUNDS = 8  # at most; each has at least the checkpoint at its beginning
 
-MODULES = {  # regular expressions of those that run; None: all
-    "plain": None,
-    "checkpoint": r"test_(attributes|cco_nb_buf|cco_pr_buf|comm|comm_topo|datatype|grequest|p2p_buf|p2p_buf_part|request|rma|session|win)\.",
-    "restart": r"test_(attributes|cco_nb_buf|cco_pr_buf|comm|comm_topo|datatype|grequest|p2p_buf|p2p_buf_part|request|rma|session|win)\.",
-    "exit": suite.WITH_FILES,
-}
+CHOICE = r"test_(attributes|cco_nb_buf|cco_pr_buf|comm|comm_topo|datatype|grequest|p2p_buf|p2p_buf_part|request|rma|session|win)\."
+MODULES = {"plain": None, "checkpoint": CHOICE, "restart": CHOICE, "exit": suite.WITH_FILES}  # regular expressions of those that run; None: all
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -50,7 +45,7 @@ def native(main: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, li
 @pytest.mark.parametrize("mode", suite.MODES)
 def test_suite(main: Path, native: dict[int, list[suite.Outcome]], tmp_path: Path, mode: str) -> None:
     only = MODULES[mode]
-    expected = {rank: [(name, outcome) for name, outcome in found if only is None or re.match(only, name)] for rank, found in native.items()}
+    expected = suite.expected(native, mode, only)
     checkpoints = 0
     for round in range(1 if mode == "plain" else ROUNDS):
         run = suite.under_manapy(tmp_path / f"run-{round}", RANKS, main, only, mode, SEED + round, INTERVAL)
