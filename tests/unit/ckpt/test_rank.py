@@ -125,12 +125,17 @@ class Pair:
     def __init__(self, server: Server, rank: Process) -> None:
         self.server, self.rank = server, rank
 
-    def freeze(self, epoch: int = 1) -> None:
-        """Through the clock, for a rank with one row at its target."""
+    def begin(self, epoch: int = 1, *targets: str) -> tuple[str, str]:
+        """An epoch up to the rank's first state; targets are "CID:SEQ". Returns its ROWS and STATE."""
         self.server.send(f"INTENT {epoch}")
-        version = self.server.expect(f"ROWS {epoch} ").split(" ")[2]
-        self.server.send(f"TARGETS {epoch} 0 0")
-        version = self.server.expect(f"STATE {epoch} ").split(" ")[2]
+        rows = self.server.expect(f"ROWS {epoch} ")
+        self.server.send(" ".join([f"TARGETS {epoch} 0 {len(targets)}", *targets]))
+        return rows, self.server.expect(f"STATE {epoch} ")
+
+    def freeze(self, epoch: int = 1) -> None:
+        """Through the clock, for a rank that is at its targets."""
+        _, state = self.begin(epoch)
+        version = state.split(" ")[2]
         self.server.send(f"FREEZE {epoch} {version}")
         self.server.expect(f"FROZEN {epoch} {version}")
 
@@ -199,10 +204,8 @@ def test_targets_raises_and_states(start: Callable[..., Pair]) -> None:
     pair = start()
     server, rank = pair.server, pair.rank
     rank.order(f"row {COMM:x} 5 x")
-    server.send("INTENT 1")
-    server.expect("ROWS 1 1 0 2")
-    server.send(f"TARGETS 1 0 1 {COMM:016x}:7")
-    server.expect("STATE 1 2 2 0")
+    rows, state = pair.begin(1, f"{COMM:016x}:7")
+    assert rows.startswith("ROWS 1 1 0 2") and state.startswith("STATE 1 2 2 0")
     rank.start("look")
     rank.expect("phase 2")
     rank.expect(f"row {COMM:016x} seq 5 target 7")
@@ -243,10 +246,7 @@ def test_retracted_call(start: Callable[..., Pair]) -> None:
     pair = start()
     server, rank = pair.server, pair.rank
     rank.order(f"row {COMM:x} 5 x")
-    server.send("INTENT 1")
-    server.expect("ROWS 1 1 0 2")
-    server.send("TARGETS 1 0 0")
-    server.expect("STATE 1 2 2 0")
+    pair.begin()
     rank.order(f"row {COMM:x} 6")
     server.expect(f"RAISE 1 3 {COMM:016x} 6")
     server.expect("STATE 1 3 2 0")
@@ -255,10 +255,8 @@ def test_retracted_call(start: Callable[..., Pair]) -> None:
     server.expect("STATE 1 4 2 0")
     server.send("FREEZE 1 3")
     server.expect("NOTFROZEN 1 4")
-    server.send("INTENT 2")
-    assert f"{COMM:016x}:0000000000000abc:5:" in server.expect("ROWS 2 5 0 2")
-    server.send("TARGETS 2 0 0")
-    server.expect("STATE 2 6 2 0")
+    rows, state = pair.begin(2)
+    assert rows.startswith("ROWS 2 5 0 2 ") and f"{COMM:016x}:0000000000000abc:5:" in rows and state.startswith("STATE 2 6 2 0")
     server.send("FREEZE 2 6")
     server.expect("FROZEN 2 6")
     server.send("INTENT 3")
@@ -270,10 +268,8 @@ def test_retracted_call(start: Callable[..., Pair]) -> None:
 
 def test_new_communicator_while_pending(start: Callable[..., Pair]) -> None:
     pair = start()
-    pair.server.send("INTENT 1")
-    pair.server.expect(f"ROWS 1 1 0 1 {WORLD:016x}:")
-    pair.server.send("TARGETS 1 0 0")
-    pair.server.expect("STATE 1 2")
+    rows, _ = pair.begin()
+    assert rows.startswith(f"ROWS 1 1 0 1 {WORLD:016x}:")
     pair.rank.order(f"row {COMM:x} 1 new")
     pair.server.expect(f"ROWS 1 3 0 1 {COMM:016x}:0000000000000abc:1:0-3:1:new")
     pair.server.expect("STATE 1 3")
@@ -283,10 +279,8 @@ def test_world_that_is_not_made_yet(start: Callable[..., Pair]) -> None:
     """Others are in MPI_Init: this rank is below target before it has a row."""
     pair = start()
     server, rank = pair.server, pair.rank
-    server.send("INTENT 1")
-    server.expect(f"ROWS 1 1 0 1 {WORLD:016x}:")
-    server.send(f"TARGETS 1 0 1 {WORLD:016x}:1")
-    server.expect("STATE 1 2")
+    rows, _ = pair.begin(1, f"{WORLD:016x}:1")
+    assert rows.startswith(f"ROWS 1 1 0 1 {WORLD:016x}:")
     server.send("FREEZE 1 2")
     server.expect("NOTFROZEN 1 2")
     server.send("THAW 1")
@@ -306,10 +300,7 @@ def test_frozen_waits_for_the_lower_half(start: Callable[..., Pair]) -> None:
     pair = start()
     server, rank = pair.server, pair.rank
     rank.order("lower 1")
-    server.send("INTENT 1")
-    server.expect("ROWS 1 1")
-    server.send("TARGETS 1 0 0")
-    server.expect("STATE 1 2")
+    pair.begin()
     server.send("FREEZE 1 2")
     server.quiet()
     rank.start("look")
@@ -322,10 +313,7 @@ def test_not_frozen_if_something_finished_meanwhile(start: Callable[..., Pair]) 
     pair = start()
     server, rank = pair.server, pair.rank
     rank.order("lower 1")
-    server.send("INTENT 1")
-    server.expect("ROWS 1 1")
-    server.send("TARGETS 1 0 0")
-    server.expect("STATE 1 2")
+    pair.begin()
     server.send("FREEZE 1 2")
     server.quiet(0.1)
     rank.order(f"row {COMM:x} 1 new")
@@ -340,10 +328,7 @@ def test_not_frozen_if_something_finished_meanwhile(start: Callable[..., Pair]) 
 def test_thaw_answers_an_open_freeze(start: Callable[..., Pair]) -> None:
     pair = start()
     pair.rank.order("lower 1")
-    pair.server.send("INTENT 1")
-    pair.server.expect("ROWS 1 1")
-    pair.server.send("TARGETS 1 0 0")
-    pair.server.expect("STATE 1 2")
+    pair.begin()
     pair.server.send("FREEZE 1 2")
     pair.server.send("THAW 1")
     pair.server.expect("NOTFROZEN 1 2")
