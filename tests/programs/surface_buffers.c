@@ -1,18 +1,10 @@
 /* Surface: buffered sends, and the buffers of the process, of communicators and of sessions. See checkpointed.h and test_surface.py. */
-#include "checkpointed.h"
-
-#include <mpi.h>
+#include "mpi_states.h"
 
 enum { BYTES = 20000, MESSAGE = 3000 };
 
-static int rank, size, next, before;
+static int next, before;
 static char big[MESSAGE];
-
-static int class_of(int code) {
-    int class = -1;
-    MPI_Error_class(code, &class);
-    return class;
-}
 
 static void receive(MPI_Comm comm, int tag, char value) {
     char got[MESSAGE] = {0};
@@ -144,16 +136,14 @@ static void session_check(void) {
     MPI_Session_finalize(&session);
 }
 
-int main(int argc, char **argv) {
-    static const state_t states[] = {STATE(process), STATE(comm), STATE(session)};
-    MPI_Init(&argc, &argv);
+static void set_up(void) {
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
     next = (rank + 1) % size;
     before = (rank + size - 1) % size;
-    int result = run_states(argc, argv, states, sizeof states / sizeof *states);
-    MPI_Finalize();
-    return result;
+}
+
+int main(int argc, char **argv) {
+    static const state_t states[] = {STATE(process), STATE(comm), STATE(session)};
+    return run_mpi_states(argc, argv, set_up, states, sizeof states / sizeof *states);
 }

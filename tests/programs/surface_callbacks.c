@@ -1,11 +1,9 @@
 /* Surface: functions of the program that call MPI, or jump out of the call that calls them: operations in nonblocking and persistent
  * reductions, generalized requests, attributes. (Error handlers and blocking reductions: surface_errors.c.) See checkpointed.h. */
-#include "checkpointed.h"
+#include "mpi_states.h"
 
-#include <mpi.h>
 #include <setjmp.h>
 
-static int rank, size;
 static jmp_buf jump;
 static int jumps; /* how often still to jump */
 
@@ -211,10 +209,5 @@ static void attributes_check(void) {
 
 int main(int argc, char **argv) {
     static const state_t states[] = {STATE(operations), STATE(jumps), STATE(requests), STATE(attributes)};
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    int result = run_states(argc, argv, states, sizeof states / sizeof *states);
-    MPI_Finalize();
-    return result;
+    return run_mpi_states(argc, argv, NULL, states, sizeof states / sizeof *states);
 }

@@ -1,21 +1,13 @@
 /* Communicators and groups: every function of the families [comm] and [group] but the inter-communicators' (surface_intercomm.c).
  * See checkpointed.h and test_surface.py; 4 ranks. */
-#include "checkpointed.h"
+#include "mpi_states.h"
 
-#include <mpi.h>
-
-static int rank, size, total; /* total: sum of rank + 1 over the ranks */
+static int total; /* sum of rank + 1 over the ranks */
 
 static int sum(int value, MPI_Comm comm) {
     int result = -1;
     MPI_Allreduce(&value, &result, 1, MPI_INT, MPI_SUM, comm);
     return result;
-}
-
-static int class_of(int code) {
-    int class = -1;
-    MPI_Error_class(code, &class);
-    return class;
 }
 
 static int compared(MPI_Comm a, MPI_Comm b) {
@@ -348,16 +340,14 @@ static void wrong_check(void) {
     MPI_Group_free(&world);
 }
 
+static void set_up(void) {
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    total = size * (size + 1) / 2;
+}
+
 int main(int argc, char **argv) {
     static const state_t states[] = {
         STATE(constructors), STATE(names), STATE(idup), STATE(handlers), STATE(many), STATE(groups), STATE(wrong),
     };
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    total = size * (size + 1) / 2;
-    int result = run_states(argc, argv, states, sizeof states / sizeof *states);
-    MPI_Finalize();
-    return result;
+    return run_mpi_states(argc, argv, set_up, states, sizeof states / sizeof *states);
 }

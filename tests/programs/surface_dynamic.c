@@ -2,23 +2,15 @@
  *
  * No connection to the outside is open at the checkpoint: with one it would be refused (test_dynamic.py).
  */
-#include "checkpointed.h"
+#include "mpi_states.h"
 
-#include <mpi.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 enum { PORT = 1024 }; /* MPICH over UCX needs more than MPI_MAX_PORT_NAME, and a hint that there is room */
 
-static int rank, size;
 static char *self_path;
 static MPI_Info roomy; /* the hint */
-
-static int class_of(int code) {
-    int class = -1;
-    MPI_Error_class(code, &class);
-    return class;
-}
 
 static int sum(int value, MPI_Comm comm) {
     int result = -1;
@@ -175,8 +167,7 @@ int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    find_rank();
     self_path = argv[0];
     MPI_Info_create(&roomy);
     MPI_Info_set(roomy, "port_name_size", "1024");

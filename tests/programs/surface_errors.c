@@ -1,16 +1,7 @@
 /* Surface: error handlers and attributes, and what callbacks may do: fail, call MPI, jump out. See checkpointed.h and test_surface.py. */
-#include "checkpointed.h"
+#include "mpi_states.h"
 
-#include <mpi.h>
 #include <setjmp.h>
-
-static int rank, size;
-
-static int class_of(int code) {
-    int class = -1;
-    MPI_Error_class(code, &class);
-    return class;
-}
 
 /* ---- error handlers of communicators ---- */
 
@@ -310,8 +301,7 @@ int main(int argc, char **argv) {
     MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    find_rank();
     int result = run_states(argc, argv, states, sizeof states / sizeof *states);
     MPI_Finalize();
     return result;

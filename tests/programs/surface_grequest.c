@@ -1,10 +1,7 @@
 /* Generalized requests: open, completed but not collected, freed, in arrays with others, over checkpoints and restarts. See checkpointed.h. */
-#include "checkpointed.h"
+#include "mpi_states.h"
 
-#include <mpi.h>
 #include <pthread.h>
-
-static int rank, size;
 
 typedef struct { int queries, frees, cancels, completed_at_cancel, result, free_result; } counts_t;
 
@@ -219,8 +216,7 @@ int main(int argc, char **argv) {
     static const state_t states[] = {STATE(states), STATE(freed), STATE(mixed), STATE(threads), STATE(errors)};
     int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    find_rank();
     int result = run_states(argc, argv, states, sizeof states / sizeof *states);
     MPI_Finalize();
     return result;

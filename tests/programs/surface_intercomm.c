@@ -1,17 +1,9 @@
 /* Inter-communicators: how they are made, every collective on them, messages, what is made of them. See checkpointed.h and
  * test_surface.py; 4 ranks. */
-#include "checkpointed.h"
+#include "mpi_states.h"
 
-#include <mpi.h>
-
-static int rank, side; /* side: 0 or 1, the half of the world a rank belongs to */
+static int side;      /* 0 or 1: the half of the world a rank belongs to */
 static MPI_Comm half;  /* the ranks of one side: {0, 1} and {2, 3} */
-
-static int class_of(int code) {
-    int class = -1;
-    MPI_Error_class(code, &class);
-    return class;
-}
 
 /* Is it an inter-communicator between these world ranks, seen from one of `ours`? */
 static int joins(MPI_Comm comm, int nours, const int *ours, int ntheirs, const int *theirs) {
@@ -355,16 +347,15 @@ static void wrong_check(void) {
     CHECK(class_of(MPI_Comm_remote_size(old, &leader)) == MPI_ERR_COMM);
 }
 
+static void set_up(void) {
+    side = rank / 2;
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_split(MPI_COMM_WORLD, side, 0, &half);
+}
+
 int main(int argc, char **argv) {
     static const state_t states[] = {
         STATE(made), STATE(messages), STATE(collectives), STATE(open), STATE(wildcard), STATE(wrong),
     };
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    side = rank / 2;
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    MPI_Comm_split(MPI_COMM_WORLD, side, 0, &half);
-    int result = run_states(argc, argv, states, sizeof states / sizeof *states);
-    MPI_Finalize();
-    return result;
+    return run_mpi_states(argc, argv, set_up, states, sizeof states / sizeof *states);
 }

@@ -3,13 +3,11 @@
  *
  *     STATE_GO=FILE mpirun -n N manapy-launch surface_io [STATE...]          N >= 2; files beside FILE
  */
-#include "checkpointed.h"
+#include "mpi_states.h"
 
 #include <limits.h>
-#include <mpi.h>
 #include <sys/stat.h>
 
-static int rank, size;
 static char place[PATH_MAX];
 
 /* A name beside STATE_GO. */
@@ -17,12 +15,6 @@ static char *file(const char *name) {
     static char path[PATH_MAX + 64];
     snprintf(path, sizeof path, "%s/%s", place, name);
     return path;
-}
-
-static int class_of(int code) {
-    int class = -1;
-    MPI_Error_class(code, &class);
-    return class;
 }
 
 static long bytes_of(const char *name) {
@@ -675,16 +667,14 @@ static void errors_check(void) {
     if (rank == 0) CHECK(MPI_File_delete(file("guarded"), MPI_INFO_NULL) == MPI_SUCCESS && bytes_of("guarded") == -1);
 }
 
+static void set_up(void) {
+    snprintf(place, sizeof place, "%s", getenv("STATE_GO"));
+    *strrchr(place, '/') = 0;
+}
+
 int main(int argc, char **argv) {
     static const state_t states[] = {
         STATE(blocking), STATE(nonblocking), STATE(shared), STATE(split), STATE(views), STATE(properties), STATE(modes), STATE(errors),
     };
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    snprintf(place, sizeof place, "%s", getenv("STATE_GO"));
-    *strrchr(place, '/') = 0;
-    int result = run_states(argc, argv, states, sizeof states / sizeof *states);
-    MPI_Finalize();
-    return result;
+    return run_mpi_states(argc, argv, set_up, states, sizeof states / sizeof *states);
 }

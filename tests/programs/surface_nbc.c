@@ -1,17 +1,9 @@
 /* Nonblocking collectives: started, the job is checkpointed, killed and restarted, completed by every kind of call. See checkpointed.h. */
-#include "checkpointed.h"
-
-#include <mpi.h>
+#include "mpi_states.h"
 
 enum { RANKS = 4, MANY = 24 };
 
-static int rank, size, total; /* total: sum of rank + 1 over the ranks */
-
-static int class_of(int code) {
-    int class;
-    MPI_Error_class(code, &class);
-    return class;
-}
+static int total; /* sum of rank + 1 over the ranks */
 
 /* ---- one of each, with the small and the big counts ---- */
 
@@ -327,15 +319,11 @@ static void errors_check(void) {
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
 }
 
+static void set_up(void) { total = size * (size + 1) / 2; }
+
 int main(int argc, char **argv) {
     static const state_t states[] = {
         STATE(small), STATE(big), STATE(neighbours), STATE(completions), STATE(mixed), STATE(in_place), STATE(errors),
     };
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    total = size * (size + 1) / 2;
-    int result = run_states(argc, argv, states, sizeof states / sizeof *states);
-    MPI_Finalize();
-    return result;
+    return run_mpi_states(argc, argv, set_up, states, sizeof states / sizeof *states);
 }

@@ -2,18 +2,9 @@
  *
  *     STATE_GO=FILE mpirun -n N manapy-launch surface_op [STATE...]          N >= 2
  */
-#include "checkpointed.h"
+#include "mpi_states.h"
 
 #include <complex.h>
-#include <mpi.h>
-
-static int rank, size;
-
-static int class_of(int code) {
-    int class = -1;
-    MPI_Error_class(code, &class);
-    return class;
-}
 
 /* ---- the program's ---- */
 
@@ -163,10 +154,5 @@ static void errors_check(void) {
 
 int main(int argc, char **argv) {
     static const state_t states[] = {STATE(user), STATE(predefined), STATE(errors)};
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    int result = run_states(argc, argv, states, sizeof states / sizeof *states);
-    MPI_Finalize();
-    return result;
+    return run_mpi_states(argc, argv, NULL, states, sizeof states / sizeof *states);
 }

@@ -1,17 +1,9 @@
 /* Persistent point-to-point requests: made, started, completed, started again, with checkpoints and restarts between. See checkpointed.h. */
-#include "checkpointed.h"
-
-#include <mpi.h>
+#include "mpi_states.h"
 
 enum { MODES = 8, BUFFER = 100000 };
 
-static int rank, size, next, previous;
-
-static int class_of(int code) {
-    int class;
-    MPI_Error_class(code, &class);
-    return class;
-}
+static int next, previous;
 
 /* A ring: each rank sends to the next by every mode, and receives from the one before; tags name the mode. */
 typedef struct {
@@ -239,8 +231,7 @@ static void errors_check(void) {
 int main(int argc, char **argv) {
     static const state_t states[] = {STATE(active), STATE(idle), STATE(late), STATE(ends), STATE(errors)};
     MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    find_rank();
     next = (rank + 1) % size, previous = (rank + size - 1) % size;
     MPI_Buffer_attach(buffer, BUFFER);
     int result = run_states(argc, argv, states, sizeof states / sizeof *states);

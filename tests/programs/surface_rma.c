@@ -2,19 +2,12 @@
  *
  *     STATE_GO=FILE mpirun -n 4 manapy-launch surface_rma [STATE...]
  */
-#include "checkpointed.h"
+#include "mpi_states.h"
 
-#include <mpi.h>
 #include <pthread.h>
 #include <stdint.h>
 
-static int rank, size, next, before;
-
-static int class_of(int code) {
-    int class = -1;
-    MPI_Error_class(code, &class);
-    return class;
-}
+static int next, before;
 
 static void returns(MPI_Win win) { MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN); }
 
@@ -584,8 +577,7 @@ static const state_t states[] = {
 int main(int argc, char **argv) {
     int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    find_rank();
     next = (rank + 1) % size;
     before = (rank + size - 1) % size;
     int failed = run_states(argc, argv, states, sizeof states / sizeof *states);

@@ -1,16 +1,6 @@
 /* Topologies: every function of the family [topo], and the collectives among neighbours in all their forms. See checkpointed.h
  * and test_surface.py; 4 ranks. */
-#include "checkpointed.h"
-
-#include <mpi.h>
-
-static int rank;
-
-static int class_of(int code) {
-    int class = -1;
-    MPI_Error_class(code, &class);
-    return class;
-}
+#include "mpi_states.h"
 
 static int kind_of(MPI_Comm comm) {
     int kind = -1;
@@ -374,14 +364,11 @@ static void wrong_check(void) {
     MPI_Comm_free(&cart);
 }
 
+static void set_up(void) { MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); }
+
 int main(int argc, char **argv) {
     static const state_t states[] = {
         STATE(cartesian), STATE(graph), STATE(distributed), STATE(neighbourhoods), STATE(open), STATE(idup), STATE(wrong),
     };
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    int result = run_states(argc, argv, states, sizeof states / sizeof *states);
-    MPI_Finalize();
-    return result;
+    return run_mpi_states(argc, argv, set_up, states, sizeof states / sizeof *states);
 }

@@ -1,0 +1,42 @@
+/* Frame of programs surface_*.c between MPI_Init and MPI_Finalize; see checkpointed.h. */
+#ifndef MPI_STATES_H
+#define MPI_STATES_H
+
+#include "checkpointed.h"
+
+#include <mpi.h>
+
+static int rank, size; /* in the world */
+
+/* Errors come back as codes on this one, on the world and where no communicator is known. */
+static MPI_Comm lenient;
+
+static inline void lenient_set_up(void) {
+    MPI_Comm_dup(MPI_COMM_WORLD, &lenient);
+    MPI_Comm_set_errhandler(lenient, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+}
+
+static inline int class_of(int code) {
+    int class = -1;
+    MPI_Error_class(code, &class);
+    return class;
+}
+
+static inline void find_rank(void) {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+}
+
+/* set_up: before the states, or NULL */
+static inline int run_mpi_states(int argc, char **argv, void (*set_up)(void), const state_t *states, size_t n) {
+    MPI_Init(&argc, &argv);
+    find_rank();
+    if (set_up) set_up();
+    int result = run_states(argc, argv, states, n);
+    MPI_Finalize();
+    return result;
+}
+
+#endif
