@@ -13,7 +13,7 @@ from jobs import BIN, PROGRAMS, Job
 
 # program, ranks, steps (some seconds' worth with PAUSE)
 CASES = [("ring", 3, 1200), ("wildcards", 4, 700), ("probes", 3, 500), ("many", 3, 120), ("modes", 4, 150), ("threads", 2, 300)]
-PAUSE = 5  # ms
+PAUSE = "0.005"
 GENERATIONS = 4
 
 
@@ -23,15 +23,15 @@ def digest(output: str) -> set[str]:
 
 @pytest.mark.parametrize(("name", "ranks", "steps"), CASES)
 def test_same_digest(make_job: Callable[..., Job], name: str, ranks: int, steps: int) -> None:
-    program, arguments = f"p2p_{name}.py", (str(steps), str(PAUSE))
+    program = f"p2p_{name}.py"
     native = subprocess.run(
-        [BIN / "mpirun", "-n", str(ranks), sys.executable, PROGRAMS / program, str(steps), "0"], check=True, capture_output=True, text=True, timeout=300
+        [BIN / "mpirun", "-n", str(ranks), sys.executable, PROGRAMS / program, str(steps)], check=True, capture_output=True, text=True, timeout=300
     )
     expected = digest(native.stdout)
     assert len(expected) == 1
 
     job, moments = make_job(ranks), random.Random(name)
-    job.start_python(program, *arguments)
+    job.start_python(program, str(steps), "--pause", PAUSE)
     job.wait_for("step")
     for generation in range(GENERATIONS):
         time.sleep(moments.uniform(0.05, 0.5))

@@ -9,7 +9,6 @@ in the same order, and a step blocks only on what its members have started in th
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import random
 import time
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from mpi4py import MPI
+from steps import parser, progress, report, run
 
 WORLD = MPI.COMM_WORLD
 ME, SIZE = WORLD.rank, WORLD.size
@@ -60,7 +60,7 @@ class Stress:
         """What only this step and the salt determine."""
         return np.random.default_rng([self.seed, self.step, *salt]).integers(0, 65521, n)
 
-    def run(self, steps: int, pause: float) -> str:
+    def run(self, steps: int, pause: float) -> None:
         kinds = [
             *[self.make] * 3, self.duplicate, self.merge, self.free, *[self.blocking] * 4, *[self.nonblocking] * 5, *[self.messages] * 3, *[self.complete] * 3,
         ]  # fmt: skip
@@ -70,17 +70,12 @@ class Stress:
             kind(rng, comm)
             if rng.random() < 0.3 and pause:
                 time.sleep(pause * random.random() * 2)  # timing only
-            if ME == 0 and self.step % 10 == 0:
-                print(f"step {self.step}", flush=True)
+            progress(self.step)
         for comm in self.comms:
             self.finish(comm)
-        everything = WORLD.gather(self.digest.hexdigest())
-        return hashlib.blake2b(repr(everything).encode(), digest_size=16).hexdigest()
+        report(self.digest.hexdigest())
 
     # ---- communicators
-
-    def add(self, comm: Comm) -> None:
-        self.comms.append(comm)
 
     def make(self, rng: random.Random, _: Comm) -> None:
         """Two disjoint groups; each is made by Create_group of its members, so that others aren't held up."""
@@ -100,17 +95,17 @@ class Stress:
             group.Free()
             everybody.Free()
             assert (comm.handle.size, comm.handle.remote_size, comm.handle.rank) == (len(mine), len(theirs), mine.index(ME))
-        self.add(comm)
+        self.comms.append(comm)
 
     def duplicate(self, rng: random.Random, comm: Comm) -> None:
         if len(self.comms) < COMMS_MAX:
-            self.add(Comm(comm.handle.Dup() if comm.handle else None, comm.sides))
+            self.comms.append(Comm(comm.handle.Dup() if comm.handle else None, comm.sides))
 
     def merge(self, rng: random.Random, comm: Comm) -> None:
         if len(self.comms) >= COMMS_MAX or len(comm.sides) == 1:
             return
         handle = comm.handle.Merge(high=bool(comm.side)) if isinstance(comm.handle, MPI.Intercomm) else None
-        self.add(Comm(handle, [comm.sides[0] + comm.sides[1]]))
+        self.comms.append(Comm(handle, [comm.sides[0] + comm.sides[1]]))
 
     def free(self, rng: random.Random, comm: Comm) -> None:
         if comm is self.comms[0]:
@@ -122,17 +117,15 @@ class Stress:
 
     # ---- traffic
 
-    def roots(self, rng: random.Random, comm: Comm) -> tuple[int, int, bool]:
-        """World rank of a root, what this rank has to say for it, and whether this rank receives from it (gives to it, in a reduction)."""
+    def root(self, rng: random.Random, comm: Comm) -> tuple[int, int]:
+        """World rank of a root, and what this rank has to say for it."""
         root = rng.choice(comm.sides[0])
-        if len(comm.sides) == 1:
-            return root, comm.sides[0].index(root), True
-        if comm.side == 0:
-            return root, MPI.ROOT if root == ME else MPI.PROC_NULL, False
-        return root, comm.sides[0].index(root), True
+        if len(comm.sides) == 2 and comm.side == 0:
+            return root, MPI.ROOT if root == ME else MPI.PROC_NULL
+        return root, comm.sides[0].index(root)
 
     def blocking(self, rng: random.Random, comm: Comm) -> None:
-        root, argument, other = self.roots(rng, comm)
+        root, argument = self.root(rng, comm)
         kind = rng.randrange(4)
         if (c := comm.handle) is None:
             return
@@ -156,7 +149,7 @@ class Stress:
 
     def nonblocking(self, rng: random.Random, comm: Comm) -> None:
         """Completed by a later step: all of a communicator's at once, but on different communicators in any order."""
-        root, argument, other = self.roots(rng, comm)
+        root, argument = self.root(rng, comm)
         kind, op = rng.randrange(4), rng.choice([MPI.SUM, self.largest])
         if len(comm.sides) == 2 and len(comm.sides[0]) > 1:
             kind = 1 + kind % 2  # MPICH 5.0 loses count of nonblocking collectives on ranks that give MPI_PROC_NULL as root
@@ -175,7 +168,7 @@ class Stress:
             request.Wait()
             if kind != 3 or ME == root:
                 self.note(got)
-            assert mine is not None
+            assert mine is not None  # until here: mpi4py keeps no reference to what is reduced
 
         comm.pending.append(finish)
 
@@ -185,17 +178,16 @@ class Stress:
         if (c := comm.handle) is None:
             return
         sources = [r for r, to in targets.items() if to == ME]
-        others = comm.peers
-        requests = [c.Issend(self.data(20, ME), dest=others.index(targets[ME]), tag=self.step)]
+        others, tag = comm.peers, self.step
+        requests = [c.Issend(self.data(20, ME), dest=others.index(targets[ME]), tag=tag)]
         got = [np.zeros(20, dtype="i8") for _ in sources]
 
         def finish() -> None:
             for buffer in got:
-                c.Recv(buffer, source=MPI.ANY_SOURCE, tag=self_step)
+                c.Recv(buffer, source=MPI.ANY_SOURCE, tag=tag)
             MPI.Request.Waitall(requests)
             self.note(*sorted(got, key=lambda a: a.tobytes()))
 
-        self_step = self.step
         comm.pending.append(finish)
 
     def complete(self, rng: random.Random, comm: Comm) -> None:
@@ -208,14 +200,8 @@ class Stress:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("seed", type=int)
-    parser.add_argument("steps", type=int)
-    parser.add_argument("--pause", type=float, default=0.0)
-    options = parser.parse_args()
-    digest = Stress(options.seed).run(options.steps, options.pause)
-    if ME == 0:
-        print(f"digest {digest}", flush=True)
+    options = parser("seed", "steps").parse_args()
+    Stress(options.seed).run(options.steps, options.pause)
 
 
-main()
+run(main)

@@ -15,14 +15,13 @@ Rank 0 reads all four in the end and prints "files right" as its last line.
 
 from __future__ import annotations
 
-import argparse
 import random
 import time
-import traceback
 from collections.abc import Callable
 
 import numpy as np
 from mpi4py import MPI
+from steps import parser, progress, run
 
 WORLD = MPI.COMM_WORLD
 ME, SIZE = WORLD.rank, WORLD.size
@@ -142,27 +141,19 @@ def check(name: str, expected: dict[str, list[Numbers]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("seed", type=int)
-    parser.add_argument("steps", type=int)
-    parser.add_argument("file")
-    parser.add_argument("--pause", type=float, default=0.0)
-    options = parser.parse_args()
+    arguments = parser("seed", "steps")
+    arguments.add_argument("file")
+    options = arguments.parse_args()
     rng, mix = random.Random(options.seed), Mix(options.file)
     actions: list[Callable[[random.Random, int], None]] = [mix.write_at, mix.write_at, mix.finish, mix.read_at, mix.write_view, mix.write_end, mix.write_shared]
     for step in range(options.steps):
         rng.choice(actions)(rng, step)
         time.sleep(options.pause * random.random())  # each rank its own
-        if ME == 0 and step % 10 == 0:
-            print("step", step, flush=True)
+        progress(step)
     mix.close()
     if ME == 0:
         check(options.file, mix.expected)
         print("files right", flush=True)
 
 
-try:
-    main()
-except Exception:
-    traceback.print_exc()
-    WORLD.Abort(1)
+run(main)

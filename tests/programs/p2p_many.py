@@ -1,21 +1,20 @@
 """Many outstanding Isends and Irecvs on several communicators, completed by every member of the Wait and Test families.
 
-    mpirun -n N python p2p_many.py [STEPS [PAUSE_MS]]
+    mpirun -n N python p2p_many.py STEPS [--pause SECONDS]
 
 Messages of one tag are received late and out of order of the tags, so that many are unexpected; sizes cross the eager limit.
 """
 
 import hashlib
 import random
-import sys
 import time
-import traceback
 
 import numpy as np
 from mpi4py import MPI
+from steps import parser, progress, report, run
 
-STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
-PAUSE = float(sys.argv[2]) / 1000 if len(sys.argv) > 2 else 0.0
+OPTIONS = parser("steps").parse_args()
+STEPS, PAUSE = OPTIONS.steps, OPTIONS.pause
 SIZES = (4, 1000, 70_000)
 PER_PEER = 6
 
@@ -62,8 +61,7 @@ def main() -> None:
     digest = hashlib.sha256()
     peers = [p for p in range(world.size)]
     for step in range(STEPS):
-        if world.rank == 0 and step % 10 == 0:
-            print("step", step, flush=True)
+        progress(step)
         sends, outgoing = [], []
         for comm in comms:
             for peer in peers:
@@ -90,14 +88,7 @@ def main() -> None:
             size = SIZES[(step + k) % 3]
             assert (buffer[:size] == 1000 * peer + 10 * k + step % 10).all() and not buffer[size:].any(), (world.rank, step, index, peer, k)
             digest.update(buffer[:size].tobytes())
-    digests = world.gather(digest.hexdigest())
-    if world.rank == 0:
-        print("digest", hashlib.sha256("".join(digests).encode()).hexdigest(), flush=True)
+    report(digest.hexdigest())
 
 
-try:
-    main()
-except BaseException:
-    traceback.print_exc()
-    sys.stderr.flush()
-    MPI.COMM_WORLD.Abort(1)  # not to leave the others waiting
+run(main)

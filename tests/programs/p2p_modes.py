@@ -1,20 +1,19 @@
 """The send modes and what else can happen to a request: Ssend, Bsend, Rsend, Cancel, Request_free, truncation.
 
-    mpirun -n N python p2p_modes.py [STEPS [PAUSE_MS]]      (N even)
+    mpirun -n N python p2p_modes.py STEPS [--pause SECONDS]      (N even)
 
 A synchronous send must not complete before its message is matched, even if a checkpoint has taken the message off the network.
 """
 
 import hashlib
-import sys
 import time
-import traceback
 
 import numpy as np
 from mpi4py import MPI
+from steps import parser, progress, report, run
 
-STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 30
-PAUSE = float(sys.argv[2]) / 1000 if len(sys.argv) > 2 else 0.0
+OPTIONS = parser("steps").parse_args()
+STEPS, PAUSE = OPTIONS.steps, OPTIONS.pause
 DATA, GO, READY = 1, 2, 3
 
 
@@ -123,20 +122,12 @@ def main() -> None:
     digest = hashlib.sha256()
     if peer < comm.size:
         for step in range(STEPS):
-            if comm.rank == 0 and step % 10 == 0:
-                print("step", step, flush=True)
+            progress(step)
             first = (comm.rank + step) % 2 == 0
             for act in (synchronous, buffered, ready, odd):
                 act(comm, step, first, peer)
                 digest.update(f"{act.__name__}{step}".encode())
-    digests = comm.gather(digest.hexdigest())
-    if comm.rank == 0:
-        print("digest", hashlib.sha256("".join(digests).encode()).hexdigest(), flush=True)
+    report(digest.hexdigest())
 
 
-try:
-    main()
-except BaseException:
-    traceback.print_exc()
-    sys.stderr.flush()
-    MPI.COMM_WORLD.Abort(1)  # not to leave the others waiting
+run(main)

@@ -1,20 +1,19 @@
 """Probe, Iprobe, Mprobe, Improbe, Mrecv and Imrecv with messages of unknown size.
 
-    mpirun -n N python p2p_probes.py [STEPS [PAUSE_MS]]
+    mpirun -n N python p2p_probes.py STEPS [--pause SECONDS]
 
 Each rank sends a batch to its right neighbour; the receiver takes them by a different mixture of probes at every step.
 """
 
 import hashlib
-import sys
 import time
-import traceback
 
 import numpy as np
 from mpi4py import MPI
+from steps import parser, progress, report, run
 
-STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 50
-PAUSE = float(sys.argv[2]) / 1000 if len(sys.argv) > 2 else 0.0
+OPTIONS = parser("steps").parse_args()
+STEPS, PAUSE = OPTIONS.steps, OPTIONS.pause
 SIZES = (0, 1, 7, 500, 20_000, 300_000)
 
 
@@ -63,8 +62,7 @@ def main() -> None:
     left, right = (rank - 1) % size, (rank + 1) % size
     digest = hashlib.sha256()
     for step in range(STEPS):
-        if rank == 0 and step % 10 == 0:
-            print("step", step, flush=True)
+        progress(step)
         outgoing = [content(rank, step, i) for i in range(len(SIZES))]
         requests = [comm.Isend(data, right, i) for i, data in enumerate(outgoing)]
         order = list(range(len(SIZES)))
@@ -77,14 +75,7 @@ def main() -> None:
         status = MPI.Status()
         comm.Probe(MPI.PROC_NULL, 0, status)
         assert status.source == MPI.PROC_NULL
-    digests = comm.gather(digest.hexdigest())
-    if rank == 0:
-        print("digest", hashlib.sha256("".join(digests).encode()).hexdigest(), flush=True)
+    report(digest.hexdigest())
 
 
-try:
-    main()
-except BaseException:
-    traceback.print_exc()
-    sys.stderr.flush()
-    MPI.COMM_WORLD.Abort(1)  # not to leave the others waiting
+run(main)

@@ -1,20 +1,19 @@
 """Ring exchanges with derived datatypes: columns of a matrix, structs, Sendrecv, Sendrecv_replace.
 
-    mpirun -n N python p2p_ring.py [STEPS [PAUSE_MS]]
+    mpirun -n N python p2p_ring.py STEPS [--pause SECONDS]
 
 Every value is checked where it arrives; rank 0 prints one digest that depends only on N and STEPS.
 """
 
 import hashlib
-import sys
 import time
-import traceback
 
 import numpy as np
 from mpi4py import MPI
+from steps import parser, progress, report, run
 
-STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 50
-PAUSE = float(sys.argv[2]) / 1000 if len(sys.argv) > 2 else 0.0
+OPTIONS = parser("steps").parse_args()
+STEPS, PAUSE = OPTIONS.steps, OPTIONS.pause
 
 
 def main() -> None:
@@ -28,8 +27,7 @@ def main() -> None:
     digest = hashlib.sha256()
 
     for step in range(STEPS):
-        if rank == 0 and step % 10 == 0:
-            print("step", step, flush=True)
+        progress(step)
         # the last column goes right and lands in the left neighbour's first one
         sent = matrix[:, -1].copy()
         comm.Sendrecv([matrix.reshape(-1)[cols - 1:], 1, column], dest=right, sendtag=step, recvbuf=[matrix, 1, column], source=left, recvtag=step)
@@ -57,15 +55,8 @@ def main() -> None:
 
     for made in (column, record):
         made.Free()
-    digests = comm.gather(digest.hexdigest())
-    if rank == 0:
-        print("digest", hashlib.sha256("".join(digests).encode()).hexdigest(), flush=True)
+    report(digest.hexdigest())
     comm.Free()
 
 
-try:
-    main()
-except BaseException:
-    traceback.print_exc()
-    sys.stderr.flush()
-    MPI.COMM_WORLD.Abort(1)  # not to leave the others waiting
+run(main)

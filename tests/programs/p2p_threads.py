@@ -1,19 +1,18 @@
 """Several threads per rank communicate at once, each on a communicator of its own and all on a common one.
 
-    mpirun -n N python p2p_threads.py [STEPS [PAUSE_MS]]
+    mpirun -n N python p2p_threads.py STEPS [--pause SECONDS]
 """
 
 import hashlib
-import sys
 import threading
 import time
-import traceback
 
 import numpy as np
 from mpi4py import MPI
+from steps import parser, progress, report, run
 
-STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 50
-PAUSE = float(sys.argv[2]) / 1000 if len(sys.argv) > 2 else 0.0
+OPTIONS = parser("steps").parse_args()
+STEPS, PAUSE = OPTIONS.steps, OPTIONS.pause
 THREADS = 3
 
 
@@ -23,8 +22,8 @@ def work(own: MPI.Comm, common: MPI.Comm, number: int, results: list[str]) -> No
     left, right = (rank - 1) % size, (rank + 1) % size
     digest = hashlib.sha256()
     for step in range(STEPS):
-        if rank == number == 0 and step % 10 == 0:
-            print("step", step, flush=True)
+        if number == 0:
+            progress(step)
         n = (1, 3000, 50_000)[(step + number) % 3]
         data = np.full(n, rank * 100 + step + number, dtype="i")
         first, second = np.zeros_like(data), np.zeros_like(data)
@@ -51,14 +50,7 @@ def main() -> None:
     for thread in threads:
         thread.join()
     assert all(results)
-    digests = comm.gather("".join(results))
-    if comm.rank == 0:
-        print("digest", hashlib.sha256("".join(digests).encode()).hexdigest(), flush=True)
+    report("".join(results))
 
 
-try:
-    main()
-except BaseException:
-    traceback.print_exc()
-    sys.stderr.flush()
-    MPI.COMM_WORLD.Abort(1)  # not to leave the others waiting
+run(main)

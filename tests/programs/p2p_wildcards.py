@@ -1,20 +1,19 @@
 """Wildcard receives: every rank sends bursts to rank 0, which takes them by MPI_ANY_SOURCE and MPI_ANY_TAG and answers.
 
-    mpirun -n N python p2p_wildcards.py [STEPS [PAUSE_MS]]
+    mpirun -n N python p2p_wildcards.py STEPS [--pause SECONDS]
 
 Checks that messages of one sender and communicator arrive in order, whatever mixture of receives takes them.
 """
 
 import hashlib
-import sys
 import time
-import traceback
 
 import numpy as np
 from mpi4py import MPI
+from steps import parser, progress, report, run
 
-STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 50
-PAUSE = float(sys.argv[2]) / 1000 if len(sys.argv) > 2 else 0.0
+OPTIONS = parser("steps").parse_args()
+STEPS, PAUSE = OPTIONS.steps, OPTIONS.pause
 BURST = 12
 
 
@@ -47,8 +46,7 @@ def main() -> None:
     comm = MPI.COMM_WORLD
     digest = hashlib.sha256()
     for step in range(STEPS):
-        if comm.rank == 0 and step % 10 == 0:
-            print("step", step, flush=True)
+        progress(step)
         if comm.rank == 0:
             total = serve(comm, step)
             digest.update(str(total).encode())
@@ -62,15 +60,7 @@ def main() -> None:
             word, which, total = comm.recv(source=MPI.ANY_SOURCE, tag=9)
             assert (word, which) == ("done", step)
             digest.update(str(total).encode())
-    digests = comm.gather(digest.hexdigest())
-    if comm.rank == 0:
-        assert len(set(digests)) == 1
-        print("digest", digests[0], flush=True)
+    report(digest.hexdigest())
 
 
-try:
-    main()
-except BaseException:
-    traceback.print_exc()
-    sys.stderr.flush()
-    MPI.COMM_WORLD.Abort(1)  # not to leave the others waiting
+run(main)

@@ -9,7 +9,6 @@ what was drawn; rank 0 prints "step K" now and then and, as its last line, "dige
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import random
 import time
@@ -18,6 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 from mpi4py import MPI
+from steps import parser, progress, report, run
 
 WORLD = MPI.COMM_WORLD
 ME, SIZE = WORLD.rank, WORLD.size
@@ -174,7 +174,7 @@ class Traffic:
 
     # ---- the end
 
-    def finish(self) -> str:
+    def finish(self) -> None:
         self.wait()
         self.open.Unlock_all()
         self.shared.Unlock_all()
@@ -185,15 +185,11 @@ class Traffic:
             self.digest.update(values.tobytes())
         for window in (self.open, self.locked, self.fenced, self.posted, self.shared):
             window.Free()
-        return hashlib.sha256(b"".join(WORLD.allgather(self.digest.digest()))).hexdigest()
+        report(self.digest.hexdigest())
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("seed", type=int)
-    parser.add_argument("steps", type=int)
-    parser.add_argument("--pause", type=float, default=0.0, help="longest pause of a rank between steps, in seconds")
-    options = parser.parse_args()
+    options = parser("seed", "steps").parse_args()
     common, pauses = random.Random(options.seed), random.Random()
     traffic = Traffic(options.seed)
     kinds: list[Callable[[], None]] = [
@@ -202,12 +198,8 @@ def main() -> None:
     for step in range(options.steps):
         common.choice(kinds)()
         time.sleep(pauses.random() * options.pause)
-        if ME == 0 and step % 10 == 0:
-            print(f"step {step}", flush=True)
-    digest = traffic.finish()
-    if ME == 0:
-        print(f"digest {digest}", flush=True)
+        progress(step)
+    traffic.finish()
 
 
-if __name__ == "__main__":
-    main()
+run(main)

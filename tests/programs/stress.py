@@ -15,7 +15,6 @@ they bring is sorted before it is digested.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import random
 import time
@@ -24,6 +23,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from mpi4py import MPI
+from steps import parser, progress, report, run
 
 WORLD = MPI.COMM_WORLD
 ME, SIZE = WORLD.rank, WORLD.size
@@ -104,8 +104,8 @@ class Stress:
         comm.pending += 1
         self.later.setdefault(step, []).append(Deferred(comm, work))
 
-    def run(self, steps: int, pause: float) -> str:
-        """All steps; the digest of all ranks on rank 0."""
+    def run(self, steps: int, pause: float) -> None:
+        """All steps."""
         kinds = [
             *[self.collective] * 6, *[self.ring] * 3, *[self.exchange] * 4, *[self.wildcard] * 4, *[self.probes] * 3, *[self.deferred] * 8,
             *[self.make] * 3, *[self.free] * 2, self.idle, self.chain, self.crossed, *[self.between] * 3, *[self.neighbours] * 2, *[self.duplicate] * 2, *[self.wrong] * 2,
@@ -118,15 +118,13 @@ class Stress:
             rng.choice(kinds)(rng, rng.choice(self.comms))
             if rng.random() < 0.3 and pause:
                 time.sleep(pause * random.random() * 2)  # timing only
-            if ME == 0 and self.step % 10 == 0:
-                print(f"step {self.step}", flush=True)
+            progress(self.step)
         for step in sorted(self.later):
             self.step = step
             for d in self.later[step]:
                 d.work()
         MPI.Detach_buffer()
-        digests = WORLD.gather(self.digest.hexdigest(), root=0)
-        return hashlib.blake2b(repr(digests).encode(), digest_size=16).hexdigest()
+        report(self.digest.hexdigest())
 
     # ---- collectives
 
@@ -550,15 +548,10 @@ class Stress:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("seed", type=int)
-    parser.add_argument("steps", type=int)
-    parser.add_argument("--pause", type=float, default=0.0)
-    parser.add_argument("--blocking", action="store_true")
-    options = parser.parse_args()
-    digest = Stress(options.seed, options.blocking).run(options.steps, options.pause)
-    if ME == 0:
-        print(f"digest {digest}", flush=True)
+    arguments = parser("seed", "steps")
+    arguments.add_argument("--blocking", action="store_true")
+    options = arguments.parse_args()
+    Stress(options.seed, options.blocking).run(options.steps, options.pause)
 
 
-main()
+run(main)

@@ -10,16 +10,15 @@ and then and, as rank 0's last line, a digest of all that was received.
 
 from __future__ import annotations
 
-import argparse
+import functools
 import hashlib
 import random
-import sys
 import threading
 import time
-import traceback
 
 import numpy as np
 from mpi4py import MPI
+from steps import parser, progress, report, run
 
 WORLD = MPI.COMM_WORLD
 THREADS = 3
@@ -69,38 +68,24 @@ def work(number: int, own: MPI.Comm, common: MPI.Comm, seed: int, steps: int, pa
                 digest.update(data.tobytes())
         if pause and rng.random() < 0.5:
             time.sleep(pause * random.random() * 2)  # timing only
-        if rank == number == 0 and step % 20 == 0:
-            print("step", step, flush=True)
+        if number == 0:
+            progress(step)
     results[number] = digest.hexdigest()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("seed", type=int)
-    parser.add_argument("steps", type=int)
-    parser.add_argument("--pause", type=float, default=0.0)
-    options = parser.parse_args()
+    options = parser("seed", "steps").parse_args()
     assert MPI.Query_thread() == MPI.THREAD_MULTIPLE
     common = WORLD.Dup()
     own = [WORLD.Dup() for _ in range(THREADS)]
     results = [""] * THREADS
-    threads = [threading.Thread(target=guarded, args=(i, own[i], common, options.seed, options.steps, options.pause, results)) for i in range(THREADS)]
+    parts = [functools.partial(work, i, own[i], common, options.seed, options.steps, options.pause, results) for i in range(THREADS)]
+    threads = [threading.Thread(target=run, args=(part,)) for part in parts]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    digests = WORLD.gather("".join(results))
-    if WORLD.rank == 0:
-        print("digest", hashlib.sha256("".join(digests).encode()).hexdigest(), flush=True)
+    report("".join(results))
 
 
-def guarded(*arguments: object) -> None:
-    try:
-        work(*arguments)  # type: ignore[arg-type]
-    except BaseException:
-        traceback.print_exc()
-        sys.stderr.flush()
-        WORLD.Abort(1)  # not to leave the others waiting
-
-
-main()
+run(main)

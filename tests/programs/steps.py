@@ -1,0 +1,46 @@
+"""Frame of programs that do many steps of MPI traffic: their options, their progress, and their last line, "digest HEX" of what all
+ranks have received."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+import traceback
+from collections.abc import Callable
+
+from mpi4py import MPI
+
+WORLD = MPI.COMM_WORLD
+
+
+def parser(*numbers: str) -> argparse.ArgumentParser:
+    """Whole numbers by name, and --pause SECONDS."""
+    made = argparse.ArgumentParser()
+    for name in numbers:
+        made.add_argument(name, type=int)
+    made.add_argument("--pause", type=float, default=0.0)
+    return made
+
+
+def run(main: Callable[[], None]) -> None:
+    """An error on one rank ends the job: the others would wait for it for ever."""
+    try:
+        main()
+    except Exception:
+        traceback.print_exc()
+        sys.stderr.flush()
+        WORLD.Abort(1)
+
+
+def progress(step: int) -> None:
+    """Rank 0 prints "step K" now and then."""
+    if WORLD.rank == 0 and step % 10 == 0:
+        print(f"step {step}", flush=True)
+
+
+def report(digest: str) -> None:
+    """The last line, of all ranks' digests."""
+    digests = WORLD.gather(digest)
+    if WORLD.rank == 0:
+        print("digest", hashlib.sha256("".join(digests).encode()).hexdigest(), flush=True)
