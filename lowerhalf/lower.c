@@ -9,6 +9,8 @@
 #include "lower.h"
 #include "checkpoint.h"
 #include "control/control.h"
+#include "control/pmi.h"
+#include "control/pmi_again.h"
 #include "sys.h"
 #include "threads.h"
 #include "trap.h"
@@ -134,6 +136,7 @@ void mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t g
         _exit(1);
     }
     mpy_control_note_process_manager(job.pmi_fd);
+    if (!mpy_pmi_is_hydra()) mpy_pmi_greet_again(job.pmi_fd);
     if (!mpy_options.rejoin) job.protocol = mpy_options.protocol;
     mpy_lower_t *b = MPY_LOWER;
     b->generation = generation;

@@ -1,9 +1,8 @@
 /* pmi.c - client of the process manager's PMI-1 service, used before the MPI library is loaded. Lower half; libc.
  *
  * Invariants
- *  1. The service keeps no state that a second client of the same process disturbs: MPI_Init later opens its own dialogue on the
- *     same descriptor (cmd=init again), which hydra answers as if it were the first. We send cmd=finalize only at the
- *     end of a program that has not initialized MPI (notify.c).
+ *  1. MPI_Init later opens its own dialogue on the same descriptor (cmd=init again). Hydra answers as if it were the first; in place
+ *     of others, pmi_again.c does. We send cmd=finalize only at the end of a program that has not initialized MPI (notify.c).
  *  2. Not one byte beyond our own answers is read: the dialogue is strictly request and answer, so nothing can be buffered here
  *     that the library waits for.
  *  3. PMI_FD is moved out of the program's way (state/fdguard.h) and the environment says so.
@@ -76,13 +75,16 @@ static int env_number(const char *name, int fallback) {
     return s != NULL && (*s == '\0' || *end != '\0') ? fallback : (int)v;
 }
 
+bool mpy_pmi_is_hydra(void) { return getenv("MPI_LOCALNRANKS") != NULL; }
+
 bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n) {
     *p = (mpy_pmi_t){.fd = -1, .rank = 0, .size = 1, .local_size = 1, .value_max = 700};
     if (getenv("PMI_FD") == NULL) {
-        if (getenv("PMIX_RANK") != NULL || getenv("OMPI_COMM_WORLD_RANK") != NULL)
+        const char *space = getenv("PMIX_NAMESPACE");
+        if (env_number("SLURM_STEP_NUM_TASKS", 1) > 1 && (space == NULL || strncmp(space, "slurm.", 6) == 0))
+            snprintf(error, n, "srun has started this job without PMI: use srun --mpi=pmi2 (or mpiexec)");
+        else if (getenv("PMIX_RANK") != NULL || getenv("OMPI_COMM_WORLD_RANK") != NULL)
             snprintf(error, n, "this job was started by Open MPI's launcher (PMIx), which is not supported yet; use MPICH's mpirun");
-        else if (env_number("SLURM_NTASKS", 1) > 1 && getenv("SLURM_PROCID") != NULL)
-            snprintf(error, n, "srun without PMI-1 is not supported yet; start the job with MPICH's mpirun inside the allocation");
         else return true; /* one rank alone */
         return false;
     }
@@ -100,7 +102,7 @@ bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n) {
     char text[16], line[LINE_MAX_BYTES * 4];
     snprintf(text, sizeof text, "%d", p->fd);
     setenv("PMI_FD", text, 1);
-    p->local_size = env_number("MPI_LOCALNRANKS", 0);
+    p->local_size = env_number("MPI_LOCALNRANKS", env_number("SLURM_STEP_NUM_NODES", 0) == 1 ? p->size : 0);
 
     snprintf(line, sizeof line, "cmd=init pmi_version=1 pmi_subversion=1\n");
     if (!talk(p, line, "response_to_init", error, n)) return false;

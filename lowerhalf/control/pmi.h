@@ -7,11 +7,14 @@
 
 typedef struct mpy_pmi {
     int fd; /* -1: no process manager, one rank alone */
-    int rank, size, local_size;
+    int rank, size;
+    int local_size; /* ranks on this host; 0: not known, but not all */
     size_t value_max; /* longest value of one key that is safe to put */
     char kvsname[256];
 } mpy_pmi_t;
 
+/* Were we started by hydra's mpirun (MPICH's, Intel MPI's)? */
+bool mpy_pmi_is_hydra(void);
 bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n);
 bool mpy_pmi_put(mpy_pmi_t *p, const char *key, const char *value, char *error, size_t n);
 bool mpy_pmi_get(mpy_pmi_t *p, const char *key, char *value, size_t size, char *error, size_t n);

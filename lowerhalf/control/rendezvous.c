@@ -9,7 +9,9 @@
  *     listening socket's backlog.
  *  2. If rank 0 fails it publishes that, so no rank waits for it at the barrier.
  *  3. The coordinator has none of the ranks' descriptors (mpirun waits for the end of the ranks' pipes) and is in a session of
- *     its own, out of reach of signals sent to mpirun's process group.
+ *     its own, out of reach of signals sent to mpirun's process group. Schedulers find it all the same, as a process of the job:
+ *     it ignores what they send as a warning (SIGTERM, the signal of `sbatch --signal`), when it is needed most. It ends with
+ *     the ranks.
  */
 #define _GNU_SOURCE
 #include "rendezvous.h"
@@ -121,7 +123,9 @@ static void become_coordinator(const char *path, char *const argv[], int log, in
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    static const int warnings[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
     for (int s = 1; s < NSIG; s++) signal(s, SIG_DFL);
+    for (size_t i = 0; i < sizeof warnings / sizeof *warnings; i++) signal(warnings[i], SIG_IGN);
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     /* All three are moved above what dup2 overwrites first. */
     null = fcntl(null, F_DUPFD_CLOEXEC, 16), log = fcntl(log, F_DUPFD_CLOEXEC, 16);

@@ -156,7 +156,7 @@ class Coordinator:
             with contextlib.suppress(publish.ManifestError):
                 manifest = publish.read_manifest(Path(self.settings.resume))
                 self.record |= {"argv": manifest.argv, "protocol": manifest.record.get("protocol", "cc")}
-        self.record |= {"pid": os.getpid(), "manapy": __version__, "mpirun": _mpirun(self.settings.rank0_pid)}
+        self.record |= {"pid": os.getpid(), "manapy": __version__, "mpirun": _launcher(self.settings.rank0_pid)}
         self._set_state("starting")
 
     def _remove_segments(self) -> None:
@@ -543,12 +543,16 @@ async def _line(reader: asyncio.StreamReader) -> tuple[str, list[str], str]:
     return kind, fields, line
 
 
-def _mpirun(rank0_pid: int) -> str | None:
-    """The mpirun beside the process manager that started rank 0 (hydra_pmi_proxy)."""
+def _launcher(rank0_pid: int) -> str | None:
+    """What started the job, as a command that takes `-n N PROGRAM`: by the parent of rank 0, which is hydra_pmi_proxy with mpirun
+    beside it, or slurmstepd."""
     with contextlib.suppress(OSError, ValueError):
         status = Path(f"/proc/{rank0_pid}/status").read_text()
         parent = next(line.split()[1] for line in status.splitlines() if line.startswith("PPid:"))
-        candidate = Path(os.readlink(f"/proc/{parent}/exe")).with_name("mpirun")
+        manager = Path(os.readlink(f"/proc/{parent}/exe"))
+        if manager.name.startswith("slurmstepd"):  # Debian's is slurmstepd-wlm
+            return "srun --mpi=pmi2"
+        candidate = manager.with_name("mpirun")
         if os.access(candidate, os.X_OK):
             return str(candidate)
     return None

@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """What manifest.json says. ``time`` in seconds since the epoch; ``mpirun`` of the job, if known."""
+    """What manifest.json says. ``time`` in seconds since the epoch; ``mpirun``: what started the job, if known: a path, or srun and its options."""
 
     ranks: list[Entry]
     argv: list[str]

@@ -1,13 +1,16 @@
 """Continue a job from a checkpoint: check all images, then become `mpirun -n N OPTIONS manapy-restart CHECKPOINT`.
 
-What stands after '--' goes to mpirun. mpirun is the one given by --mpirun, else the one the job was started with if it is
-still there, else the one beside manapy, else the one on PATH. The exit code is the job's.
+What stands after '--' goes to mpirun. mpirun is the one given by --mpirun, else what the job was started with if it is
+still there, else the one beside manapy, else the one on PATH. It may be a command with options: a job that srun has
+started goes on under `srun --mpi=pmi2`. The exit code is the job's.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -25,7 +28,7 @@ TAKES_MPIRUN_OPTIONS = True
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     _arguments.add_checkpoint(parser)
-    parser.add_argument("--mpirun", metavar="PATH", help="the mpirun to use")
+    parser.add_argument("--mpirun", metavar="COMMAND", help="the mpirun to use, or e.g. 'srun --mpi=pmi2'")
     parser.add_argument("-n", dest="ranks", metavar="N", type=_arguments.positive, help="fail if the checkpoint doesn't hold N ranks")
     for option, text in (("--mpi", "the real MPI"), ("--interval", "time between automatic checkpoints"), ("--keep", "checkpoints to keep")):
         parser.add_argument(option, metavar=option[2:].upper(), help=f"{text}, as for manapy-launch")
@@ -50,25 +53,33 @@ def run(options: argparse.Namespace, out: Output) -> int:
     if problems := check(path, manifest, out):
         more = f" (and {len(problems) - 1} more: manapy verify {path})" if len(problems) > 1 else ""
         raise ManapyError(problems[0] + more)
-    command = [mpirun, "-n", str(ranks), *options.after, str(restart)]
+    command = [*mpirun, "-n", str(ranks), *options.after, str(restart)]
     for option in ("mpi", "interval", "keep"):
         if (value := getattr(options, option)) is not None:
             command += [f"--{option}", value]
     sys.stdout.flush()
-    os.execv(mpirun, [*command, str(path)])
+    os.execv(mpirun[0], [*command, str(path)])
 
 
-def find_mpirun(option: str | None, manifest: Manifest) -> str:
-    """An executable mpirun by the rules above; ManapyError if there is none."""
+def find_mpirun(option: str | None, manifest: Manifest) -> list[str]:
+    """The absolute path of an executable and its options, by the rules above; ManapyError if there is none."""
     from ..ckpt.errors import ManapyError
 
     if option is not None:
-        found = shutil.which(option)
-        if found is None:
+        if (command := _command(option)) is None:
             raise ManapyError(f"{option}: no such program")
-        return os.path.abspath(found)
+        return command
     beside = Path(sys.argv[0]).resolve().parent / "mpirun"
     for candidate in (manifest.mpirun, str(beside), str(Path(sys.executable).parent / "mpirun"), shutil.which("mpirun"), shutil.which("mpiexec")):
-        if candidate and os.access(candidate, os.X_OK):
-            return candidate
+        if candidate and (command := _command(candidate)):
+            return command
     raise ManapyError("no mpirun found: give it with --mpirun PATH")
+
+
+def _command(text: str) -> list[str] | None:
+    """A program's path or name, blanks and all, or a command line whose first word is one; None if there is no such program."""
+    with contextlib.suppress(ValueError):  # a quotation that doesn't end
+        for words in ([text], shlex.split(text)):
+            if words and (found := shutil.which(words[0])):
+                return [os.path.abspath(found), *words[1:]]
+    return None

@@ -68,8 +68,10 @@ class Cluster:
 
     @property
     def env(self) -> dict[str, str]:
-        """For whatever is to meet this cluster. Commands of the tested installation are on its PATH; all nodes are this host."""
-        return {**os.environ, "SLURM_CONF": str(self.conf), "PATH": f"{BIN}{os.pathsep}{_SYSTEM}", "MANAPY_ADDRESS": "127.0.0.1"}
+        """For whatever is to meet this cluster. Commands of the tested installation are on its PATH. All nodes are this host, and
+        between such MPICH's default transport (UCX) waits for ever, natively too: libfabric's doesn't."""
+        one_host = {"MANAPY_ADDRESS": "127.0.0.1", "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
+        return {**os.environ, "SLURM_CONF": str(self.conf), "PATH": f"{BIN}{os.pathsep}{_SYSTEM}", **one_host}
 
     @property
     def names(self) -> list[str]:
@@ -205,8 +207,8 @@ class Cluster:
     def report(self, job: int) -> str:
         """Everything that helps to see what happened."""
         parts = ["--- scontrol", self.command("scontrol", "show", "job", str(job)), "--- output", self.output(job)[-4000:]]
-        for log in sorted((self.where / "log").iterdir()):
-            parts += [f"--- {log.name}", log.read_text(errors="replace")[-2000:]]
+        for name in ("slurmctld", *self.names):
+            parts += [f"--- {name}", (self.where / "log" / f"{name}.log").read_text(errors="replace")[-2000:]]
         return "\n".join(parts)
 
     # ---- the rest
