@@ -51,10 +51,11 @@ int main(int argc, char **argv, char **envp) {
 
     mpy_fds_note_stdio();
     mpy_blocks_map();
+    const char *checkpoint = mpy_lower_join(argv + first, NULL, 0, 0);
+    if (checkpoint) mpy_resume(checkpoint);
     mpy_blocks_map_saved();
     mpy_arena_init();
     MPY_TRAP->pid = MPY_TRAP->real_pid = getpid();
-    mpy_lower_join(argv + first, NULL, 0, 0);
     MPY_UPPER->clock.protocol = MPY_LOWER->protocol;
     uint64_t entry, sp;
     load(&program, program_env, &entry, &sp);

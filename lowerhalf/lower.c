@@ -120,7 +120,7 @@ static const mpy_services_t services = {
 static mpy_job_t job;
 static const char *resumed;
 
-void mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t generation) {
+const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t generation) {
     char error[1024];
     bool say_it = true;
     /* For mpy_clockside_init, which looks whether it worked: with threads the kernel would wait for all processors, 10 ms. */
@@ -136,6 +136,11 @@ void mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t g
         _exit(1);
     }
     mpy_control_note_process_manager(job.pmi_fd);
+    if (job.step.verdict == MPY_CHAIN_DONE) { /* in an earlier allocation */
+        mpy_control_leave_process_manager();
+        _exit(job.step.code);
+    }
+    if (job.step.verdict == MPY_CHAIN_RESUME) resume = job.step.path, generation = 1;
     if (!mpy_pmi_is_hydra()) mpy_pmi_greet_again(job.pmi_fd);
     if (!mpy_options.rejoin) job.protocol = mpy_options.protocol;
     mpy_lower_t *b = MPY_LOWER;
@@ -151,11 +156,11 @@ void mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t g
     resumed = resume;
     b->version = MPY_BOUNDARY_VERSION;
     b->magic = MPY_BOUNDARY_MAGIC;
+    return resume;
 }
 
 static void on_exit_group(int code) {
-    (void)code;
-    mpy_control_finished();
+    mpy_control_finished(code);
 }
 
 void mpy_lower_start(const char *program) {

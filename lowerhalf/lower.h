@@ -29,8 +29,11 @@ void mpy_blocks_map(void);                             /* map what every lower h
 void mpy_blocks_map_saved(void);                       /* map upper and trap block (at a restart they come from the image) */
 void mpy_fixed_map(uint64_t address, uint64_t bytes);  /* anonymous memory at a fixed free address, or fail */
 /* Find rank, size and job (control/rendezvous.h); fills the lower block. `argv`: the program, for people. `resume`: the checkpoint
- * continued, or NULL; `ranks`: how many it has. */
-void mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t generation);
+ * continued, or NULL; `ranks`: how many it has. Returns the checkpoint to continue, or NULL: start the program. In a chain it
+ * may be another one than `resume`, and a step that was done before ends here. */
+const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t generation);
+/* Continue this rank's part of a checkpoint (resume.c). */
+void mpy_resume(const char *checkpoint) __attribute__((noreturn));
 void mpy_lower_start(const char *program); /* donor threads, stop handler, control thread */
 const char *mpy_upper_dir(void);                       /* directory of our libmpi.so.12 */
 const char *mpy_self_path(void);                       /* this executable */

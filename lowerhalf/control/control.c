@@ -94,7 +94,7 @@ static void start_resume(bool published, bool exit_after) {
     plane.resuming = true;
     plane.published = published;
     if (published && exit_after) { /* the step does not return */
-        mpy_text_add(&plane.out, "RESUMED %" PRIu64 "\nDONE\n", plane.epoch);
+        mpy_text_add(&plane.out, "RESUMED %" PRIu64 "\nDONE 0\n", plane.epoch);
         flush();
         set_finish_sent();
     }
@@ -180,7 +180,7 @@ static void on_event(void) {
     if (plane.go == GO_ASKED) mpy_text_add(&plane.out, "READY %" PRIu32 "\n", plane.config.generation), plane.go = GO_SENT;
     pthread_mutex_unlock(&plane.go_lock);
     bool finish = WORDS->finish_asked && !WORDS->finish_sent;
-    if (finish) mpy_text_add(&plane.out, "DONE\n");
+    if (finish) mpy_text_add(&plane.out, "DONE %d\n", WORDS->exit_code);
     flush();
     if (finish) set_finish_sent();
 }

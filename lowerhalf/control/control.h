@@ -37,10 +37,10 @@ void mpy_control_notify(void);
 /* svc->request_checkpoint, svc->checkpoint_done */
 int64_t mpy_control_request(void);
 int64_t mpy_control_request_done(void);
-/* MPI_Finalize is entered, or the program ends: no further checkpoint. Returns when the coordinator has been told (at once if
+/* The program ends, with this exit code: no further checkpoint. Returns when the coordinator has been told (at once if
  * there is none; never later than two seconds). Also ends the dialogue with the process manager if the program has never
  * initialized MPI, so that it may end while other ranks go on. Any number of calls. */
-void mpy_control_finished(void);
+void mpy_control_finished(int code);
 /* The connection with the process manager, for the two below; -1: none. */
 void mpy_control_note_process_manager(int pmi_fd);
 /* The rank is about to exit on purpose, whatever the program was doing: the process manager must not take it for a crash. */

@@ -87,8 +87,9 @@ void mpy_control_abort(int code) {
 
 static void tell_coordinator(void);
 
-void mpy_control_finished(void) {
+void mpy_control_finished(int code) {
     if (!ours()) return;
+    WORDS->exit_code = code & 0xff;
     tell_coordinator();
     if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized) mpy_control_leave_process_manager(); /* else it is a crash, as natively */
 }

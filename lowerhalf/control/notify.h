@@ -12,6 +12,7 @@ typedef struct mpy_control_words {
     uint32_t alone;                    /* the job has one rank: nobody waits for its DONE */
     volatile uint32_t connected;       /* HELLO is sent, the connection is up */
     volatile uint32_t lost;            /* there is no coordinator (any more) */
+    volatile int exit_code;            /* of the program; valid when finish_asked */
     volatile uint32_t finish_asked;
     volatile uint32_t finish_sent;     /* futex */
     volatile int64_t tickets;          /* given out */

@@ -103,7 +103,7 @@ static int open_listener(mpy_job_t *job, char *error, size_t n) {
 
 /* ---- the coordinator ---- */
 
-static bool coordinator_path(char out[PATH_MAX], char *error, size_t n) {
+bool mpy_manapy_path(char out[PATH_MAX], char *error, size_t n) {
     const char *given = getenv("MANAPY_COORDINATOR"); /* for running from a build tree */
     if (given != NULL) {
         snprintf(out, PATH_MAX, "%s", given);
@@ -114,7 +114,7 @@ static bool coordinator_path(char out[PATH_MAX], char *error, size_t n) {
         strcpy(strrchr(out, '/') + 1, "manapy");
     }
     if (access(out, X_OK) == 0) return true;
-    snprintf(error, n, "cannot start the coordinator %s: %s (is manapy installed completely?)", out, strerror(errno));
+    snprintf(error, n, "cannot start %s, of which the coordinator is part: %s (is manapy installed completely?)", out, strerror(errno));
     return false;
 }
 
@@ -141,7 +141,7 @@ static void become_coordinator(const char *path, char *const argv[], int log, in
 
 static bool start_coordinator(const mpy_rendezvous_options_t *options, const mpy_job_t *job, int listener, int lock, char *error, size_t n) {
     char path[PATH_MAX], log_path[PATH_MAX], ranks[16], pid[16], interval[32], keep[16], grace[16];
-    if (!coordinator_path(path, error, n)) return false;
+    if (!mpy_manapy_path(path, error, n)) return false;
     snprintf(log_path, sizeof log_path, "%s/coordinator.log", job->dir);
     int log = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (log < 0) return snprintf(error, n, "%s: %s", log_path, strerror(errno)), false;
@@ -175,6 +175,18 @@ static bool found_job(const mpy_rendezvous_options_t *options, mpy_job_t *job, c
     if (listener >= 0) mpy_fd_close(listener);
     if (lock >= 0) close(lock);
     return ok;
+}
+
+/* As found_job; in a chain, what this step of it is to do (chain.h) is asked first. */
+static bool found_step(const mpy_rendezvous_options_t *options, mpy_job_t *job, char *error, size_t n) {
+    mpy_rendezvous_options_t mine = *options;
+    if (mpy_chain_active() && options->resume == NULL) {
+        if (!mpy_chain_ask(options->argv, options->dir, job->size, &job->step, error, n)) return false;
+        if (job->step.verdict == MPY_CHAIN_DONE) return true;
+        if (job->step.verdict == MPY_CHAIN_RESUME) mine.dir = NULL, mine.resume = job->step.path;
+        else mine.dir = job->step.path;
+    }
+    return found_job(&mine, job, error, n);
 }
 
 /* ---- agreeing, over the process manager's key-value space: manapy-0, manapy-1 ... hold the parts of one hex text, the first
@@ -244,18 +256,19 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
         return false;
     }
     if (job->rank == 0) {
-        bool ok = found_job(options, job, error, n);
+        bool ok = found_step(options, job, error, n);
         if (pmi.fd < 0) return ok;
-        char text[2048], trouble[2560];
-        if (ok) snprintf(text, sizeof text, "%d %s %s", job->port, job->host, job->dir);
-        else snprintf(text, sizeof text, "E%.1000s", error);
+        char text[2560], trouble[3072];
+        if (!ok) snprintf(text, sizeof text, "E%.1000s", error);
+        else if (job->step.verdict == MPY_CHAIN_DONE) snprintf(text, sizeof text, "D%d", job->step.code);
+        else snprintf(text, sizeof text, "%d %s %zu %s%s", job->port, job->host, strlen(job->dir), job->dir, job->step.verdict == MPY_CHAIN_RESUME ? job->step.path : "");
         if (!publish(&pmi, text, trouble, sizeof trouble) || !mpy_pmi_barrier(&pmi, trouble, sizeof trouble)) {
             if (ok) snprintf(error, n, "%s", trouble);
             return false;
         }
         return ok;
     }
-    char text[2048];
+    char text[2560];
     *say = true;
     if (!mpy_pmi_barrier(&pmi, error, n) || !lookup(&pmi, text, sizeof text, error, n)) return false;
     if (text[0] == 'E') {
@@ -263,12 +276,19 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
         *say = false;
         return false;
     }
+    if (text[0] == 'D') {
+        job->step = (mpy_chain_step_t){.verdict = MPY_CHAIN_DONE, .code = atoi(text + 1)};
+        return true;
+    }
     int at = 0;
-    if (sscanf(text, "%d %255s %n", &job->port, job->host, &at) != 2 || at == 0 || strlen(text + at) >= sizeof job->dir) {
+    size_t length = 0;
+    if (sscanf(text, "%d %255s %zu %n", &job->port, job->host, &length, &at) != 3 || at == 0 || length >= sizeof job->dir || length > strlen(text + at)) {
         snprintf(error, n, "what rank 0 has published is unreadable: %.200s", text);
         return false;
     }
-    strcpy(job->dir, text + at);
+    snprintf(job->dir, sizeof job->dir, "%.*s", (int)length, text + at);
+    snprintf(job->step.path, sizeof job->step.path, "%s", text + at + length);
+    if (job->step.path[0] != '\0') job->step.verdict = MPY_CHAIN_RESUME;
     return read_secret_patiently(job, error, n);
 }
 

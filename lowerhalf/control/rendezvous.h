@@ -2,12 +2,15 @@
 #ifndef MANAPY_RENDEZVOUS_H
 #define MANAPY_RENDEZVOUS_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <manapy/boundary.h>
 #include <manapy/control.h>
+
+#include "chain.h"
 
 typedef struct mpy_rendezvous_options {
     const char *dir;      /* --dir, or NULL */
@@ -30,7 +33,11 @@ typedef struct mpy_job {
     int port;
     mpy_protocol_t protocol;
     uint8_t secret[MPY_SECRET_BYTES];
+    mpy_chain_step_t step;      /* in a chain: what this job is to do. DONE: nothing else is valid but rank, size and pmi_fd */
 } mpy_job_t;
+
+/* The command `manapy` of this installation. */
+bool mpy_manapy_path(char out[PATH_MAX], char *error, size_t n);
 
 /* Called by every rank before anything else is done: before threads, before descriptors are opened. On failure `error` holds
  * one line and *say tells whether this rank is the one to print it: what concerns all ranks is printed by rank 0 only. */

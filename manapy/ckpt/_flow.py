@@ -250,7 +250,13 @@ class Flow:
 
     async def _resume(self, then: str, path: Path) -> None:
         step = self._begin_step(Phase.RESUME, "RESUMED")
-        if self.controller.converged:
+        if then == "hold":  # until the ranks are killed
+            log.info("the ranks are held")
+            for rank in self.gone:
+                self._answers[rank] = []
+            if len(self._answers) < self.size:
+                await step
+        elif self.controller.converged:
             self._send_all(self.controller.resume(then, str(path)))
             for rank in self.gone:  # while it was published
                 self._answers[rank] = []

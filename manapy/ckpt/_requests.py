@@ -1,8 +1,8 @@
 """Requests for checkpoints and how they share them.
 
 A request that arrives before the ranks are told (while ranks are still starting, or are being checked) joins the checkpoint
-that is being prepared; a later one waits and gets the next. All requests that wait share that next one. If one of several
-asks for exit, the job exits.
+that is being prepared; a later one waits and gets the next. All requests that wait share that next one. If one of several asks for
+exit, the job exits; if one asks for hold, the ranks stay stopped until they are killed.
 
 Invariants
  1. Every request is answered exactly once: with the path, or with one line that says why there is none.
@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .errors import CheckpointError
+
+STRENGTH = ("continue", "exit", "hold")  # what becomes of the ranks if several ask
 
 
 @dataclass(eq=False)
@@ -44,8 +46,7 @@ class Requests:
                 self.next = Batch()
                 self.arrived.set()
             batch = self.next
-        if then == "exit":
-            batch.then = then
+        batch.then = max(batch.then, then, key=STRENGTH.index)
         batch.grace_ms = max(batch.grace_ms, grace_ms)
         return batch
 

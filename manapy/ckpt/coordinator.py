@@ -94,6 +94,7 @@ class Rank:
     mpi: str = "none"
     program: str = ""
     done: bool = False
+    code: int = 0  # with which it ended, if it is done
     ready: bool = False
     connected: bool = True
     gone: bool = False  # for good
@@ -119,6 +120,7 @@ class Coordinator:
         self._last: publish.Checkpoint | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._commands: set[asyncio.Task[Any]] = set()
+        self._first_failure: dict[str, Any] | None = None
         self._segments: set[str] = set()  # shared memory of the real MPI on this host
 
     # ---- life
@@ -214,7 +216,17 @@ class Coordinator:
             return
         if self.state in ("starting", "running", "restarting"):
             self.state = "failed" if any(not r.done for r in self.ranks.values()) else "done"
+            self._note_end()
         self._over.set()
+
+    def _note_failure(self, rank: Rank, code: int | None) -> None:
+        if self._first_failure is None:
+            self._first_failure = {"rank": rank.number, "host": rank.host, "code": code}
+
+    def _note_end(self) -> None:
+        """How it ended: the exit code of the first rank that had one, and which rank failed first: itself (its code), or it died (None)."""
+        self.record["code"] = next((self.ranks[number].code for number in sorted(self.ranks) if self.ranks[number].code), 0)
+        self.record["first_failure"] = self._first_failure
 
     # ---- ranks
 
@@ -256,7 +268,9 @@ class Coordinator:
             if rank.host == socket.gethostname() and fields[2] != "-":
                 self._segments.update(fields[2].split(","))
         elif kind == "DONE":
-            rank.done = True
+            rank.done, rank.code = True, int(fields[0])
+            if rank.code:
+                self._note_failure(rank, rank.code)
             self.flow.on_done(rank.number)
         elif kind == "READY":
             rank.ready = True
@@ -300,6 +314,7 @@ class Coordinator:
         rank.writer.close()
         if not rank.done:
             log.info("rank %d died", rank.number)
+            self._note_failure(rank, None)
             self.flow.on_lost(rank.number)
             if not self.killed:
                 self.killed = f"rank {rank.number} died"
@@ -338,7 +353,7 @@ class Coordinator:
 
     def _on_published(self, path: Path) -> None:
         self._last = publish.Checkpoint(path, publish.read_manifest(path))
-        if self.requests.current is not None and self.requests.current.then == "exit":
+        if self.requests.current is not None and self.requests.current.then != "continue":
             self._set_state("checkpointed")
         self._answer_tickets(self.requests.published(path), "ok", str(path))
         if self.settings.keep > 0:
@@ -426,7 +441,7 @@ class Coordinator:
         match kind, fields:
             case "STATUS", []:
                 writer.write(protocol.join("JSON", json.dumps(self.status())).encode() + b"\n")
-            case "CHECKPOINT", [("continue" | "exit") as then, grace]:
+            case "CHECKPOINT", [("continue" | "exit" | "hold") as then, grace]:
                 await self._answer(writer, lambda: self._checkpoint(then, int(grace)))
             case "STOP", [("0" | "1") as checkpoint]:
                 await self._answer(writer, lambda: self._stop(checkpoint == "1"))
@@ -445,7 +460,8 @@ class Coordinator:
         if checkpoint:
             path = await self._checkpoint("exit", -1)
         else:
-            self._set_state("stopped")
+            if self.state != "checkpointed":  # the ranks are held
+                self._set_state("stopped")
             self.killed = "the job was stopped (manapy stop)"
             self._spawn(self._kill_later(0, STOP_CODE))
         await self._over.wait()

@@ -9,7 +9,7 @@ from ..clock._text import decode_text, encode_text
 
 __all__ = ["EXIT_CHECKPOINTED", "FROM_COMMAND", "FROM_RANK", "LINE_MAX", "SECRET_BYTES", "TO_COMMAND", "TO_RANK", "VERSION", "decode_text", "encode_text", "join"]
 
-VERSION = 2
+VERSION = 3
 LINE_MAX = 1 << 20
 SECRET_BYTES = 32
 EXIT_CHECKPOINTED = 0

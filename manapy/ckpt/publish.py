@@ -92,7 +92,7 @@ def latest(directory: Path) -> Path | None:
     link = directory / "latest"
     if is_checkpoint(link):
         return link.resolve()
-    numbered = _numbered(directory)
+    numbered = numbered(directory)
     return numbered[-1][1].resolve() if numbered else None
 
 
@@ -118,7 +118,7 @@ def read_manifest(path: Path) -> Manifest:
 def checkpoints(directory: Path) -> list[Checkpoint]:
     """The readable checkpoints of a job directory, oldest first."""
     found = []
-    for _, path in _numbered(directory):
+    for _, path in numbered(directory):
         try:
             found.append(Checkpoint(path.resolve(), read_manifest(path)))
         except ManifestError:
@@ -126,7 +126,8 @@ def checkpoints(directory: Path) -> list[Checkpoint]:
     return found
 
 
-def _numbered(directory: Path) -> list[tuple[int, Path]]:
+def numbered(directory: Path) -> list[tuple[int, Path]]:
+    """What looks like a checkpoint of a job directory, with its number, lowest first; readable or not."""
     try:
         names = os.listdir(directory)
     except OSError:
@@ -209,7 +210,7 @@ def prune(directory: Path, keep: int) -> list[Path]:
     """Delete all but the ``keep`` newest checkpoints (and the one that `latest` names); returns the deleted ones' paths."""
     spared = latest(directory)
     removed = []
-    for _, path in _numbered(directory)[:-keep]:
+    for _, path in numbered(directory)[:-keep]:
         if path.resolve() == spared:
             continue
         grave = directory / f"tmp-deleted-{path.name}-{os.urandom(3).hex()}"

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..chain.attempt import Policy
+    from ..chain.policy import Limits
 
 
 def add_job(parser: argparse.ArgumentParser) -> None:
@@ -35,3 +40,33 @@ def positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"not a number of at least 1: '{text}'")
     return int(text)
+
+
+def add_chain(parser: argparse.ArgumentParser) -> None:
+    """How a chain takes checkpoints, and when it gives up."""
+    parser.add_argument("--interval", metavar="TIME", type=seconds, help="between checkpoints (default: by --mtbf; else only before the end)")
+    parser.add_argument("--mtbf", metavar="TIME", type=seconds, help="mean time between failures: the interval is Daly's, of this and of the measured cost")
+    parser.add_argument("--margin", metavar="FACTOR", type=float, default=1.5, help="a checkpoint may take so many times what the last ones took (default 1.5)")
+    parser.add_argument("--max-restarts", metavar="N", type=int, help="(default: any number)")
+    parser.add_argument("--max-crashes", metavar="N", type=positive, default=3, help="give up after so many crashes in a row (default 3)")
+    parser.add_argument("--budget", metavar="TIME", type=seconds, help="give up when all runs together have taken so long")
+
+
+def policy(options: argparse.Namespace) -> Policy:
+    """Of add_chain's options. Raises UsageError."""
+    from ..chain.attempt import Policy
+    from ..ckpt.errors import UsageError
+
+    if options.margin < 1:
+        raise UsageError(f"--margin must be at least 1, not {options.margin:g}")
+    for option in ("interval", "mtbf", "budget"):
+        if getattr(options, option) == 0:
+            raise UsageError(f"--{option} must be more than 0")
+    return Policy(options.interval, options.mtbf, options.margin)
+
+
+def limits(options: argparse.Namespace) -> Limits:
+    """Of add_chain's options."""
+    from ..chain.policy import Limits
+
+    return Limits(options.max_restarts, options.budget, options.max_crashes)

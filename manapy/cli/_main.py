@@ -25,11 +25,15 @@ COMMANDS = {
     "inspect": "what a checkpoint holds",
     "verify": "check every byte of a checkpoint",
     "prune": "delete all but the newest checkpoints",
+    "run": "run a job until it has ended, through crashes",
     "stop": "end a job, with a final checkpoint",
     "bench": "what does manapy cost on this machine?",
     "doctor": "can this machine, and this program, be checkpointed?",
 }
-HIDDEN = {"_coordinator": "the process that drives a job's checkpoints (started by manapy-launch)"}
+HIDDEN = {
+    "_coordinator": "the process that drives a job's checkpoints (started by manapy-launch)",
+    "_step": "what a manapy-launch in a chain has to do (asked by manapy-launch)",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = parser.parse_args(before)
     except SystemExit as stop:  # argparse has printed; --help is 0, an error 2
         return int(stop.code or 0)
-    if after and not getattr(module, "TAKES_MPIRUN_OPTIONS", False):
+    if after and not getattr(module, "TAKES_MORE", False):
         print(f"manapy {arguments[0]}: nothing may follow '--'", file=sys.stderr)
         return EXIT_USAGE
     options.after = after

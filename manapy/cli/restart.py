@@ -22,7 +22,7 @@ from ._output import Output
 if TYPE_CHECKING:
     from ..ckpt.publish import Manifest
 
-TAKES_MPIRUN_OPTIONS = True
+TAKES_MORE = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -36,7 +36,7 @@
  *   RESUMED epoch
  *   READY generation                                          after a restart: image verified, memory restored, MPI rebuilt
  *   REQUEST ticket                                            the program itself asks for a checkpoint
- *   DONE                                                      MPI_Finalize entered, or the program ends: no further checkpoint
+ *   DONE code                                                 the program ends, with this exit code: no further checkpoint
  * coordinator -> rank
  *   CHECK epoch grace_ms                                      look for what can't be saved; nothing stops yet
  *   INTENT epoch                                              also while another one is pending, which ends so
@@ -54,7 +54,8 @@
  *   KILL code reason                                          another rank died or the job is stopped
  *
  * command -> coordinator: one request line, then answers until the server closes
- *   CHECKPOINT then(continue|exit) child_grace_ms | STATUS | STOP checkpoint(0|1)
+ *   CHECKPOINT then(continue|exit|hold) child_grace_ms | STATUS | STOP checkpoint(0|1)
+ *                                                             hold: the ranks stay stopped until they are killed (STOP 0)
  * coordinator -> command
  *   PROGRESS text | RESULT ok path | RESULT failed reason | RESULT died reason | JSON text
  *                                                             died: ranks have; perhaps they were killed and restarted, and this coordinator
@@ -63,7 +64,7 @@
 #ifndef MANAPY_CONTROL_H
 #define MANAPY_CONTROL_H
 
-#define MPY_PROTOCOL_VERSION 2
+#define MPY_PROTOCOL_VERSION 3
 #define MPY_LINE_MAX (1 << 20)
 #define MPY_SECRET_BYTES 32
 /* Exit code of the ranks after `manapy checkpoint --then exit`. */

@@ -71,7 +71,7 @@ class FakeRank:
         self.writer.close()
 
     def finish(self) -> None:
-        self.send("DONE")
+        self.send("DONE 0")
         self.writer.close()
 
     async def until(self, kind: str, count: int = 1) -> str:

@@ -208,7 +208,7 @@ def test_who_is_waited_for(tmp_path: Path) -> None:
 
 def test_finishing(tmp_path: Path) -> None:
     async def test(fake: FakeJob) -> None:
-        fake.ranks[0].send("DONE")
+        fake.ranks[0].send("DONE 0")
         await asyncio.sleep(0.1)
         assert await fake.checkpoint() == "RESULT failed the job is finishing"
         await fake.end()
@@ -219,7 +219,7 @@ def test_finishing(tmp_path: Path) -> None:
 
 def test_done_in_mid_checkpoint(tmp_path: Path) -> None:
     async def test(fake: FakeJob) -> None:
-        fake.ranks[2].act["FREEZE"] = "DONE"
+        fake.ranks[2].act["FREEZE"] = "DONE 0"
         assert (await fake.checkpoint()).startswith("RESULT failed the job is finishing")
         await fake.ranks[0].until("ABORT")
         assert not fake.temporary()

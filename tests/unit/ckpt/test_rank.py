@@ -189,7 +189,7 @@ def test_whole_checkpoint(start: Callable[..., Pair]) -> None:
     pair.step("RESUME 1 continue %2fckpt", "RESUMED 1")
     rank.expect("engine resume phase 0")
     rank.order("finished")
-    server.expect("DONE")
+    server.expect("DONE 0")
     assert rank.end() == 0
 
 
@@ -386,7 +386,7 @@ def test_exit_after_checkpoint(start: Callable[..., Pair]) -> None:
     pair.step("STOP 1", "STOPPED 1")
     pair.server.send("RESUME 1 exit %2fckpt")
     pair.server.expect("RESUMED 1")
-    pair.server.expect("DONE")
+    pair.server.expect("DONE 0")
     pair.rank.expect("engine exit")
     assert pair.rank.process.wait(PATIENCE) == 0
 

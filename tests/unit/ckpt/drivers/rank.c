@@ -138,7 +138,7 @@ static void order(char *line) {
     } else if (strcmp(word, "tickets") == 0) {
         event("done %" PRId64, mpy_control_request_done());
     } else if (strcmp(word, "finished") == 0) {
-        mpy_control_finished();
+        mpy_control_finished(0);
     } else if (strcmp(word, "ready") == 0) {
         char error[512];
         event("%s", mpy_control_ready_and_wait_go(error, sizeof error) ? "go" : error);
@@ -188,6 +188,6 @@ int main(int argc, char **argv) {
     if (!mpy_control_start(&config, error, sizeof error)) fail(error);
     char line[512];
     while (fgets(line, sizeof line, stdin) != NULL) order(line);
-    mpy_control_finished();
+    mpy_control_finished(0);
     return 0;
 }

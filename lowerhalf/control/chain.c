@@ -1,0 +1,91 @@
+/* chain.c - manapy-launch in a chain of allocations: a script that is run again finds its steps as they were left. Lower half; libc;
+ * still one thread.
+ *
+ * `manapy slurm` and `manapy run` run the user's script (or mpirun command) again in every allocation, with MANAPY_CHAIN set to the
+ * chain's directory. Rank 0 of every manapy-launch in it asks `manapy _step` (manapy/chain/steps.py), which knows what became of this step:
+ * start it, continue it from a checkpoint, or say again what exit code it had.
+ *
+ * Invariants
+ *  1. All ranks do what rank 0 was told: it is part of what the rendezvous publishes.
+ *  2. The helper gets none of the rank's descriptors but standard error, and has ended before anything else is opened.
+ */
+#define _GNU_SOURCE
+#include "chain.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "rendezvous.h"
+
+enum { ARGUMENTS_MAX = 4096 };
+
+bool mpy_chain_active(void) {
+    const char *dir = getenv("MANAPY_CHAIN");
+    return dir != NULL && dir[0] != '\0';
+}
+
+/* In the child, from fork to exec. */
+static void become_helper(const char *path, char *const argv[], int out) {
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    out = fcntl(out, F_DUPFD_CLOEXEC, 16);
+    int null = fcntl(open("/dev/null", O_RDONLY | O_CLOEXEC), F_DUPFD_CLOEXEC, 16);
+    syscall(SYS_dup2, null, 0), syscall(SYS_dup2, out, 1); /* not libc's: it is interposed */
+    close_range(3, ~0u, 0);
+    unsetenv("PMI_FD");
+    execv(path, argv);
+    dprintf(2, "cannot execute %s: %s\n", path, strerror(errno));
+    _exit(127);
+}
+
+static bool run_helper(char *const argv[], char *answer, size_t size, char *error, size_t n) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0) return snprintf(error, n, "pipe: %s", strerror(errno)), false;
+    pid_t child = fork();
+    if (child == 0) become_helper(argv[0], argv, ends[1]);
+    int cause = errno;
+    close(ends[1]);
+    size_t at = 0;
+    for (ssize_t k = 1; child > 0 && k != 0 && at + 1 < size;) {
+        k = read(ends[0], answer + at, size - 1 - at);
+        if (k < 0 && errno != EINTR) break;
+        if (k > 0) at += (size_t)k;
+    }
+    answer[at] = '\0';
+    close(ends[0]);
+    if (child < 0) return snprintf(error, n, "cannot start %s: fork: %s", argv[0], strerror(cause)), false;
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {}
+    char *end = strchr(answer, '\n');
+    if (end == NULL) return snprintf(error, n, "`manapy _step` gave no answer: what this step of the chain has to do is unknown"), false;
+    *end = '\0';
+    return true;
+}
+
+bool mpy_chain_ask(char *const *argv, const char *dir, int ranks, mpy_chain_step_t *step, char *error, size_t n) {
+    char path[PATH_MAX], number[16], answer[2048];
+    if (!mpy_manapy_path(path, error, n)) return false;
+    snprintf(number, sizeof number, "%d", ranks);
+    const char *helper[ARGUMENTS_MAX] = {path, "_step", "--ranks", number};
+    int count = 4;
+    if (dir != NULL) helper[count++] = "--dir", helper[count++] = dir;
+    helper[count++] = "--";
+    for (; *argv != NULL && count < ARGUMENTS_MAX - 1; argv++) helper[count++] = *argv;
+    if (!run_helper((char *const *)helper, answer, sizeof answer, error, n)) return false;
+    char *rest = strchr(answer, ' ');
+    if (rest != NULL) *rest++ = '\0';
+    if (rest == NULL || strlen(rest) >= sizeof step->path) return snprintf(error, n, "`manapy _step` gave an unknown answer: %.200s", answer), false;
+    if (strcmp(answer, "ERROR") == 0) return snprintf(error, n, "%s", rest), false;
+    step->verdict = strcmp(answer, "NEW") == 0 ? MPY_CHAIN_NEW : strcmp(answer, "RESUME") == 0 ? MPY_CHAIN_RESUME : MPY_CHAIN_DONE;
+    step->code = step->verdict == MPY_CHAIN_DONE ? atoi(rest) : 0;
+    snprintf(step->path, sizeof step->path, "%s", rest);
+    return true;
+}

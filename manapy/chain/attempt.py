@@ -1,0 +1,335 @@
+"""One run of the user's script or mpirun command: in one allocation, or under `manapy run`.
+
+Watches over it, takes checkpoints when they are due, and at the end saves the jobs in it and ends the script before that can go on.
+
+Invariants
+ 1. Leaving: all live jobs are checkpointed and *held* (their ranks stay stopped), then the script and all below it but ranks and
+    coordinators are killed, then the ranks. So no command of the script ever sees a job end that hasn't ended by itself.
+ 2. A checkpoint that fails never ends anything: the program goes on, and it is tried again as long as there is time.
+ 3. Checkpoints are waited for in threads; everything else, the history too, is the main thread's.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from ..ckpt import command, job
+from ..ckpt.errors import GoneError, JobError, ManapyError
+from . import processes, steps, timing
+from .record import Chain, Event
+
+TICK = 0.25  # seconds between looks at the script's steps
+RETRY = 5.0  # seconds between attempts to save before leaving
+STARTS = 30.0  # seconds that a step which is just starting gets to become a job
+KILLS = 20.0  # seconds for killed ranks and processes to go
+SETTLE = 30.0  # seconds for a coordinator to note the end of its ranks
+SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How often, and how early. Seconds. ``interval`` None: by ``mtbf`` (mean time between failures) if given, else at the end only."""
+
+    interval: float | None = None
+    mtbf: float | None = None
+    margin: float = timing.MARGIN
+
+
+class Look(NamedTuple):
+    """What the surroundings say: when all ends (seconds since the epoch), and why to leave before."""
+
+    deadline: float | None = None
+    leave: str = ""
+
+
+class Watch(Protocol):
+    """The surroundings of a run: a Slurm allocation, or nothing but the user."""
+
+    period: float  # seconds between looks
+
+    def look(self) -> Look:
+        """Ask. Doesn't raise: what can't be found out is as it was."""
+
+    def on_signal(self, number: int) -> str:
+        """Why this signal means to leave; empty: look again."""
+
+
+class Outcome(NamedTuple):
+    """``how`` finished: by itself, with ``code``; left: saved, to be continued; crashed: a rank died, on ``host``; expired: not saved in time."""
+
+    how: str
+    code: int = 0
+    reason: str = ""
+    host: str = ""
+
+
+@dataclass(eq=False)
+class _Save:
+    """Checkpoints of all live jobs, taken in threads. ``results`` in the order of jobs: path, or why not."""
+
+    cause: str
+    then: str
+    begin: float = field(default_factory=time.monotonic)
+    jobs: list[job.Job] = field(default_factory=list)
+    results: list[Path | str] | None = None
+    seconds: list[float] = field(default_factory=list)
+
+
+class Attempt:
+    """See the head of this file. ``say`` shows a line to the user."""
+
+    def __init__(self, chain: Chain, allocation: int, command: Sequence[str], policy: Policy, watch: Watch, say: Callable[[str], None], env: Mapping[str, str]) -> None:
+        self.chain = chain
+        self.allocation = allocation
+        self.command = list(command)
+        self.policy = policy
+        self.watch = watch
+        self.say = say
+        self.env = {**env, "MANAPY_CHAIN": str(chain.dir)}
+        self.measured = [float(event["seconds"]) for event in chain.events("checkpoint")]
+        self._child = 0
+        self._leave = ""
+        self._signals = 0
+        self._save: _Save | None = None
+        self._final: _Save | None = None
+        self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._told_interval = 0.0
+
+    def run(self) -> Outcome:
+        """Until it has ended, one way or the other."""
+        processes.adopt_orphans()
+        before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+        signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
+        try:
+            self._child = subprocess.Popen(self.command, env=self.env, start_new_session=True).pid
+            outcome = self._loop()
+            if outcome.how != "finished":
+                self._kill_script(self._coordinators())
+                self._await_coordinators()
+            return outcome
+        finally:
+            signal.set_wakeup_fd(-1)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, _: object) -> None:
+        self._signals += 1
+        reason = self.watch.on_signal(number)
+        if reason and not self._leave:
+            self._leave = reason
+
+    # ---- the loop
+
+    def _loop(self) -> Outcome:
+        begin, look, looked, signals = time.time(), Look(), 0.0, 0
+        retry = 0.0
+        while True:
+            status = processes.reap(self._child)
+            if status is not None:
+                return self._ended(os.waitstatus_to_exitcode(status))
+            if (crash := self._crash()) is not None:
+                return crash
+            now = time.time()
+            if now >= looked + self.watch.period or signals != self._signals:
+                signals, looked = self._signals, now
+                look = self.watch.look()
+            lead = timing.lead(self.measured, (look.deadline or now) - begin, self.policy.margin)
+            leave = self._leave or look.leave
+            if not leave and look.deadline is not None and now >= look.deadline - lead:
+                leave = f"the allocation ends at {time.strftime('%H:%M:%S', time.localtime(look.deadline))}"
+            self._collect()
+            if self._final is not None and self._final.results is not None:
+                if not (problem := _problem(self._final)):
+                    self._end_held(self._final)
+                    return Outcome("left", reason=self._final.cause)
+                self.say(f"the checkpoint failed: {problem}; {self._fallback()}")
+                self._final, retry = None, now + RETRY
+                if look.deadline is not None and now + RETRY > look.deadline:
+                    return Outcome("expired", reason=problem)
+            if leave and self._final is None and now >= retry:
+                self.say(f"{leave}: saving the job")
+                self._final = self._begin_save(leave, "hold")
+            elif not leave and self._save is None and self._due(begin, look, now):
+                self._save = self._begin_save("measure" if not self.measured else "interval", "continue")
+            select.select([self._wake[0]], [], [], TICK)
+            self._drain_wake()
+
+    def _drain_wake(self) -> None:
+        try:
+            while os.read(self._wake[0], 4096):
+                pass
+        except BlockingIOError:
+            pass
+
+    def _ended(self, code: int) -> Outcome:
+        """The script has ended by itself. If a rank has died it is a crash, whatever the script says to that."""
+        crash = self._await_coordinators() or self._crash()
+        return crash or Outcome("finished", code if code >= 0 else 128 - code)
+
+    def _await_coordinators(self) -> Outcome | None:
+        """Until they have seen their ranks' end and noted it. A job whose coordinator is gone without that is lost."""
+        deadline = time.monotonic() + SETTLE
+        while live := self._live():
+            if time.monotonic() > deadline or not any(which.is_live() for which in live) and self._live():
+                return Outcome("crashed", 1, f"the coordinator of {live[0].dir} is lost", str(live[0].record.get("hostname", "")))
+            processes.reap(self._child)
+            time.sleep(TICK / 5)
+        return None
+
+    def _coordinators(self) -> set[int]:
+        here = socket.gethostname()
+        return {int(j.record["pid"]) for step in self._steps() if (j := self._current(step)) is not None and j.record.get("hostname") == here}
+
+    def _crash(self) -> Outcome | None:
+        for step in self._steps():
+            if self._current(step) and (fate := steps.fate(Path(step["dir"]))).kind == "crashed":
+                return Outcome("crashed", 1, fate.reason, fate.host)
+        return None
+
+    def _due(self, begin: float, look: Look, now: float) -> bool:
+        """Is it time for a checkpoint on the way? The first of a chain is one to measure what it takes."""
+        if not self.measured:
+            whole = look.deadline - begin if look.deadline is not None else math.inf
+            return now - begin >= min(timing.trial(whole), self.interval() or math.inf) and bool(self._live())
+        interval = self.interval()
+        last = max((float(e["time"]) for e in self.chain.events(allocation=self.allocation) if e["event"] in ("checkpoint", "failed")), default=begin)
+        return interval is not None and now - last >= interval and bool(self._live())
+
+    def interval(self) -> float | None:
+        """Seconds between checkpoints; says so when a new measurement changes it by a tenth."""
+        if self.policy.interval is not None or self.policy.mtbf is None:
+            return self.policy.interval
+        if not self.measured:
+            return min(timing.young(1.0, self.policy.mtbf), timing.TRIAL_MAX)  # as if one took a second, to measure it soon
+        cost = max(self.measured[-3:])
+        interval = timing.daly(cost, self.policy.mtbf)
+        if abs(interval - self._told_interval) > 0.1 * self._told_interval:
+            young = timing.young(cost, self.policy.mtbf)
+            self.say(f"a checkpoint takes {cost:.2f} s, failures come every {self.policy.mtbf:.0f} s: one every {interval:.0f} s (Daly; Young: {young:.0f} s)")
+            self._told_interval = interval
+        return interval
+
+    # ---- steps and jobs
+
+    def _steps(self) -> list[Event]:
+        return self.chain.events("step", self.allocation)
+
+    @staticmethod
+    def _current(step: Event) -> job.Job | None:
+        """The job of this run of a step; None if job.json is still of an earlier one."""
+        try:
+            found = job.read(Path(step["dir"]))
+        except JobError:
+            return None
+        return found if found.started >= math.floor(step["time"]) else None
+
+    def _live(self) -> list[job.Job]:
+        """Jobs that run now."""
+        found = [self._current(step) for step in self._steps() if step["verdict"] != "done"]
+        return [j for j in found if j is not None and j.state in ("starting", "restarting", "running")]
+
+    def _starting(self) -> bool:
+        """Has a step asked what to do, not long ago, and isn't a job yet?"""
+        return any(step["verdict"] != "done" and self._current(step) is None and time.time() - step["time"] < STARTS for step in self._steps())
+
+    # ---- checkpoints
+
+    def _begin_save(self, cause: str, then: str) -> _Save:
+        save = _Save(cause, then)
+        threading.Thread(target=self._work, args=(save,), daemon=True).start()
+        return save
+
+    def _work(self, save: _Save) -> None:
+        while save.then == "hold" and self._starting():
+            time.sleep(TICK)
+        save.jobs = self._live()
+
+        def one(which: job.Job) -> tuple[Path | str, float]:
+            begin = time.monotonic()
+            try:
+                result: Path | str = command.checkpoint(which, then=save.then)
+            except GoneError:
+                result = ""  # it has ended meanwhile
+            except ManapyError as error:
+                result = str(error)
+            return result, time.monotonic() - begin
+
+        with ThreadPoolExecutor(max(len(save.jobs), 1)) as pool:
+            done = list(pool.map(one, save.jobs))
+        save.seconds = [seconds for _, seconds in done]
+        save.results = [result for result, _ in done]
+        os.write(self._wake[1], b"\0")
+
+    def _collect(self) -> None:
+        """Note what finished saves have given."""
+        for save in (self._save, self._final):
+            if save is None or save.results is None or not save.jobs:
+                continue
+            for result, seconds in zip(save.results, save.seconds, strict=True):
+                if isinstance(result, Path):
+                    from ..ckpt import publish
+
+                    size = publish.read_manifest(result).file_bytes
+                    self.chain.append("checkpoint", self.allocation, path=str(result), seconds=round(seconds, 3), bytes=size, cause=save.cause)
+                    self.measured.append(seconds)
+                elif result:
+                    self.chain.append("failed", self.allocation, cause=save.cause, reason=result, seconds=round(seconds, 3))
+                    if save is self._save:
+                        self.say(f"the checkpoint failed: {result}; {self._fallback()}")
+            save.jobs = []
+        if self._save is not None and self._save.results is not None:
+            self._save = None
+
+    def _fallback(self) -> str:
+        taken = self.chain.events("checkpoint")
+        if not taken:
+            return "there is no earlier one; the job goes on"
+        return f"the job goes on, and the one of {time.strftime('%H:%M:%S', time.localtime(taken[-1]['time']))}, {taken[-1]['path']}, stays"
+
+    # ---- the end
+
+    def _end_held(self, save: _Save) -> None:
+        """Invariant 1, from where the ranks are held."""
+        jobs = self._live_or_held()
+        spare: set[int] = set()
+        here = socket.gethostname()
+        for which in jobs:
+            try:
+                status = command.status(which)
+            except ManapyError:
+                continue
+            spare |= {int(status["pid"])} | {int(rank["pid"]) for rank in status["ranks"] if rank.get("host") == here and rank.get("pid")}
+        self._kill_script(spare)
+        for which in jobs:
+            try:
+                command.stop(which, checkpoint=False)
+            except ManapyError:
+                continue  # it is gone already
+
+    def _live_or_held(self) -> list[job.Job]:
+        found = [self._current(step) for step in self._steps()]
+        return [j for j in found if j is not None and j.state in ("starting", "restarting", "running", "checkpointed")]
+
+    def _kill_script(self, spare: set[int]) -> None:
+        """Until nothing is left below us but ``spare``."""
+        deadline = time.monotonic() + KILLS
+        while processes.kill_below(os.getpid(), spare) and time.monotonic() < deadline:
+            processes.reap(self._child)
+            time.sleep(0.01)
+        processes.reap(self._child)
+
+
+def _problem(save: _Save) -> str:
+    return next((result for result in save.results or [] if isinstance(result, str) and result), "")

@@ -1,0 +1,72 @@
+"""Whether a chain goes on: decided from its history alone, before each allocation and after each crash."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import steps
+from .record import Chain, Event
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a chain gives up. ``restarts``: allocations after the first, None: any number; ``budget``: seconds that all allocations may take
+    together; ``crashes``: so many in a row; ``stuck``: so many allocations in a row that came no further than those before."""
+
+    restarts: int | None = None
+    budget: float | None = None
+    crashes: int = 3
+    stuck: int = 2
+
+
+def used(chain: Chain, now: float | None = None) -> float:
+    """Seconds of all allocations so far."""
+    total = 0.0
+    for number in range(1, chain.allocations() + 1):
+        begin, end = span(chain, number, now)
+        total += end - begin
+    return total
+
+
+def span(chain: Chain, allocation: int, now: float | None = None) -> tuple[float, float]:
+    """Begin and end of an allocation. One that never said how it ended has ended at its last event; the running one ends now."""
+    events = chain.events(allocation=allocation)
+    ended = any(event["event"] == "end" for event in events) or allocation < chain.allocations()
+    return float(events[0]["time"]), float(events[-1]["time"]) if ended else (time.time() if now is None else now)
+
+
+def lost(chain: Chain) -> Event | None:
+    """Note that the last allocation ended without saying so (killed at its limit, its node lost), if it did."""
+    last = chain.allocations()
+    if last == 0 or chain.events("end", last):
+        return None
+    return chain.append("end", last, how="lost", code=0, reason="it ended without a word: killed at its limit, or its first node was lost")
+
+
+def came_further(chain: Chain, allocation: int) -> bool:
+    """Has an allocation left something behind that those before hadn't: a checkpoint, or a finished step?"""
+    if chain.events("checkpoint", allocation):
+        return True
+    return any(step["verdict"] != "done" and steps.fate(Path(step["dir"])).kind == "done" for step in chain.events("step", allocation))
+
+
+def refusal(chain: Chain, limits: Limits) -> str:
+    """Why there must not be another allocation; empty: there may. To be asked before its event is noted."""
+    ran = chain.allocations()
+    if limits.restarts is not None and ran > limits.restarts:
+        return f"it was restarted {ran - 1} times, which is the maximum (--max-restarts {limits.restarts})"
+    if limits.budget is not None and used(chain) >= limits.budget:
+        return f"its allocations took {used(chain):.0f} s together, which is its budget (--budget)"
+    ends = chain.events("end")
+    in_a_row = 0
+    while in_a_row < len(ends) and ends[-1 - in_a_row]["how"] == "crashed":
+        in_a_row += 1
+    if in_a_row >= limits.crashes:
+        return f"it crashed {in_a_row} times in a row (--max-crashes {limits.crashes}), the last time: {ends[-1]['reason']}"
+    last = range(max(ran - limits.stuck, 0) + 1, ran + 1)
+    if ran >= limits.stuck and not any(came_further(chain, number) for number in last):
+        why = ends[-1]["reason"] if ends else ""
+        return f"no progress in {limits.stuck} allocations in a row: no checkpoint was taken and no step ended{f' ({why})' if why else ''}"
+    return ""

@@ -1,0 +1,141 @@
+"""A chain's directory: what runs, and everything that has happened so far.
+
+    manapy-chain-<id>/
+      chain.json       what runs and how; written once
+      history.jsonl    one event a line, appended; nothing else remembers anything between allocations
+      step-001/ ...    job directory of each manapy-launch in the user's script (or where its --dir says)
+
+Events, all with `time` (seconds since the epoch) and `allocation` (1, 2, 3 ...):
+    allocation  id nodes deadline(or null)             one begins
+    step        step argv ranks dir verdict path code  a manapy-launch asked what to do (steps.py)
+    checkpoint  path seconds bytes cause               published
+    failed      cause reason seconds                   a checkpoint wasn't
+    skipped     path reason                            a checkpoint is damaged: an older one is taken
+    note        text                                   something worth knowing
+    end         how code reason                        the allocation is over for us (attempt.Outcome)
+    finished    code                                   the chain is
+    stopped     reason                                 the chain gave up, or was told to
+
+Invariants
+ 1. An event is one line, written by one write to a file opened for appending, and durable when append() returns. A line cut off by a
+    crash is ignored.
+ 2. What depends on the history and adds to it does so under the lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..ckpt import publish
+from ..ckpt.errors import ManapyError
+
+FORMAT = 1
+Event = dict[str, Any]
+
+
+class Chain:
+    """A chain's directory. ``record`` is chain.json as it is."""
+
+    def __init__(self, directory: Path, record: dict[str, Any]) -> None:
+        self.dir = directory
+        self.record = record
+
+    def events(self, kind: str | None = None, allocation: int | None = None) -> list[Event]:
+        """All, or those of a kind and allocation; oldest first."""
+        try:
+            lines = (self.dir / "history.jsonl").read_bytes().splitlines()
+        except FileNotFoundError:
+            return []
+        found = []
+        for line in lines:
+            with contextlib.suppress(ValueError):  # invariant 1
+                event = json.loads(line)
+                if kind in (None, event["event"]) and allocation in (None, event["allocation"]):
+                    found.append(event)
+        return found
+
+    def append(self, kind: str, allocation: int, **fields: Any) -> Event:
+        """Add an event (invariant 1)."""
+        event = {"time": round(time.time(), 3), "event": kind, "allocation": allocation, **fields}
+        path = self.dir / "history.jsonl"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            size = os.fstat(fd).st_size
+            torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+            os.write(fd, (b"\n" if torn else b"") + json.dumps(event).encode() + b"\n")
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        return event
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Only one process at a time (invariant 2); without effect where the file system has no locks."""
+        with (self.dir / "lock").open("w") as stream:
+            with contextlib.suppress(OSError):
+                fcntl.flock(stream, fcntl.LOCK_EX)
+            yield
+
+    def over(self) -> Event | None:
+        """The event that ended the chain, if it has ended: `finished`, or `stopped` with no allocation since."""
+        for event in reversed(self.events()):
+            if event["event"] in ("finished", "stopped"):
+                return event
+            if event["event"] == "allocation":
+                return None
+        return None
+
+    def allocations(self) -> int:
+        """How many have begun."""
+        return len(self.events("allocation"))
+
+
+def create(directory: Path, record: dict[str, Any]) -> Chain:
+    """Make a chain's directory (it may exist, without a chain). Raises ManapyError."""
+    record = {"format": FORMAT, "created": round(time.time(), 3), **record}
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if (directory / "chain.json").exists():
+            raise ManapyError(f"{directory} holds a chain already")
+        publish.replace_file(directory / "chain.json", json.dumps(record, indent=1).encode() + b"\n", durable=True)
+    except OSError as error:
+        raise ManapyError(f"cannot make the chain's directory {error.filename or directory}: {error.strerror}") from error
+    return Chain(directory.resolve(), record)
+
+
+def is_chain(directory: Path) -> bool:
+    """Is it a chain's directory?"""
+    return (directory / "chain.json").is_file()
+
+
+def read(directory: Path) -> Chain:
+    """Raises ManapyError."""
+    path = directory / "chain.json"
+    try:
+        record = json.loads(path.read_bytes())
+        if record["format"] != FORMAT:
+            raise ManapyError(f"{path}: format {record['format']}, this manapy reads format {FORMAT}")
+    except OSError as error:
+        raise ManapyError(f"{path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ManapyError(f"{path}: not a chain's file, or damaged ({error})") from error
+    return Chain(directory.resolve(), record)
+
+
+def find(which: str | None) -> Chain:
+    """The chain meant by a directory, or nothing: then the newest one here. Raises ManapyError."""
+    if which is not None:
+        if is_chain(Path(which)):
+            return read(Path(which))
+        raise ManapyError(f"{which}: no chain's directory (`manapy run` and `manapy slurm chain` make them)")
+    found = [read(path) for path in Path().iterdir() if is_chain(path)]
+    if not found:
+        raise ManapyError(f"no chain in {Path().resolve()}: name its directory")
+    return max(found, key=lambda chain: float(chain.record["created"]))

@@ -1,0 +1,88 @@
+"""Supervision without a scheduler, for `manapy run`: start again after a crash, until the program ends by itself.
+
+Hosts are given to MPICH's mpirun by HYDRA_HOST_FILE; a host on which a rank died is left out in the next attempt as long as others
+are enough.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from . import policy
+from .attempt import Attempt, Look, Outcome, Policy
+from .record import Chain
+
+BACK_OFF_FIRST, BACK_OFF_MAX = 1.0, 60.0  # seconds before the first and the later restarts
+EXIT_INTERRUPTED = 130
+
+
+class UserWatch:
+    """Nothing ends the run but the user, or --time."""
+
+    period = 3600.0
+
+    def __init__(self, deadline: float | None = None) -> None:
+        self._deadline = deadline
+
+    def look(self) -> Look:
+        """See attempt.Watch."""
+        return Look(self._deadline)
+
+    def on_signal(self, number: int) -> str:
+        """Any signal means to leave."""
+        return {signal.SIGINT: "interrupted"}.get(signal.Signals(number), f"ended by {signal.Signals(number).name}")
+
+
+def supervise(
+    chain: Chain, command: Sequence[str], how: Policy, limits: policy.Limits, hosts: Sequence[str], deadline: float | None, back_off: float, say: Callable[[str], None]
+) -> int:
+    """Run a command until it has ended; the exit code."""
+    bad: list[str] = []
+    crashes = 0
+    while True:
+        policy.lost(chain)
+        if why := policy.refusal(chain, limits):
+            chain.append("stopped", chain.allocations(), reason=why)
+            say(f"giving up: {why}; continue with another attempt: manapy run --dir {chain.dir} --force")
+            return 1
+        chain.append("allocation", chain.allocations() + 1, id="", nodes=_choose(hosts, bad), deadline=deadline)
+        number = chain.allocations()
+        outcome = Attempt(chain, number, command, how, UserWatch(deadline), say, _environment(chain, hosts, bad)).run()
+        chain.append("end", number, how=outcome.how, code=outcome.code, reason=outcome.reason)
+        if outcome.how != "crashed":
+            return _over(chain, number, outcome, say)
+        crashes += 1
+        if outcome.host and outcome.host not in bad:
+            bad.append(outcome.host)
+        pause = min(back_off * 2 ** (crashes - 1), BACK_OFF_MAX)
+        say(f"{outcome.reason}: starting again in {pause:.0f} s" if pause else f"{outcome.reason}: starting again")
+        time.sleep(pause)
+
+
+def _over(chain: Chain, number: int, outcome: Outcome, say: Callable[[str], None]) -> int:
+    if outcome.how == "finished":
+        chain.append("finished", number, code=outcome.code)
+        return outcome.code
+    chain.append("stopped", number, reason=outcome.reason)
+    state = "saved" if outcome.how == "left" else "not saved since the last checkpoint"
+    say(f"{outcome.reason}: {state}; continue: manapy run --dir {chain.dir}")
+    return EXIT_INTERRUPTED
+
+
+def _choose(hosts: Sequence[str], bad: Sequence[str]) -> list[str]:
+    """The hosts without the bad ones; all of them if none would be left."""
+    names = [host for host in hosts if host.partition(":")[0] not in bad]
+    return names or list(hosts)
+
+
+def _environment(chain: Chain, hosts: Sequence[str], bad: Sequence[str]) -> dict[str, str]:
+    env = dict(os.environ)
+    if hosts:
+        path = Path(chain.dir) / "hosts"
+        path.write_text("".join(f"{host}\n" for host in _choose(hosts, bad)))
+        env["HYDRA_HOST_FILE"] = str(path)
+    return env

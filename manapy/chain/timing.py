@@ -1,0 +1,48 @@
+"""When to take checkpoints: before the end of an allocation, and how often.
+
+Pure functions; all times in seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+MARGIN = 1.5  # a checkpoint may take so much longer than the slowest of the last three
+SETTLE = 5.0  # to stop the job and to ask for the next allocation
+UNKNOWN_SHARE, UNKNOWN_MIN, UNKNOWN_MAX = 0.2, 15.0, 300.0  # lead as long as nothing was measured
+TRIAL_SHARE, TRIAL_MAX = 0.25, 600.0  # when the first one of a chain is taken, to measure it
+START = 10.0  # a program needs so long at least until it can be checkpointed
+
+
+def lead(measured: Sequence[float], whole: float, margin: float = MARGIN) -> float:
+    """How long before its end an allocation of length ``whole`` must be left, after checkpoints that took so long."""
+    if measured:
+        return margin * max(measured[-3:]) + SETTLE
+    return min(max(UNKNOWN_SHARE * whole, UNKNOWN_MIN), UNKNOWN_MAX)
+
+
+def trial(whole: float) -> float:
+    """How long after the start of an allocation a first checkpoint measures what it takes."""
+    return min(TRIAL_SHARE * whole, TRIAL_MAX)
+
+
+def shortest(estimate: float | None, margin: float = MARGIN) -> float:
+    """The shortest allocation in which a program starts, gets somewhere and is saved, if a checkpoint takes ``estimate``: restart (which
+    reads what a checkpoint writes), as long at work, and the lead."""
+    if estimate is None:
+        return START + UNKNOWN_MIN
+    return START + 2 * estimate + lead([estimate], 0, margin)
+
+
+def young(cost: float, mtbf: float) -> float:
+    """Young's interval between checkpoints: sqrt(2 C M) (J. W. Young, CACM 17(9), 1974)."""
+    return math.sqrt(2 * cost * mtbf)
+
+
+def daly(cost: float, mtbf: float) -> float:
+    """Daly's interval: sqrt(2 C M) (1 + sqrt(C / 2M) / 3 + (C / 2M) / 9) - C for C < 2M, else M (J. T. Daly, FGCS 22, 2006, eq. 37)."""
+    if cost >= 2 * mtbf:
+        return mtbf
+    x = cost / (2 * mtbf)
+    return math.sqrt(2 * cost * mtbf) * (1 + math.sqrt(x) / 3 + x / 9) - cost
