@@ -114,7 +114,7 @@ bool mpy_manapy_path(char out[PATH_MAX], char *error, size_t n) {
         strcpy(strrchr(out, '/') + 1, "manapy");
     }
     if (access(out, X_OK) == 0) return true;
-    snprintf(error, n, "cannot start %s, of which the coordinator is part: %s (is manapy installed completely?)", out, strerror(errno));
+    snprintf(error, n, "cannot start the coordinator %s: %s (is manapy installed completely?)", out, strerror(errno));
     return false;
 }
 

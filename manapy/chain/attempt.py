@@ -1,4 +1,4 @@
-"""One run of the user's script or mpirun command: in one allocation, or under `manapy run`.
+"""One run of the user's script or mpirun command: in one attempt, or under `manapy run`.
 
 Watches over it, takes checkpoints when they are due, and at the end saves the jobs in it and ends the script before that can go on.
 
@@ -55,7 +55,7 @@ class Look(NamedTuple):
 
 
 class Watch(Protocol):
-    """The surroundings of a run: a Slurm allocation, or nothing but the user."""
+    """The surroundings of a run: a Slurm attempt, or nothing but the user."""
 
     period: float  # seconds between looks
 
@@ -90,9 +90,9 @@ class _Save:
 class Attempt:
     """See the head of this file. ``say`` shows a line to the user."""
 
-    def __init__(self, chain: Chain, allocation: int, command: Sequence[str], policy: Policy, watch: Watch, say: Callable[[str], None], env: Mapping[str, str]) -> None:
+    def __init__(self, chain: Chain, attempt: int, command: Sequence[str], policy: Policy, watch: Watch, say: Callable[[str], None], env: Mapping[str, str]) -> None:
         self.chain = chain
-        self.allocation = allocation
+        self.attempt = attempt
         self.command = list(command)
         self.policy = policy
         self.watch = watch
@@ -204,7 +204,7 @@ class Attempt:
             whole = look.deadline - begin if look.deadline is not None else math.inf
             return now - begin >= min(timing.trial(whole), self.interval() or math.inf) and bool(self._live())
         interval = self.interval()
-        last = max((float(e["time"]) for e in self.chain.events(allocation=self.allocation) if e["event"] in ("checkpoint", "failed")), default=begin)
+        last = max((float(e["time"]) for e in self.chain.events(attempt=self.attempt) if e["event"] in ("checkpoint", "failed")), default=begin)
         return interval is not None and now - last >= interval and bool(self._live())
 
     def interval(self) -> float | None:
@@ -224,7 +224,7 @@ class Attempt:
     # ---- steps and jobs
 
     def _steps(self) -> list[Event]:
-        return self.chain.events("step", self.allocation)
+        return self.chain.events("step", self.attempt)
 
     @staticmethod
     def _current(step: Event) -> job.Job | None:
@@ -282,10 +282,10 @@ class Attempt:
                     from ..ckpt import publish
 
                     size = publish.read_manifest(result).file_bytes
-                    self.chain.append("checkpoint", self.allocation, path=str(result), seconds=round(seconds, 3), bytes=size, cause=save.cause)
+                    self.chain.append("checkpoint", self.attempt, path=str(result), seconds=round(seconds, 3), bytes=size, cause=save.cause)
                     self.measured.append(seconds)
                 elif result:
-                    self.chain.append("failed", self.allocation, cause=save.cause, reason=result, seconds=round(seconds, 3))
+                    self.chain.append("failed", self.attempt, cause=save.cause, reason=result, seconds=round(seconds, 3))
                     if save is self._save:
                         self.say(f"the checkpoint failed: {result}; {self._fallback()}")
             save.jobs = []

@@ -1,4 +1,4 @@
-"""Whether a chain goes on: decided from its history alone, before each allocation and after each crash."""
+"""Whether a chain goes on: decided from its history alone, before each attempt and after each crash."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .record import Chain, Event
 
 @dataclass(frozen=True)
 class Limits:
-    """When a chain gives up. ``restarts``: allocations after the first, None: any number; ``budget``: seconds that all allocations may take
-    together; ``crashes``: so many in a row; ``stuck``: so many allocations in a row that came no further than those before."""
+    """When a chain gives up. ``restarts``: attempts after the first, None: any number; ``budget``: seconds that all attempts may take
+    together; ``crashes``: so many in a row; ``stuck``: so many attempts in a row that came no further than those before."""
 
     restarts: int | None = None
     budget: float | None = None
@@ -22,43 +22,52 @@ class Limits:
 
 
 def used(chain: Chain, now: float | None = None) -> float:
-    """Seconds of all allocations so far."""
+    """Seconds of all attempts so far."""
     total = 0.0
-    for number in range(1, chain.allocations() + 1):
+    for number in range(1, chain.attempts() + 1):
         begin, end = span(chain, number, now)
         total += end - begin
     return total
 
 
-def span(chain: Chain, allocation: int, now: float | None = None) -> tuple[float, float]:
-    """Begin and end of an allocation. One that never said how it ended has ended at its last event; the running one ends now."""
-    events = chain.events(allocation=allocation)
-    ended = any(event["event"] == "end" for event in events) or allocation < chain.allocations()
+def span(chain: Chain, attempt: int, now: float | None = None) -> tuple[float, float]:
+    """Begin and end of an attempt. One that never said how it ended has ended at its last event; the running one ends now."""
+    events = chain.events(attempt=attempt)
+    ended = any(event["event"] == "end" for event in events) or attempt < chain.attempts()
     return float(events[0]["time"]), float(events[-1]["time"]) if ended else (time.time() if now is None else now)
 
 
 def lost(chain: Chain) -> Event | None:
-    """Note that the last allocation ended without saying so (killed at its limit, its node lost), if it did."""
-    last = chain.allocations()
+    """Note that the last attempt ended without saying so (killed at its limit, its node lost), if it did."""
+    last = chain.attempts()
     if last == 0 or chain.events("end", last):
         return None
     return chain.append("end", last, how="lost", code=0, reason="it ended without a word: killed at its limit, or its first node was lost")
 
 
-def came_further(chain: Chain, allocation: int) -> bool:
-    """Has an allocation left something behind that those before hadn't: a checkpoint, or a finished step?"""
-    if chain.events("checkpoint", allocation):
+def came_further(chain: Chain, attempt: int) -> bool:
+    """Has an attempt left something behind that those before hadn't: a checkpoint, or a finished step?"""
+    if chain.events("checkpoint", attempt):
         return True
-    return any(step["verdict"] != "done" and steps.fate(Path(step["dir"])).kind == "done" for step in chain.events("step", allocation))
+    return any(step["verdict"] != "done" and steps.fate(Path(step["dir"])).kind == "done" for step in chain.events("step", attempt))
+
+
+def unfinished(chain: Chain, attempt: int) -> str:
+    """A step that was begun in an attempt before this one and has not ended by itself since; empty: none. If the script fails then, it is
+    because of its surroundings (a node that doesn't answer), not by its own will."""
+    for step in chain.events("step"):
+        if step["attempt"] < attempt and steps.fate(Path(step["dir"])).kind != "done":
+            return f"step {step['step']}"
+    return ""
 
 
 def refusal(chain: Chain, limits: Limits) -> str:
-    """Why there must not be another allocation; empty: there may. To be asked before its event is noted."""
-    ran = chain.allocations()
+    """Why there must not be another attempt; empty: there may. To be asked before its event is noted."""
+    ran = chain.attempts()
     if limits.restarts is not None and ran > limits.restarts:
         return f"it was restarted {ran - 1} times, which is the maximum (--max-restarts {limits.restarts})"
     if limits.budget is not None and used(chain) >= limits.budget:
-        return f"its allocations took {used(chain):.0f} s together, which is its budget (--budget)"
+        return f"its attempts took {used(chain):.0f} s together, which is its budget (--budget)"
     ends = chain.events("end")
     in_a_row = 0
     while in_a_row < len(ends) and ends[-1 - in_a_row]["how"] == "crashed":
@@ -68,5 +77,5 @@ def refusal(chain: Chain, limits: Limits) -> str:
     last = range(max(ran - limits.stuck, 0) + 1, ran + 1)
     if ran >= limits.stuck and not any(came_further(chain, number) for number in last):
         why = ends[-1]["reason"] if ends else ""
-        return f"no progress in {limits.stuck} allocations in a row: no checkpoint was taken and no step ended{f' ({why})' if why else ''}"
+        return f"no progress in {limits.stuck} attempts in a row: no checkpoint was taken and no step ended{f' ({why})' if why else ''}"
     return ""

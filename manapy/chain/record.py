@@ -1,19 +1,20 @@
 """A chain's directory: what runs, and everything that has happened so far.
 
     manapy-chain-<id>/
-      chain.json       what runs and how; written once
-      history.jsonl    one event a line, appended; nothing else remembers anything between allocations
+      chain.json       what runs and how
+      history.jsonl    one event a line, appended; nothing else remembers anything between attempts
       step-001/ ...    job directory of each manapy-launch in the user's script (or where its --dir says)
 
-Events, all with `time` (seconds since the epoch) and `allocation` (1, 2, 3 ...):
-    allocation  id nodes deadline(or null)             one begins
+Events, all with `time` (seconds since the epoch) and `attempt` (1, 2, 3 ...):
+    attempt     id nodes deadline(or null)             the script begins, once more; id: of the Slurm job, else empty
     step        step argv ranks dir verdict path code  a manapy-launch asked what to do (steps.py)
     checkpoint  path seconds bytes cause               published
     failed      cause reason seconds                   a checkpoint wasn't
     skipped     path reason                            a checkpoint is damaged: an older one is taken
     note        text                                   something worth knowing
-    end         how code reason                        the allocation is over for us (attempt.Outcome)
+    end         how code reason                        the attempt is over (attempt.Outcome)
     finished    code                                   the chain is
+    successor   id                                     the Slurm job that goes on after this one
     stopped     reason                                 the chain gave up, or was told to
 
 Invariants
@@ -47,8 +48,12 @@ class Chain:
         self.dir = directory
         self.record = record
 
-    def events(self, kind: str | None = None, allocation: int | None = None) -> list[Event]:
-        """All, or those of a kind and allocation; oldest first."""
+    def write(self) -> None:
+        """Replace chain.json."""
+        publish.replace_file(self.dir / "chain.json", json.dumps(self.record, indent=1).encode() + b"\n", durable=True)
+
+    def events(self, kind: str | None = None, attempt: int | None = None) -> list[Event]:
+        """All, or those of a kind and attempt; oldest first."""
         try:
             lines = (self.dir / "history.jsonl").read_bytes().splitlines()
         except FileNotFoundError:
@@ -57,13 +62,13 @@ class Chain:
         for line in lines:
             with contextlib.suppress(ValueError):  # invariant 1
                 event = json.loads(line)
-                if kind in (None, event["event"]) and allocation in (None, event["allocation"]):
+                if kind in (None, event["event"]) and attempt in (None, event["attempt"]):
                     found.append(event)
         return found
 
-    def append(self, kind: str, allocation: int, **fields: Any) -> Event:
+    def append(self, kind: str, attempt: int, **fields: Any) -> Event:
         """Add an event (invariant 1)."""
-        event = {"time": round(time.time(), 3), "event": kind, "allocation": allocation, **fields}
+        event = {"time": round(time.time(), 3), "event": kind, "attempt": attempt, **fields}
         path = self.dir / "history.jsonl"
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
@@ -84,17 +89,17 @@ class Chain:
             yield
 
     def over(self) -> Event | None:
-        """The event that ended the chain, if it has ended: `finished`, or `stopped` with no allocation since."""
+        """The event that ended the chain, if it has ended: `finished`, or `stopped` with no attempt since."""
         for event in reversed(self.events()):
             if event["event"] in ("finished", "stopped"):
                 return event
-            if event["event"] == "allocation":
+            if event["event"] == "attempt":
                 return None
         return None
 
-    def allocations(self) -> int:
+    def attempts(self) -> int:
         """How many have begun."""
-        return len(self.events("allocation"))
+        return len(self.events("attempt"))
 
 
 def create(directory: Path, record: dict[str, Any]) -> Chain:
@@ -104,7 +109,7 @@ def create(directory: Path, record: dict[str, Any]) -> Chain:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if (directory / "chain.json").exists():
             raise ManapyError(f"{directory} holds a chain already")
-        publish.replace_file(directory / "chain.json", json.dumps(record, indent=1).encode() + b"\n", durable=True)
+        Chain(directory, record).write()
     except OSError as error:
         raise ManapyError(f"cannot make the chain's directory {error.filename or directory}: {error.strerror}") from error
     return Chain(directory.resolve(), record)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from . import policy
-from .attempt import Attempt, Look, Outcome, Policy
+from .attempt import Look, Outcome
 from .record import Chain
+from .supervisor import Supervisor
 
 BACK_OFF_FIRST, BACK_OFF_MAX = 1.0, 60.0  # seconds before the first and the later restarts
 EXIT_INTERRUPTED = 130
@@ -37,39 +37,33 @@ class UserWatch:
         return {signal.SIGINT: "interrupted"}.get(signal.Signals(number), f"ended by {signal.Signals(number).name}")
 
 
-def supervise(
-    chain: Chain, command: Sequence[str], how: Policy, limits: policy.Limits, hosts: Sequence[str], deadline: float | None, back_off: float, say: Callable[[str], None]
-) -> int:
-    """Run a command until it has ended; the exit code."""
+def supervise(supervisor: Supervisor, hosts: Sequence[str], deadline: float | None, back_off: float) -> int:
+    """Run the chain's command until it has ended; the exit code."""
     bad: list[str] = []
     crashes = 0
+    chain = supervisor.chain
     while True:
-        policy.lost(chain)
-        if why := policy.refusal(chain, limits):
-            chain.append("stopped", chain.allocations(), reason=why)
-            say(f"giving up: {why}; continue with another attempt: manapy run --dir {chain.dir} --force")
+        if why := supervisor.refusal():
+            supervisor.stop(why)
+            supervisor.say(f"giving up: {why}; one more attempt: manapy run --dir {chain.dir} --force")
             return 1
-        chain.append("allocation", chain.allocations() + 1, id="", nodes=_choose(hosts, bad), deadline=deadline)
-        number = chain.allocations()
-        outcome = Attempt(chain, number, command, how, UserWatch(deadline), say, _environment(chain, hosts, bad)).run()
-        chain.append("end", number, how=outcome.how, code=outcome.code, reason=outcome.reason)
+        outcome = supervisor.attempt("", _choose(hosts, bad), UserWatch(deadline), _environment(chain, hosts, bad))
         if outcome.how != "crashed":
-            return _over(chain, number, outcome, say)
+            return _over(supervisor, outcome)
         crashes += 1
         if outcome.host and outcome.host not in bad:
             bad.append(outcome.host)
         pause = min(back_off * 2 ** (crashes - 1), BACK_OFF_MAX)
-        say(f"{outcome.reason}: starting again in {pause:.0f} s" if pause else f"{outcome.reason}: starting again")
+        supervisor.say(f"{outcome.reason}: starting again in {pause:.0f} s" if pause else f"{outcome.reason}: starting again")
         time.sleep(pause)
 
 
-def _over(chain: Chain, number: int, outcome: Outcome, say: Callable[[str], None]) -> int:
+def _over(supervisor: Supervisor, outcome: Outcome) -> int:
     if outcome.how == "finished":
-        chain.append("finished", number, code=outcome.code)
-        return outcome.code
-    chain.append("stopped", number, reason=outcome.reason)
+        return supervisor.finish(outcome)
+    supervisor.stop(outcome.reason)
     state = "saved" if outcome.how == "left" else "not saved since the last checkpoint"
-    say(f"{outcome.reason}: {state}; continue: manapy run --dir {chain.dir}")
+    supervisor.say(f"{outcome.reason}: {state}; continue: manapy run --dir {supervisor.chain.dir}")
     return EXIT_INTERRUPTED
 
 

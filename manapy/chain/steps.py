@@ -1,13 +1,13 @@
 """What a manapy-launch in a chain has to do. Called by rank 0 (lowerhalf/control/chain.c) through `manapy _step`.
 
-A chain runs the user's script again in every allocation, so each manapy-launch in it comes by again. A step is known by its program and
-arguments; where the same ones come several times in an allocation, by their order.
+A chain runs the user's script again in every attempt, so each manapy-launch in it comes by again. A step is known by its program and
+arguments; where the same ones come several times in an attempt, by their order.
 
 Invariants
  1. A step that has ended by itself doesn't run again: it gives the exit code it had.
  2. A step that was begun continues from its newest checkpoint that is whole, every byte of it read. One that isn't is named, once, and
     the next older one is taken. Only a step that never had a checkpoint starts from the beginning.
- 3. After a step of an allocation has crashed no other starts in it: the chain is about to end this run of the script.
+ 3. After a step of an attempt has crashed no other starts in it: the chain is about to end this run of the script.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ class Verdict(NamedTuple):
 def decide(chain: Chain, argv: Sequence[str], ranks: int, directory: Path | None) -> Verdict:
     """Find the step and what to do with it, and note it. ``directory``: --dir, if given. Raises ManapyError."""
     with chain.locked():
-        allocation = chain.allocations()
-        here = chain.events("step", allocation)
+        attempt = chain.attempts()
+        here = chain.events("step", attempt)
         for step in here:
             if fate(Path(step["dir"])).kind == "crashed":
-                raise ManapyError(f"step {step['step']} of this allocation has crashed: no other one starts")
+                raise ManapyError(f"step {step['step']} has crashed: no other one starts before it has been continued")
         occurrence = sum(step["argv"] == list(argv) for step in here)
         before = _before(chain, argv, occurrence)
         number = before["step"] if before else len({s["step"] for s in chain.events("step")}) + 1
         where = Path(before["dir"]) if before else (directory or chain.dir / f"step-{number:03d}").absolute()
-        verdict = _verdict(chain, allocation, before, where, ranks) if before else Verdict("new", where)
+        verdict = _verdict(chain, attempt, before, where, ranks) if before else Verdict("new", where)
         fields = {"step": number, "argv": list(argv), "ranks": ranks, "dir": str(where)}
-        chain.append("step", allocation, **fields, verdict=verdict.kind, path=str(verdict.path or ""), code=verdict.code)
+        chain.append("step", attempt, **fields, verdict=verdict.kind, path=str(verdict.path or ""), code=verdict.code)
         return verdict
 
 
 def _before(chain: Chain, argv: Sequence[str], occurrence: int) -> Event | None:
-    """The event of the same step in the last allocation that came so far; its first event carries when it was begun."""
+    """The event of the same step in the last attempt that came so far; its first event carries when it was begun."""
     found: dict[int, list[Event]] = {}
     for event in chain.events("step"):
         if event["argv"] == list(argv):
-            found.setdefault(event["allocation"], []).append(event)
+            found.setdefault(event["attempt"], []).append(event)
     for _, events in sorted(found.items(), reverse=True):
         if len(events) > occurrence:
             return events[occurrence]
@@ -87,19 +87,19 @@ def fate(directory: Path) -> Fate:
     return Fate("open")
 
 
-def _verdict(chain: Chain, allocation: int, step: Event, where: Path, ranks: int) -> Verdict:
+def _verdict(chain: Chain, attempt: int, step: Event, where: Path, ranks: int) -> Verdict:
     begun = next(event["time"] for event in chain.events("step") if event["step"] == step["step"])
     if (last := fate(where)).kind == "done":
         return Verdict("done", code=last.code)
-    found = newest_whole(chain, allocation, where, begun)
+    found = newest_whole(chain, attempt, where, begun)
     if found is None:
         return Verdict("new", where)
     if len(found.manifest.ranks) != ranks:
-        raise ManapyError(f"{found.path} holds {len(found.manifest.ranks)} ranks, but this step runs with {ranks}: give the allocation as many tasks as before")
+        raise ManapyError(f"{found.path} holds {len(found.manifest.ranks)} ranks, but this step runs with {ranks}: it needs as many tasks as before")
     return Verdict("resume", found.path)
 
 
-def newest_whole(chain: Chain, allocation: int, directory: Path, since: float) -> publish.Checkpoint | None:
+def newest_whole(chain: Chain, attempt: int, directory: Path, since: float) -> publish.Checkpoint | None:
     """The newest checkpoint of a job directory taken after ``since`` whose every byte is good (invariant 2)."""
     for _, path in reversed(publish.numbered(directory)):
         try:
@@ -112,6 +112,6 @@ def newest_whole(chain: Chain, allocation: int, directory: Path, since: float) -
         if not problems:
             return publish.Checkpoint(path.resolve(), manifest)
         if not any(event["path"] == str(path) for event in chain.events("skipped")):
-            chain.append("skipped", allocation, path=str(path), reason=problems[0])
+            chain.append("skipped", attempt, path=str(path), reason=problems[0])
         print(f"manapy: {path} is damaged ({problems[0]}): an older checkpoint is taken", file=sys.stderr, flush=True)
     return None

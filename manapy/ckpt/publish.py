@@ -92,8 +92,8 @@ def latest(directory: Path) -> Path | None:
     link = directory / "latest"
     if is_checkpoint(link):
         return link.resolve()
-    numbered = numbered(directory)
-    return numbered[-1][1].resolve() if numbered else None
+    found = numbered(directory)
+    return found[-1][1].resolve() if found else None
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -25,9 +25,11 @@ COMMANDS = {
     "inspect": "what a checkpoint holds",
     "verify": "check every byte of a checkpoint",
     "prune": "delete all but the newest checkpoints",
+    "slurm": "run a job through as many Slurm allocations as it needs",
     "run": "run a job until it has ended, through crashes",
     "stop": "end a job, with a final checkpoint",
     "bench": "what does manapy cost on this machine?",
+    "history": "what a chain of allocations has done so far: table and picture",
     "doctor": "can this machine, and this program, be checkpointed?",
 }
 HIDDEN = {

@@ -10,6 +10,8 @@ with --dir continues. The exit code is the command's.
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
 import time
 from pathlib import Path
 
@@ -33,9 +35,11 @@ def run(options: argparse.Namespace, out: Output) -> int:
     """Supervise; exit code of the command, 130 after Ctrl-C, 1 if the chain gives up."""
     from ..chain import policy, record
     from ..chain import run as chain_run
+    from ..chain.supervisor import Supervisor
     from ..ckpt.errors import UsageError
 
     command = options.after
+    how, limits = _arguments.policy(options), _arguments.limits(options)
     if options.dir is not None and record.is_chain(options.dir):
         chain = record.read(options.dir)
         if command and command != chain.record["command"]:
@@ -46,13 +50,14 @@ def run(options: argparse.Namespace, out: Output) -> int:
             return int(over["code"])
     elif not command:
         raise UsageError("what is to be run? manapy run -- mpirun -n 4 manapy-launch PROGRAM")
+    elif shutil.which(command[0]) is None:
+        raise UsageError(f"{command[0]}: no such program")
     else:
-        directory = options.dir or Path(f"manapy-chain-{time.strftime('%Y%m%d-%H%M%S')}")
+        directory = options.dir or Path(f"manapy-chain-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}")
         chain = record.create(directory, {"kind": "run", "command": command, "cwd": str(Path.cwd())})
-    limits = _arguments.limits(options)
     if options.force:
-        chain.append("note", chain.allocations(), text="--force: limits are left out once")
+        chain.append("note", chain.attempts(), text="--force: limits are left out once")
         limits = policy.Limits(crashes=1 << 30, stuck=1 << 30)
     back_off = chain_run.BACK_OFF_FIRST if options.back_off is None else options.back_off
     deadline = None if options.time is None else time.time() + options.time
-    return chain_run.supervise(chain, chain.record["command"], _arguments.policy(options), limits, options.hosts, deadline, back_off, lambda text: out.error(text))
+    return chain_run.supervise(Supervisor(chain, how, limits, out.error), options.hosts, deadline, back_off)

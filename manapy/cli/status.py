@@ -1,9 +1,13 @@
-"""What a job's ranks are doing, who waits for whom, and its last checkpoint."""
+"""What a job's ranks are doing, who waits for whom, and its last checkpoint; or how far a chain is.
+
+With --watch the view is kept up to date until the job, or the chain, has ended; where it isn't shown on a terminal, each change is a line.
+"""
 
 from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 from typing import Any
 
 from . import _arguments
@@ -13,13 +17,31 @@ from ._output import Output, ago, size
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     _arguments.add_job(parser)
+    parser.add_argument("--watch", action="store_true", help="go on showing it until the end")
     parser.add_argument("--json", action="store_true")
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
-    """Ask the coordinator and print."""
+    """Ask the coordinator, or read the chain's history, and print."""
+    from ..chain import record
     from ..ckpt import command, job
+    from ..ckpt.errors import UsageError
 
+    chain = record.read(Path(options.job)) if options.job and record.is_chain(Path(options.job)) else None
+    if options.watch:
+        if options.json:
+            raise UsageError("--watch has no --json: read history.jsonl in the chain's directory, or ask again")
+        from . import _watch
+
+        return _watch.watch(chain, options.job, out)
+    if chain is not None:
+        from . import _watch
+        from ..chain import view
+
+        out.data(view.summary(chain))
+        for line in _watch.lines(chain):
+            out.line(line)
+        return 0
     status = command.status(job.find_live(options.job))
     out.data(status)
     if not out.json:

@@ -1,0 +1,191 @@
+"""A chain of Slurm jobs: submitting it, and what happens in each allocation.
+
+Invariants
+ 1. Whatever ends an allocation, another one follows until the chain is over: in requeue mode this very job comes again (Slurm does it
+    itself after a lost node or a preemption), in dependency mode the successor is queued before the script begins.
+ 2. A cancelled job has no successor: scancel ends the chain.
+ 3. The script is copied once; what runs doesn't change when its file is edited.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..ckpt.errors import ManapyError
+from . import policy, record, slurm, timing
+from .attempt import Outcome
+from .record import Chain
+from .supervisor import Supervisor
+
+REQUEUED_SECONDS = 120.0  # until Slurm has killed a job that it has taken back into the queue
+EXIT_GAVE_UP = 75  # EX_TEMPFAIL of sysexits.h: no exit code of a program's own, usually
+ARRAY = ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_MAX", "SLURM_ARRAY_TASK_STEP")
+
+
+# ---- submission
+
+
+def prepare(directory: Path, script: str, arguments: Sequence[str], options: Sequence[str], sbatch: Sequence[str], mode: str) -> Chain:
+    """Make a chain's directory with a copy of the script and the batch script that starts `manapy slurm guard`. ``options``: of guard;
+    ``sbatch``: options for every submission. Raises ManapyError."""
+    if not script.startswith("#!"):
+        raise ManapyError("the script must begin with '#!' and an interpreter (such as #!/bin/bash), as sbatch demands")
+    directory = directory.absolute()
+    command = [str(directory / "script"), *arguments]
+    chain = record.create(directory, {"kind": "slurm", "command": command, "cwd": str(Path.cwd()), "sbatch": list(sbatch), "mode": mode})
+    (chain.dir / "script").write_text(script)
+    (chain.dir / "script").chmod(0o700)
+    guard = [os.path.abspath(sys.argv[0]), "slurm", "guard", "--dir", str(directory), *options]
+    lines = ["#!/bin/sh", *slurm.header(script), *(f"#SBATCH {option}" for option in ("--requeue", "--open-mode=append")), f"exec {shlex.join(guard)}"]
+    (chain.dir / "batch.sh").write_text("\n".join(lines) + "\n")
+    return chain
+
+
+def submit(chain: Chain, estimate: float | None, margin: float) -> tuple[str, float | None]:
+    """Submit the first job; its id and time limit in seconds (None: no limit). Nothing is left queued if that is too short for even one
+    checkpoint. Raises ManapyError."""
+    job = slurm.submit(chain.dir / "batch.sh", ["--hold", *chain.record["sbatch"]])
+    try:
+        shown = slurm.show(job)
+        limit = slurm.seconds(shown.get("TimeMin", "")) or slurm.seconds(shown.get("TimeLimit", ""))
+        needed = timing.shortest(estimate, margin)
+        if limit is not None and limit < needed:
+            what = f"a checkpoint takes {estimate:.0f} s" if estimate is not None else "the time of a checkpoint is unknown (--checkpoint-time)"
+            raise ManapyError(f"an allocation of {limit:.0f} s is too short for even one checkpoint: {what}, so at least {needed:.0f} s are needed (sbatch --time)")
+        slurm.command("scontrol", "release", job)
+    except BaseException:
+        slurm.command("scancel", job)
+        raise
+    return job, limit
+
+
+def estimate(chain: Chain, given: float | None) -> float | None:
+    """Seconds that a checkpoint takes: as given, or as this chain has measured."""
+    measured = [float(event["seconds"]) for event in chain.events("checkpoint")]
+    return given if given is not None else max(measured[-3:], default=None)
+
+
+# ---- in an allocation
+
+
+def task_directory(directory: Path) -> Path:
+    """Each task of a job array has a chain of its own."""
+    task = os.environ.get("SLURM_ARRAY_TASK_ID")
+    return directory if task is None else directory / f"task-{task}"
+
+
+def open_in_job(directory: Path | None, command: Sequence[str], options: Sequence[str], mode: str) -> Chain:
+    """The chain of this job, made on its first coming if it was submitted with plain sbatch (then ``command`` is the script). Raises ManapyError."""
+    if directory is not None and record.is_chain(task_directory(directory)):
+        return record.read(task_directory(directory))
+    if directory is not None and record.is_chain(directory):  # a task of an array, for the first time
+        parent = record.read(directory)
+        array = {name: os.environ[name] for name in ARRAY if name in os.environ}
+        script = (parent.dir / "script").read_text()
+        chain = prepare(task_directory(directory), script, parent.record["command"][1:], options, _without_array(parent.record["sbatch"]), parent.record["mode"])
+        chain.record["environment"] = array
+        chain.write()
+        return chain
+    if not command:
+        raise ManapyError(f"{directory}: no chain's directory" if directory else "which script? manapy slurm guard -- \"$0\" \"$@\"")
+    place = Path(os.environ.get("SLURM_SUBMIT_DIR", "."))
+    where = task_directory(directory or place / f"manapy-chain-{os.environ.get('SLURM_ARRAY_JOB_ID', os.environ.get('SLURM_JOB_ID', ''))}")
+    if record.is_chain(where):
+        return record.read(where)
+    try:
+        script = Path(command[0]).read_text()
+    except OSError as error:
+        raise ManapyError(f"{command[0]}: {error.strerror}") from error
+    return prepare(where, script, command[1:], options, [], mode)
+
+
+def _without_array(options: Sequence[str]) -> list[str]:
+    return [option for option in options if not option.startswith(("--array", "-a"))]
+
+
+def guard(supervisor: Supervisor, budget: float | None) -> int:
+    """One allocation of a chain, from its begin to its end; the exit code of the batch job. Raises ManapyError."""
+    chain, say = supervisor.chain, supervisor.say
+    left = None if budget is None else time.time() + max(budget - policy.used(chain), 0)
+    allocation = slurm.Allocation(left)
+    over = chain.over()
+    if over is not None and over["event"] == "finished":
+        return int(over["code"])
+    if why := supervisor.refusal():
+        return _give_up(supervisor, why)
+    again = _requeue_later(chain, allocation, say)
+    env = {**os.environ, **chain.record.get("environment", {})}
+    while True:
+        outcome = supervisor.attempt(allocation.job, allocation.nodes.split("\n"), allocation, env)
+        if outcome.how == "finished":
+            _cancel_successor(chain)
+            return supervisor.finish(outcome)
+        if allocation.cancelled():
+            _cancel_successor(chain)
+            supervisor.stop("the job was cancelled")
+            return EXIT_GAVE_UP
+        unwell = allocation.unwell() if outcome.how == "crashed" else []
+        if why := supervisor.refusal():
+            return _give_up(supervisor, why)
+        if outcome.how == "crashed" and not unwell:
+            say(f"{outcome.reason}: starting again")
+            continue
+        _exclude(chain, allocation, unwell, say)
+        say(f"{outcome.reason}: to be continued in the next allocation" + ("" if outcome.how == "left" else ", from the last checkpoint"))
+        return again(outcome)
+
+
+def _give_up(supervisor: Supervisor, why: str) -> int:
+    _cancel_successor(supervisor.chain)
+    supervisor.stop(why)
+    supervisor.say(f"giving up: {why}; the last checkpoint stays (manapy history {supervisor.chain.dir})")
+    return EXIT_GAVE_UP
+
+
+def _requeue_later(chain: Chain, allocation: slurm.Allocation, say: Callable[[str], None]) -> Callable[[Outcome], int]:
+    """How the next allocation comes (invariant 1): what to call at the end of this one."""
+    if chain.record["mode"] == "requeue" and allocation.requeueable():
+        return lambda outcome: _requeue(allocation, say)
+    if chain.record["mode"] == "requeue":
+        say("this job may not be requeued (sbatch --no-requeue, or JobRequeue=0 in slurm.conf): a dependent job follows instead")
+    successor = slurm.submit(chain.dir / "batch.sh", [*chain.record["sbatch"], f"--dependency=afterany:{allocation.job}"])
+    chain.append("successor", chain.attempts(), id=successor)
+    say(f"job {successor} goes on after this one")
+    return lambda outcome: 0
+
+
+def _requeue(allocation: slurm.Allocation, say: Callable[[str], None]) -> int:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    slurm.command("scontrol", "requeue", allocation.job)
+    deadline = time.monotonic() + REQUEUED_SECONDS
+    while time.monotonic() < deadline:  # Slurm kills us
+        time.sleep(1)
+    say("Slurm has taken the job back into the queue, but doesn't end it")
+    return EXIT_GAVE_UP
+
+
+def _cancel_successor(chain: Chain) -> None:
+    for event in chain.events("successor")[-1:]:
+        try:
+            slurm.command("scancel", "--state=PENDING", event["id"])
+        except slurm.SlurmError:
+            continue  # it is gone
+
+
+def _exclude(chain: Chain, allocation: slurm.Allocation, nodes: Sequence[str], say: Callable[[str], None]) -> None:
+    """Nodes that don't answer shall not be part of the next allocation."""
+    if not nodes:
+        return
+    for job in [allocation.job, *(event["id"] for event in chain.events("successor")[-1:])]:
+        try:
+            slurm.command("scontrol", "update", f"JobId={job}", f"ExcNodeList={','.join(nodes)}")
+        except slurm.SlurmError as error:
+            say(f"{', '.join(nodes)} can't be excluded ({error})")
+            return
+    say(f"{', '.join(nodes)} left out from now on")

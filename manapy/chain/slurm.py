@@ -1,0 +1,146 @@
+"""Slurm's side of a chain: what an allocation knows of itself, and the jobs that follow it. All by Slurm's own commands.
+
+Facts of Slurm that this rests on (squeue(1), scontrol(1), sbatch(1); tried with 22.05):
+- EndTime of a running job is its deadline, also after `scontrol update` and within the grace time of a preemption.
+- `scontrol requeue` of a running batch job kills it (SIGTERM, after KillWait SIGKILL) and queues it again under its id.
+- A job that the scheduler has requeued itself, after a lost node or a preemption, comes back the same way.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..ckpt.errors import ManapyError
+from .attempt import Look
+
+ANSWER_SECONDS = 60.0
+LOOK_EVERY = 15.0
+LEAVING = ("drain", "drng", "maint", "reboot", "@", "^")  # in a node's state as sinfo gives it (sinfo(1), NODE STATE CODES)
+UNWELL = ("down", "fail", "*", *LEAVING)
+
+
+class SlurmError(ManapyError):
+    """A Slurm command failed; its own words."""
+
+
+def command(*arguments: str | Path) -> str:
+    """Standard output of a Slurm command. Raises SlurmError."""
+    name = str(arguments[0])
+    try:
+        done = subprocess.run([str(a) for a in arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_SECONDS, env=_clean())
+    except FileNotFoundError:
+        raise SlurmError(f"{name}: no such program: is this a Slurm cluster? (Debian: apt install slurm-client)") from None
+    except subprocess.TimeoutExpired:
+        raise SlurmError(f"{name} did not answer within {ANSWER_SECONDS:.0f} s") from None
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        raise SlurmError(said[-1] if said else f"{name}: exit code {done.returncode}")
+    return done.stdout.strip()
+
+
+def _clean() -> dict[str, str]:
+    """Our environment without what describes this very job: a job that is submitted here shall not take it for its own."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SLURMD_", "MANAPY_CHAIN")) or k == "SLURM_CONF"}
+
+
+def show(job: str) -> dict[str, str]:
+    """What `scontrol show job` says of a job (of an array: of its first task). Raises SlurmError."""
+    lines = command("scontrol", "--oneliner", "show", "job", job).splitlines()
+    return dict(word.split("=", 1) for word in (lines or [""])[0].split() if "=" in word)
+
+
+def seconds(limit: str) -> float | None:
+    """A time limit as scontrol shows it ([days-]hours:minutes:seconds); None: no limit."""
+    days, _, clock = limit.rpartition("-")
+    parts = clock.split(":")
+    if not all(part.isdigit() for part in parts) or len(parts) != 3:
+        return None
+    return int(days or 0) * 86400.0 + int(parts[0]) * 3600 + int(parts[1]) * 60 + int(parts[2])
+
+
+def _epoch(text: str) -> float | None:
+    try:
+        return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
+    except ValueError:
+        return None
+
+
+def node_states(nodes: str) -> dict[str, str]:
+    """State by node, for a node list as Slurm writes it. Raises SlurmError."""
+    lines = command("sinfo", "--noheader", "--Node", f"--nodes={nodes}", "--format=%N %T").splitlines()
+    return dict(line.split(" ", 1) for line in lines if " " in line)
+
+
+class Allocation:
+    """The job this process runs in (attempt.Watch). ``budget_end``: when the chain's time is used up, or None."""
+
+    period = LOOK_EVERY
+
+    def __init__(self, budget_end: float | None = None) -> None:
+        self.job = os.environ.get("SLURM_JOB_ID", "")
+        self.nodes = os.environ.get("SLURM_JOB_NODELIST", "")
+        if not self.job or not self.nodes:
+            raise ManapyError("this is no Slurm batch job (SLURM_JOB_ID is not set); submit the script with sbatch, or with `manapy slurm chain`")
+        self._budget_end = budget_end
+        self._last = Look(budget_end)
+        self.leaving_nodes: list[str] = []
+
+    def look(self) -> Look:
+        """See attempt.Watch."""
+        try:
+            job = show(self.job)
+            self.leaving_nodes = [f"{name} ({state})" for name, state in node_states(self.nodes).items() if any(word in state for word in LEAVING)]
+        except SlurmError:
+            return self._last  # the controller is away for a while: what it said last still holds
+        ends = [end for end in (_epoch(job.get("EndTime", "")), self._budget_end) if end is not None]
+        leave = ""
+        if _epoch(job.get("PreemptTime", "")) is not None:
+            leave = "a job of higher priority takes the nodes"
+        elif self.leaving_nodes:
+            leave = f"{', '.join(self.leaving_nodes)} shall be freed"
+        self._last = Look(min(ends, default=None), leave)
+        return self._last
+
+    def on_signal(self, number: int) -> str:
+        """SIGTERM: Slurm ends the job (limit, preemption, scancel). SIGUSR1 and SIGHUP: the warning of `sbatch --signal`, which may come much
+        too early: look at the clock again."""
+        return "" if number in (signal.SIGUSR1, signal.SIGHUP) else f"Slurm sent {signal.Signals(number).name}"
+
+    def unwell(self) -> list[str]:
+        """Nodes of this allocation that can't be relied on any more."""
+        try:
+            return [name for name, state in node_states(self.nodes).items() if any(word in state for word in UNWELL)]
+        except SlurmError:
+            return []
+
+    def cancelled(self) -> bool:
+        """Has somebody cancelled the job?"""
+        try:
+            return show(self.job).get("JobState") in ("CANCELLED", "DEADLINE")
+        except SlurmError:
+            return False
+
+    def requeueable(self) -> bool:
+        """May the job be requeued? (sbatch --requeue, JobRequeue of slurm.conf)"""
+        return show(self.job).get("Requeue") == "1"
+
+
+def header(script: str) -> list[str]:
+    """The #SBATCH lines of a script: those before its first command, as sbatch(1) has it."""
+    found = []
+    for line in script.splitlines():
+        if line.strip() and not line.startswith("#"):
+            break
+        if line.startswith("#SBATCH"):
+            found.append(line)
+    return found
+
+
+def submit(batch: Path, options: Sequence[str], arguments: Sequence[str] = ()) -> str:
+    """sbatch; the job's id. Raises SlurmError."""
+    return command("sbatch", "--parsable", *options, batch, *arguments).splitlines()[-1].partition(";")[0]

@@ -1,0 +1,68 @@
+"""What `manapy run` and `manapy slurm` have in common: attempts one after the other, each noted, each only if the limits allow it.
+
+Invariants
+ 1. One supervisor works on a chain at a time; it holds a lock on it.
+ 2. Every attempt's begin and end is in the history; an end that is missing there is noted as lost before the next begins.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from ..ckpt.errors import ManapyError
+from . import policy
+from .attempt import Attempt, Outcome, Policy, Watch
+from .record import Chain
+
+LOCK_WAIT = 30.0  # seconds for a supervisor that was just killed to be gone
+
+
+class Supervisor:
+    """Of one chain. ``say`` shows a line to the user. Raises ManapyError if another one is at work."""
+
+    def __init__(self, chain: Chain, how: Policy, limits: policy.Limits, say: Callable[[str], None]) -> None:
+        self.chain = chain
+        self.how = how
+        self.limits = limits
+        self.say = say
+        self._lock = (chain.dir / "supervisor.lock").open("w")
+        deadline = time.monotonic() + LOCK_WAIT
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise ManapyError(f"{chain.dir}: another manapy is at work on this chain") from None
+                time.sleep(0.2)
+            except OSError:
+                break  # no locks on this file system
+
+    def refusal(self) -> str:
+        """Why there must not be another attempt; empty: there may."""
+        if (end := policy.lost(self.chain)) is not None:
+            self.say(f"the attempt before: {end['reason']}")
+        return policy.refusal(self.chain, self.limits)
+
+    def attempt(self, identity: str, nodes: Sequence[str], watch: Watch, env: Mapping[str, str]) -> Outcome:
+        """Run the chain's command once. ``identity``: of the Slurm job, or empty."""
+        number = self.chain.attempts() + 1
+        self.chain.append("attempt", number, id=identity, nodes=list(nodes), deadline=watch.look().deadline)
+        outcome = Attempt(self.chain, number, self.chain.record["command"], self.how, watch, self.say, env).run()
+        if outcome.how == "finished" and outcome.code and (left := policy.unfinished(self.chain, number)):
+            outcome = Outcome("crashed", outcome.code, f"exit code {outcome.code}, though {left} isn't finished")
+        self.chain.append("end", number, how=outcome.how, code=outcome.code, reason=outcome.reason)
+        return outcome
+
+    def finish(self, outcome: Outcome) -> int:
+        """The chain has ended by itself; its exit code."""
+        self.chain.append("finished", self.chain.attempts(), code=outcome.code)
+        if not self.chain.events("step"):
+            self.say("nothing in it was started with manapy-launch, so nothing could be saved: mpirun -n 4 manapy-launch PROGRAM")
+        return outcome.code
+
+    def stop(self, reason: str) -> None:
+        """The chain ends before its program has."""
+        self.chain.append("stopped", self.chain.attempts(), reason=reason)

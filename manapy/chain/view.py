@@ -1,0 +1,115 @@
+"""A chain's history as people want to see it: what stands now, one row for each attempt, and a picture of all of it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..ckpt.errors import ManapyError
+from . import policy, timing
+from .record import Chain
+
+COLOURS = {"finished": "#4c9f70", "left": "#5b8db8", "crashed": "#c44e52", "lost": "#c44e52", "expired": "#dd8452", "running": "#bbbbbb"}
+
+
+class Attempt(NamedTuple):
+    """One row. Times in seconds since the epoch; ``how`` running, or as in attempt.Outcome, or lost."""
+
+    number: int
+    id: str
+    nodes: list[str]
+    begin: float
+    end: float
+    how: str
+    reason: str
+    deadline: float | None
+    checkpoints: list[dict[str, Any]]
+    failed: list[dict[str, Any]]
+    resumed: list[str]  # checkpoints that steps continued from
+
+
+def attempts(chain: Chain, now: float | None = None) -> list[Attempt]:
+    """All so far."""
+    found = []
+    for number in range(1, chain.attempts() + 1):
+        events = chain.events(attempt=number)
+        first = next(event for event in events if event["event"] == "attempt")
+        end = next((event for event in events if event["event"] == "end"), None)
+        begin, until = policy.span(chain, number, now)
+        how, reason = (end["how"], end["reason"]) if end else ("running", "")
+        resumed = [e["path"] for e in events if e["event"] == "step" and e["verdict"] == "resume"]
+        kinds = {kind: [e for e in events if e["event"] == kind] for kind in ("checkpoint", "failed")}
+        found.append(Attempt(number, first["id"], first["nodes"], begin, until, how, reason, first["deadline"], kinds["checkpoint"], kinds["failed"], resumed))
+    return found
+
+
+def state(chain: Chain) -> str:
+    """One phrase."""
+    over = chain.over()
+    if over is not None:
+        return f"finished with exit code {over['code']}" if over["event"] == "finished" else f"stopped: {over['reason']}"
+    if not chain.attempts():
+        return "not begun yet"
+    return "between two attempts" if chain.events("end", chain.attempts()) else "running"
+
+
+def summary(chain: Chain, margin: float = timing.MARGIN) -> dict[str, Any]:
+    """What stands now, as data. Times in seconds; ``leaves_at`` is when the running attempt will be saved at the latest."""
+    rows = attempts(chain)
+    last = rows[-1] if rows else None
+    taken = [event for row in rows for event in row.checkpoints]
+    measured = [float(event["seconds"]) for event in taken]
+    running = last is not None and last.how == "running"
+    deadline = last.deadline if running and last is not None else None
+    lead = timing.lead(measured, deadline - last.begin, margin) if deadline is not None and last is not None else None
+    steps = {event["step"]: event for event in chain.events("step")}
+    return {
+        "dir": str(chain.dir),
+        "state": state(chain),
+        "command": chain.record["command"],
+        "attempts": len(rows),
+        "allocations": len({(row.id, row.deadline) for row in rows if row.id}),
+        "used": policy.used(chain),
+        "checkpoints": len(taken),
+        "last_checkpoint": {k: taken[-1][k] for k in ("path", "time", "seconds", "bytes")} if taken else None,
+        "deadline": deadline,
+        "leaves_at": deadline - lead if deadline is not None and lead is not None else None,
+        "steps": [{"step": e["step"], "argv": e["argv"], "ranks": e["ranks"], "verdict": e["verdict"], "dir": e["dir"]} for e in steps.values()],
+    }
+
+
+def draw(chain: Chain, path: Path) -> None:
+    """The timeline as a PNG: attempts as bars, checkpoints as marks. Raises ManapyError without matplotlib or attempts."""
+    rows = attempts(chain)
+    if not rows:
+        raise ManapyError(f"{chain.dir}: nothing has run yet")
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+    except ImportError:
+        raise ManapyError("the picture needs matplotlib: pip install 'manapy[slurm]', or --no-plot") from None
+    start = rows[0].begin
+    whole = max(rows[-1].end - start, 1.0)
+    unit, name = next((u, n) for u, n in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds")) if whole >= 2 * u or u == 1.0)
+    figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.32 * len(rows)))
+    labels = set()
+    for row in rows:
+        label = row.how if row.how not in labels else None
+        labels.add(row.how)
+        axes.barh(row.number, (row.end - row.begin) / unit, left=(row.begin - start) / unit, height=0.6, color=COLOURS[row.how], label=label)
+        for events, marker, colour, text in ((row.checkpoints, "|", "black", "checkpoint"), (row.failed, "x", "#c44e52", "failed checkpoint")):
+            if events:
+                times = [(event["time"] - start) / unit for event in events]
+                axes.plot(times, [row.number] * len(times), marker, color=colour, markersize=11, label=text if text not in labels else None)
+                labels.add(text)
+    axes.set_xlabel(f"{name} since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(start))}")
+    axes.set_ylabel("attempt")
+    axes.set_yticks([row.number for row in rows], [f"{row.number}{f' ({row.id})' if row.id else ''}" for row in rows])
+    axes.invert_yaxis()
+    axes.set_title(f"{chain.dir.name}: {state(chain)}")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.35 / (0.4 + 0.12 * len(rows))), ncols=5, frameon=False)
+    figure.savefig(path, dpi=120, bbox_inches="tight")
+    pyplot.close(figure)
