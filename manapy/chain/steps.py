@@ -12,8 +12,7 @@ Invariants
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,8 +33,8 @@ class Verdict(NamedTuple):
         return f"{self.kind.upper()} {self.code if self.kind == 'done' else self.path}"
 
 
-def decide(chain: Chain, argv: Sequence[str], ranks: int, directory: Path | None) -> Verdict:
-    """Find the step and what to do with it, and note it. ``directory``: --dir, if given. Raises ManapyError."""
+def decide(chain: Chain, argv: Sequence[str], ranks: int, directory: Path | None, say: Callable[[str], None]) -> Verdict:
+    """Find the step and what to do with it, and note it. ``directory``: --dir, if given; ``say`` shows a line. Raises ManapyError."""
     with chain.locked():
         attempt = chain.attempts()
         here = chain.events("step", attempt)
@@ -46,7 +45,7 @@ def decide(chain: Chain, argv: Sequence[str], ranks: int, directory: Path | None
         before = _before(chain, argv, occurrence)
         number = before["step"] if before else len({s["step"] for s in chain.events("step")}) + 1
         where = Path(before["dir"]) if before else (directory or chain.dir / f"step-{number:03d}").absolute()
-        verdict = _verdict(chain, attempt, before, where, ranks) if before else Verdict("new", where)
+        verdict = _verdict(chain, attempt, before, where, ranks, say) if before else Verdict("new", where)
         fields = {"step": number, "argv": list(argv), "ranks": ranks, "dir": str(where)}
         chain.append("step", attempt, **fields, verdict=verdict.kind, path=str(verdict.path or ""), code=verdict.code)
         return verdict
@@ -87,11 +86,11 @@ def fate(directory: Path) -> Fate:
     return Fate("open")
 
 
-def _verdict(chain: Chain, attempt: int, step: Event, where: Path, ranks: int) -> Verdict:
+def _verdict(chain: Chain, attempt: int, step: Event, where: Path, ranks: int, say: Callable[[str], None]) -> Verdict:
     begun = next(event["time"] for event in chain.events("step") if event["step"] == step["step"])
     if (last := fate(where)).kind == "done":
         return Verdict("done", code=last.code)
-    found = newest_whole(chain, attempt, where, begun)
+    found = newest_whole(chain, attempt, where, begun, say)
     if found is None:
         return Verdict("new", where)
     if len(found.manifest.ranks) != ranks:
@@ -99,7 +98,7 @@ def _verdict(chain: Chain, attempt: int, step: Event, where: Path, ranks: int) -
     return Verdict("resume", found.path)
 
 
-def newest_whole(chain: Chain, attempt: int, directory: Path, since: float) -> publish.Checkpoint | None:
+def newest_whole(chain: Chain, attempt: int, directory: Path, since: float, say: Callable[[str], None]) -> publish.Checkpoint | None:
     """The newest checkpoint of a job directory taken after ``since`` whose every byte is good (invariant 2)."""
     for _, path in reversed(publish.numbered(directory)):
         try:
@@ -113,5 +112,5 @@ def newest_whole(chain: Chain, attempt: int, directory: Path, since: float) -> p
             return publish.Checkpoint(path.resolve(), manifest)
         if not any(event["path"] == str(path) for event in chain.events("skipped")):
             chain.append("skipped", attempt, path=str(path), reason=problems[0])
-        print(f"manapy: {path} is damaged ({problems[0]}): an older checkpoint is taken", file=sys.stderr, flush=True)
+        say(f"{path} is damaged ({problems[0]}): an older checkpoint is taken")
     return None

@@ -23,7 +23,11 @@ def run(options: argparse.Namespace, out: Output) -> int:
     from ..ckpt.errors import ManapyError
 
     try:
-        out.line(steps.decide(record.read(Path(os.environ["MANAPY_CHAIN"])), options.after, options.ranks, options.dir).line())
+        chain = record.read(Path(os.environ["MANAPY_CHAIN"]))
+        job = chain.events("attempt")[-1]["id"]
+        if job and job != os.environ.get("SLURM_JOB_ID"):
+            raise ManapyError(f"MANAPY_CHAIN names the chain of job {job}, which this isn't: unset it before other jobs are submitted")
+        out.line(steps.decide(chain, options.after, options.ranks, options.dir, out.error).line())
     except (ManapyError, OSError) as error:
         out.line(f"ERROR {error}")
     return 0

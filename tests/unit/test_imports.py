@@ -7,6 +7,8 @@ from pathlib import Path
 
 ALLOWED = {
     ("cli", "bench"),
+    ("cli", "chain"),
+    ("chain", "ckpt"),
     ("bench", "ckpt"),  # errors
     ("bench", "clock"),  # scale
     ("bench", "mpi"),
