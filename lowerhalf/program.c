@@ -4,7 +4,8 @@
  *
  * Invariants
  *  1. Follows execvp(3): PATH, #! lines (execve(2): one optional argument, the script's path follows), and /bin/sh for text without one.
- *  2. The program's environment differs from ours only in LD_LIBRARY_PATH, MPI4PY_LIBMPI and MPI4PY_MPIABI.
+ *  2. The program's environment differs from ours only in LD_LIBRARY_PATH, MPI4PY_LIBMPI and MPI4PY_MPIABI; and in LD_PRELOAD for its
+ *     dynamic linker, until wrappers/dmtcp.c has taken it out.
  */
 #include "program.h"
 #include <errno.h>
@@ -88,18 +89,26 @@ int mpy_program_find(const char *path, char **argv, mpy_program_t *out, char *er
     return code;
 }
 
+/* NAME=OWN or NAME=OWN:OLD; OLD alone where it begins so, in a rank that exec'ed. */
+static char *put_first(const char *name, const char *own, const char *old) {
+    size_t n = strlen(own);
+    if (old && !strncmp(old, own, n) && (old[n] == 0 || old[n] == ':')) return join(name, "=", old);
+    return old && *old ? join(join(name, "=", own), ":", old) : join(name, "=", own);
+}
+
 char **mpy_program_environ(char **env, const char *upper_dir) {
     size_t count = 0, n = 0;
     while (env[count]) count++;
-    char **out = calloc(count + 4, sizeof *out);
-    const char *old = NULL;
+    char **out = calloc(count + 5, sizeof *out);
+    const char *path = NULL, *preload = NULL;
     for (size_t i = 0; i < count; i++) {
-        if (!strncmp(env[i], "LD_LIBRARY_PATH=", 16)) old = env[i] + 16;
+        if (!strncmp(env[i], "LD_LIBRARY_PATH=", 16)) path = env[i] + 16;
+        else if (!strncmp(env[i], "LD_PRELOAD=", 11)) preload = env[i] + 11;
         else if (strncmp(env[i], "MPI4PY_LIBMPI=", 14) && strncmp(env[i], "MPI4PY_MPIABI=", 14)) out[n++] = env[i];
     }
-    size_t own = strlen(upper_dir);
-    if (old && !strncmp(old, upper_dir, own) && (old[own] == 0 || old[own] == ':')) out[n++] = join("LD_LIBRARY_PATH", "=", old); /* a rank that exec'ed */
-    else out[n++] = old && *old ? join(join("LD_LIBRARY_PATH=", "", upper_dir), ":", old) : join("LD_LIBRARY_PATH=", "", upper_dir);
+    out[n++] = put_first("LD_LIBRARY_PATH", upper_dir, path);
+    /* The list in LD_PRELOAD can't hold blanks; by its mere name the library is found in LD_LIBRARY_PATH. */
+    out[n++] = put_first("LD_PRELOAD", strpbrk(upper_dir, " :") ? "libdmtcp.so" : join(upper_dir, "/", "libdmtcp.so"), preload);
     out[n++] = join("MPI4PY_LIBMPI=", upper_dir, "/libmpi.so.12");
     out[n++] = "MPI4PY_MPIABI=mpich";
     return out;

@@ -10,7 +10,7 @@ import ctypes
 from ctypes import c_char, c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
 MAGIC = 0x59444E554F42594D
-VERSION = 4
+VERSION = 5
 AT_BOUNDARY = 0x6D616E61
 UPPER_ADDR = 0x200000010000
 ROW_FREED = 0xFFFFFFFF
@@ -47,7 +47,7 @@ class LowerStruct(ctypes.Structure):
         ("svc", ctypes.POINTER(ServicesStruct)),
         ("tls_upper_fs", c_int64),
         ("protocol", c_uint32),
-        ("pad", c_uint32),
+        ("allow_awaited", c_uint32),
         ("job_dir", c_char * PATH_BYTES),
         ("checkpoint", c_char * PATH_BYTES),
     ]
@@ -93,6 +93,8 @@ class UpperStruct(ctypes.Structure):
         ("mpi_initialized", c_uint32),
         ("mpi_finalized", c_uint32),
         ("mpi_thread_required", c_int32),
+        ("disabled", c_uint32),
+        ("checkpoints", c_uint32),
         ("hooks", c_void_p * 3),
         ("obstacle", c_char * 256),
         ("clock", ClockStruct),

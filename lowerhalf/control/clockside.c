@@ -10,7 +10,7 @@
  *  3. Every message of the coordinator counts in `applied` (of TARGETS in several lines the last) and is answered: INTENT by
  *     ROWS, FREEZE by FROZEN or NOTFROZEN, the others by STATE. The order of lines is that of the events: ROWS before the RAISE of such a row, both before STATE,
  *     except that STATE with a thread inside a collective comes before the RAISE it belongs to.
- *  4. FROZEN is said when phase is FROZEN, no thread is in the lower half, and version is still the one the FREEZE named.
+ *  4. FROZEN is said when phase is FROZEN, no thread is in the lower half, none forbids checkpoints, and version is still the one the FREEZE named.
  *  5. Between FROZEN and mpy_clockside_end nothing here takes the lock.
  */
 #define _GNU_SOURCE
@@ -45,6 +45,7 @@ static struct {
     uint64_t world_cid;
     uint64_t world_target; /* of a world row that doesn't exist yet: the program has not loaded MPI */
     uint32_t next_row;     /* where the last search for a row ended: TARGETS come in about the order of the rows */
+    bool disabled;         /* as last seen: the program forbids checkpoints */
     mpy_text_t last_state; /* the threads as last reported */
     uint64_t last_applied;
     uint32_t last_version;
@@ -52,7 +53,7 @@ static struct {
     uint32_t freeze_version;
 } side;
 
-static void barrier(void) {
+void mpy_clockside_barrier(void) {
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) < 0) __sync_synchronize(); /* registered: cannot fail */
 }
 
@@ -195,8 +196,16 @@ typedef struct threads { /* at one moment: all that aren't running */
     bool inside; /* one of them a collective */
 } threads_t;
 
+/* Under the lock: the program changes it without (invariant 5 of boundary.h), and the version for it rises here. */
+static void look_whether_disabled(void) {
+    bool disabled = MPY_UPPER->disabled > 0;
+    CLOCK->version += disabled != side.disabled;
+    side.disabled = disabled;
+}
+
 /* Under the lock. */
 static threads_t look_at_threads(void) {
+    look_whether_disabled();
     threads_t found = {.n = 0};
     mpy_text_clear(&found.text);
     for (unsigned i = 0; i < MPY_THREADS_MAX; i++) {
@@ -211,6 +220,10 @@ static threads_t look_at_threads(void) {
         static const mpy_thread_t finished = {.state = MPY_STATE_FINISHED};
         add_thread(&found.text, &finished, finished.state);
         found.n = 1;
+    }
+    if (side.disabled) {
+        mpy_text_add(&found.text, " disabled:%016x:all:-", 0);
+        found.n++;
     }
     return found;
 }
@@ -253,13 +266,13 @@ void mpy_clockside_report(mpy_text_t *out) {
 void mpy_clockside_intent(uint64_t epoch, mpy_text_t *out) {
     mpy_lock_acquire(&CLOCK->lock);
     MPY_LOWER->phase = MPY_PHASE_INTENT;
-    barrier();
+    mpy_clockside_barrier();
     side.epoch = epoch, side.applied = 1, side.world_target = 0, side.freezing = false;
     mpy_text_clear(&side.last_state); /* a rank is taken to be running until it says otherwise */
-    side.last_applied = side.applied, side.last_version = ++CLOCK->version;
     CLOCK->needed = CLOCK->retracted = 0;
-    report_rows(out, true);
     threads_t found = look_at_threads();
+    side.last_applied = side.applied, side.last_version = ++CLOCK->version;
+    report_rows(out, true);
     report_state(out, &found, false);
     mpy_lock_release(&CLOCK->lock);
     wake(); /* who is stopped by a freeze of the last epoch, if this begins it anew */
@@ -314,9 +327,9 @@ void mpy_clockside_needed(bool needed, mpy_text_t *out) {
 
 /* ---- freezing ---- */
 
-/* Under the lock: at every target, needed by nobody, in no collective, and as the coordinator knows it. */
+/* Under the lock: at every target, needed by nobody, in no collective, with checkpoints allowed, and as the coordinator knows it. */
 static bool is_clean(uint32_t version) {
-    if (CLOCK->version != version || CLOCK->needed || is_thread_inside()) return false;
+    if (CLOCK->version != version || CLOCK->needed || MPY_UPPER->disabled || is_thread_inside()) return false;
     if (side.world_target > 0) return false; /* MPI_Init is below target: the world row isn't even made */
     for (uint32_t i = 0; i < CLOCK->nrows && CLOCK->rows != NULL; i++)
         if (CLOCK->rows[i].cid != 0 && CLOCK->rows[i].seq < CLOCK->rows[i].target) return false;
@@ -342,7 +355,7 @@ void mpy_clockside_freeze(uint32_t version, mpy_text_t *out) {
     }
     mpy_lock_release(&CLOCK->lock);
     if (!clean) return;
-    barrier();
+    mpy_clockside_barrier();
     mpy_clockside_freeze_poll(out);
 }
 
@@ -383,7 +396,7 @@ void mpy_clockside_end(void) {
     side.freezing = false;
     CLOCK->needed = 0;
     MPY_LOWER->phase = MPY_PHASE_NONE;
-    barrier();
+    mpy_clockside_barrier();
     wake();
 }
 

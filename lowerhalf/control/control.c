@@ -43,7 +43,7 @@ static struct {
     mpy_text_t out;
     uint64_t epoch;          /* pending; 0: none */
     uint64_t check_epoch;
-    bool check_waits;        /* CHECK came while a step of the last epoch runs */
+    bool check_waits;        /* CHECK came while a step of the last epoch runs, or while the program forbids checkpoints */
     int check_grace_ms;
     bool stop_asked;         /* invariant 2 */
     volatile bool cancelled; /* the epoch is given up, but a step still runs */
@@ -90,6 +90,7 @@ static void leave_epoch(void) {
 }
 
 static void start_resume(bool published, bool exit_after) {
+    if (published) MPY_UPPER->checkpoints++; /* nobody reads it now: all threads are stopped */
     mpy_clockside_end();
     plane.resuming = true;
     plane.published = published;
@@ -114,9 +115,22 @@ static void abandon(void) {
     }
 }
 
+/* Better to wait now, when nothing has stopped, than in the clock, which does it for what the program forbids later. */
+static bool wait_until_allowed(void) {
+    bool told = MPY_LOWER->allow_awaited;
+    MPY_LOWER->allow_awaited = 1;
+    mpy_clockside_barrier(); /* who allows reads allow_awaited afterwards */
+    if (MPY_UPPER->disabled > 0) {
+        if (!told) mpy_text_add(&plane.out, "DISABLED %" PRIu64 "\n", plane.check_epoch);
+        return true;
+    }
+    MPY_LOWER->allow_awaited = 0;
+    return false;
+}
+
 /* The answer to CHECK says also that this rank has let go of the last epoch. */
 static void start_check(void) {
-    if (!plane.check_waits || plane.epoch != 0 || mpy_worker_busy()) return;
+    if (!plane.check_waits || plane.epoch != 0 || mpy_worker_busy() || wait_until_allowed()) return;
     plane.check_waits = false;
     mpy_worker_run(MPY_STEP_CHECK, plane.check_grace_ms, NULL);
 }
@@ -171,7 +185,8 @@ static void on_event(void) {
     uint64_t count;
     if (read(WORDS->event, &count, sizeof count) < 0) {}
     mpy_step_result_t result;
-    if (mpy_worker_take(&result)) on_step_done(&result), start_check();
+    if (mpy_worker_take(&result)) on_step_done(&result);
+    start_check();
     report_program();
     mpy_clockside_report(&plane.out);
     int64_t tickets = __atomic_load_n(&WORDS->tickets, __ATOMIC_SEQ_CST);
@@ -258,6 +273,7 @@ static void on_line(char *line) {
             plane.check_epoch = epoch;
             plane.check_grace_ms = (int)number(&line);
             plane.check_waits = true;
+            MPY_LOWER->allow_awaited = 0;
             start_check();
         } else if (strcmp(kind, "INTENT") == 0) {
             plane.epoch = epoch;

@@ -7,7 +7,9 @@ Invariants
  1. A step starts when every rank has answered the one before. The first failure (REFUSED, FAILED, a lost or finishing rank) ends
     the checkpoint: ABORT to all ranks that have heard of it, the temporary directory removed, older checkpoints untouched.
  2. After publication nothing fails any more: a rank that is lost then does not take the checkpoint back.
- 3. The next checkpoint's CHECK waits on each rank until that has let go of this one, so there is no answer to ABORT.
+ 3. A rank whose program has disabled checkpoints answers CHECK when that has enabled them. If it disables them later, the clock waits
+    (invariant 5 of clock/controller.py). Once the rank is frozen it can't.
+ 4. The next checkpoint's CHECK waits on each rank until that has let go of this one, so there is no answer to ABORT.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ..clock import Controller, WireError, from_wire
+from ..clock import Controller, WireError, explain_disabled, from_wire
 from . import protocol, publish
 from .errors import CheckpointError
 
@@ -56,6 +58,7 @@ class Flow:
         self.temporary: Path | None = None
         self.since = 0.0  # when this phase began
         self.state_since = [0.0] * size  # last STATE of each rank
+        self.disabled: set[int] = set()  # ranks that answer CHECK when their program has enabled checkpoints again
         self.gone: dict[int, str] = {}  # rank: why it takes part in no further checkpoint
         self._send = send
         self._answer = ""
@@ -102,6 +105,9 @@ class Flow:
         elif kind in ("REFUSED", "FAILED"):
             if fields and fields[0] == str(self.epoch):
                 self.fail(f"rank {rank}: {protocol.decode_text(fields[1])}")
+        elif kind == "DISABLED":
+            if self.phase is Phase.CHECK and fields and fields[0] == str(self.epoch):
+                self.disabled.add(rank)
         elif kind in ("CHECKED", "STOPPED", "DRAINED", "WRITTEN", "RESUMED"):
             if kind == self._answer and fields and fields[0] == str(self.epoch):
                 self._answers[rank] = fields[1:]
@@ -144,7 +150,8 @@ class Flow:
         missing = [rank for rank in range(self.size) if rank not in self._answers]
         match self.phase:
             case Phase.CHECK:
-                return [f"{_ranks(missing)}: waiting for child processes to end"]
+                others = [rank for rank in missing if rank not in self.disabled]
+                return [explain_disabled(r) for r in missing if r in self.disabled] + [f"{_ranks(others)}: waiting for child processes to end"] * bool(others)
             case Phase.WRITE:
                 return [f"writing: {_bytes(self.written())} so far, {_ranks(missing)} not finished"]
             case Phase.STOP | Phase.DRAIN | Phase.RESUME:
@@ -175,6 +182,7 @@ class Flow:
     def _begin_step(self, phase: Phase, answer: str) -> asyncio.Future[None]:
         self._enter(phase)
         self._answer, self._answers = answer, {}
+        self.disabled.clear()
         if self.gone and phase is not Phase.RESUME:
             raise CheckpointError(next(iter(self.gone.values())))
         self._step = asyncio.get_running_loop().create_future()

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ._explain import explain_disabled
     from ._state import WORLD, Mode, Phase, Row, State, Thread, Verdict, child_identity, ggid, group_identity
     from ._table import table
     from .controller import Controller, Counters, Stage
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from .rank import RankClock
 
 _HOMES = {
+    "_explain": ("explain_disabled",),
     "_state": ("WORLD", "Mode", "Phase", "Row", "State", "Thread", "Verdict", "child_identity", "ggid", "group_identity"),
     "_table": ("table",),
     "controller": ("Controller", "Counters", "Stage"),
@@ -39,6 +41,7 @@ __all__ = [
     "Verdict",
     "WireError",
     "child_identity",
+    "explain_disabled",
     "from_wire",
     "ggid",
     "group_identity",

@@ -35,6 +35,8 @@ def _running(controller: Controller) -> list[str]:
         verb = "waits" if len(ahead) == 1 else "wait"
         lines.append(f"rank {rank} {doing}; {_ranks(ahead)} {verb} for it on communicator {_name(controller, cid)}")
     for rank, view in enumerate(controller.ranks):
+        if view.disabled:
+            lines.append(explain_disabled(rank))
         if view.below:
             continue
         if by := controller.askers(rank):
@@ -43,6 +45,11 @@ def _running(controller: Controller) -> list[str]:
         elif view.inside:
             lines.append(f"rank {rank} is inside a collective on communicator {_name(controller, view.first.cid)}")
     return lines
+
+
+def explain_disabled(rank: int) -> str:
+    """The line for a rank whose program forbids checkpoints."""
+    return f"waiting for rank {rank}: checkpoints are disabled by the program"
 
 
 def _ranks(ranks: list[int] | tuple[int, ...], joint: str = ", ") -> str:

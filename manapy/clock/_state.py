@@ -25,6 +25,7 @@ class State(Enum):
     IN_COLLECTIVE = "collective"  # inside a call on state_cid that ends by itself once all its members have made theirs
     PARKED = "parked"  # stopped at the entry of a collective of state_cid; nothing counted yet
     FINISHED = "finished"  # MPI_Finalize entered
+    DISABLED = "disabled"  # no thread: stands in a report beside the threads while the program forbids checkpoints
 
 
 class Mode(Enum):

@@ -4,7 +4,7 @@ No I/O, no threads, no clock: feed every message of a rank to ``on_message`` in 
 comes back, in order, on each rank's connection. One Controller lives as long as the job; ``begin`` starts an epoch.
 
     begin -> INTENT to all -> all ROWS -> TARGETS to all -> RAISE/STATE/ROWS in, TARGET/ADVANCE/WITHDRAW out
-          -> nobody below target, inside a collective, or with an unacknowledged message -> FREEZE(version) to all
+          -> nobody below target, inside a collective, forbidding checkpoints, or with an unacknowledged message -> FREEZE(version) to all
           -> all FROZEN -> ``converged`` (stop, drain and write are the coordinator's) -> resume()
           -> a NOTFROZEN, or somebody below target again when all have answered -> THAW to all, and on
     at any time: RETRACT -> INTENT of the next epoch to all, everything anew
@@ -19,10 +19,12 @@ Invariants
  4. ADVANCE goes to a rank with a parked thread, whatever its other threads do, that others ask, or that is below target on rows
     it doesn't know only (invariant 3); a rank below target on a row it knows goes by itself first. WITHDRAW follows when the rank isn't needed any more. FREEZE only when
     every message sent has been applied.
- 5. A call that was counted and is taken back (rank.py, invariant 1) may be others' target by now, which nobody can reach. To lower it
+ 5. A rank whose program forbids checkpoints is needed as one below target is, though it may be at its target: so it comes to where
+    they are allowed again, and nobody's being parked can hold it up.
+ 6. A call that was counted and is taken back (rank.py, invariant 1) may be others' target by now, which nobody can reach. To lower it
     would race with their own reports: so all is asked anew, under another epoch. What they have done meanwhile is what their programs
     would have done anyway; and each time at least one wrong call of the program is behind us, so this ends.
- 6. Work for a message is proportional to the messages it causes (and rows it carries), not to the number of ranks.
+ 7. Work for a message is proportional to the messages it causes (and rows it carries), not to the number of ranks.
 """
 
 from __future__ import annotations
@@ -98,6 +100,7 @@ class Comm:
 
 # What a rank does, in one word: the first of these that one of its threads does.
 _FIRST = (State.IN_COLLECTIVE, State.PARKED, State.BLOCKED_P2P, State.FINISHED)
+_DISABLED = Thread(State.DISABLED)
 _RUNNING = Thread(State.RUNNING)
 
 
@@ -107,6 +110,7 @@ class RankView:
 
     threads: tuple[Thread, ...] = ()
     parked: bool = False
+    disabled: bool = False  # its program forbids checkpoints
     inside: bool = False
     version: int = 0
     sent: int = 0
@@ -260,6 +264,7 @@ class Controller:
         self._unacked = 0  # ranks with applied < sent
         self._missing = 0  # ranks whose ROWS haven't come
         self._inside = 0  # ranks with a thread inside a blocking collective
+        self._disabled = 0  # ranks whose program forbids checkpoints
         self._below_ranks = 0
         self._unfrozen = 0
         self._stalled: set[int] = set()  # advanced by stall() only, and not past their collective yet
@@ -357,7 +362,7 @@ class Controller:
         after = view.below > 0
         if before != after:
             self._below_ranks += 1 if after else -1
-            self._needs.set_root(rank, after)
+            self._needs.set_root(rank, after or view.disabled)
 
     def _on_seq(self, comm: Comm, rank: int, seq: int) -> None:
         """``rank`` has SEQ ``seq`` on ``comm``; if that's past the target, all other members get a new one."""
@@ -390,15 +395,18 @@ class Controller:
             self._count_below(member, 1, hidden=member not in comm.seqs)
 
     def _on_state(self, rank: int, view: RankView, msg: StateReport) -> None:
-        ran, was_inside = not view.threads, view.inside
-        view.threads = msg.threads
+        ran, was_inside, was_disabled = not view.threads, view.inside, view.disabled
+        view.disabled = _DISABLED in msg.threads
+        view.threads = tuple(t for t in msg.threads if t.state is not State.DISABLED)
         view.parked = any(t.state is State.PARKED for t in msg.threads)
         view.inside = any(t.state is State.IN_COLLECTIVE for t in msg.threads)
         self._inside += view.inside - was_inside
+        self._disabled += view.disabled - was_disabled
+        self._needs.set_root(rank, view.below > 0 or view.disabled)
         blocked = (t for t in msg.threads if t.state is State.BLOCKED_P2P and (t.peers or t.cid in self.comms))
         self._needs.set_waits(rank, tuple(Wait(t.mode, t.peers, t.cid) for t in blocked))
         self._acknowledged(view, msg.applied)
-        if ran and msg.threads:
+        if ran and view.threads:
             self._needs.stopped(rank)
         if view.parked or view.advanced:
             self._needs.changed.append(rank)
@@ -425,7 +433,7 @@ class Controller:
                 self._send(rank, Withdraw(self.epoch))
 
     def _decide(self) -> None:
-        if self.stage is Stage.RUN and not (self._below_ranks or self._inside or self._unacked):
+        if self.stage is Stage.RUN and not (self._below_ranks or self._inside or self._disabled or self._unacked):
             if self._stalled:
                 self._needs.changed.extend(self._stalled)
                 self._stalled.clear()
@@ -449,7 +457,7 @@ class Controller:
             self._unfrozen -= 1
             if self._unfrozen:
                 return
-            if not (self._below_ranks or self._inside):
+            if not (self._below_ranks or self._inside or self._disabled):
                 self.stage = Stage.CONVERGED
                 return
         self.stage = Stage.RUN

@@ -8,6 +8,7 @@ Invariants (checked at every safe state; Violation says which)
  1. Every rank is frozen, none is inside a collective, and SEQ is equal on all members of every communicator.
  2. Every collective that somebody started has been started by all members (else step 6 of the design spins for ever).
  3. No control message is on its way.
+ 4. No thread has forbidden checkpoints.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ from typing import Generic, TypeVar
 from . import messages
 from ._network import ANY, Collective, Network, Request
 from ._state import WORLD, Mode, Phase, State, Thread, Verdict, child_identity, ggid, group_identity
-from .controller import Controller, Counters
+from .controller import Controller, Counters, RankView
 from .messages import Done, FromRank, Frozen, NotFrozen, Raise, Retract, Rows, StateReport, ToRank
 from .programs import (
     AwaitFlag,
     Coll,
     Compute,
     CreateGroup,
+    Disable,
     Drop,
+    Enable,
     Fail,
     Finalize,
     Flush,
@@ -184,6 +187,7 @@ class Simulator:
         early drop     a persistent collective's row goes with its request
         counted error  a collective that fails on its arguments stays counted
         silent error   it is taken back, but nobody is told
+        unrooted       who forbids checkpoints at its target isn't needed
     """
 
     def __init__(
@@ -210,7 +214,7 @@ class Simulator:
         self.lazy = lazy
         self.promises = promises
         self.max_steps = max_steps or 20_000 + 400 * sum(_length(p) + 4 for p in program) * (2 + len(requests))
-        self.controller = Controller(size, transitive=broken != "not transitive")
+        self.controller = _Unrooted(size) if broken == "unrooted" else Controller(size, transitive=broken != "not transitive")
         self.network = Network(size, self._wake, lambda c: self._arriving.add(c))
         self._ready: _Pool[int] = _Pool()
         self._arriving: _Pool[tuple[int, int]] = _Pool()
@@ -356,6 +360,8 @@ class Simulator:
             if t.inside is not None or t.flushing or t.failing:
                 raise Violation(f"rank {t.rank}: thread {t.number} is inside {t.ops[t.pc]}")
         for r, rank in enumerate(self.ranks):
+            if rank.clock.disabled:
+                raise Violation(f"rank {r} forbids checkpoints")
             if rank.clock.phase is not Phase.FROZEN or rank.clock.below:
                 raise Violation(f"rank {r}: {rank.clock.phase}, {rank.clock.threads}")
             if self.up[r] or self.down[r]:
@@ -391,6 +397,11 @@ class Simulator:
             return self._flag(t, op)
         if isinstance(op, Parallel):
             return self._fork(t, op)
+        if isinstance(op, Disable):
+            return clock.disable() and self._next(t)
+        if isinstance(op, Enable):
+            clock.enable()
+            return self._next(t)
         if clock.stopped and t.inside is None and not t.flushing and not t.failing:
             return False
         if t.failing:
@@ -683,6 +694,14 @@ class _AnyRow(RankClock):
 
     def _may_go(self, cid: int, thread: int) -> bool:
         return self.phase is Phase.NONE or (self.phase is Phase.RUN and (self.below > 0 or self.needed))
+
+
+class _Unrooted(Controller):
+    """A rank that forbids checkpoints is waited for, but its being held up is nobody's business."""
+
+    def _on_state(self, rank: int, view: RankView, msg: StateReport) -> None:
+        super()._on_state(rank, view, msg)
+        self._needs.set_root(rank, view.below > 0)
 
 
 _BROKEN: dict[str, type[RankClock]] = {"one state": _OneState, "any row": _AnyRow}

@@ -15,8 +15,8 @@ from typing import TypeAlias
 from ._network import ANY
 
 __all__ = [
-    "ANY", "AwaitFlag", "Coll", "Compute", "CreateGroup", "Drop", "Fail", "Finalize", "Flush", "Free", "Icoll", "Lock", "Op", "Parallel",
-    "Probe", "Program", "Recv", "Send", "SetFlag", "Split", "Unlock", "Wait", "WaitAny",
+    "ANY", "AwaitFlag", "Coll", "Compute", "CreateGroup", "Disable", "Drop", "Enable", "Fail", "Finalize", "Flush", "Free", "Icoll", "Lock", "Op",
+    "Parallel", "Probe", "Program", "Recv", "Send", "SetFlag", "Split", "Unlock", "Wait", "WaitAny",
 ]  # fmt: skip
 
 
@@ -170,12 +170,22 @@ class AwaitFlag:
 
 
 @dataclass(frozen=True, slots=True)
+class Disable:
+    """No checkpoint until this thread's Enable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enable:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
 class Finalize:
     pass
 
 
 Op: TypeAlias = (
     Compute | Coll | Icoll | Fail | Send | Recv | Probe | Wait | WaitAny | Split | CreateGroup | Free | Drop | Lock | Unlock | Flush | Parallel
-    | SetFlag | AwaitFlag | Finalize
+    | SetFlag | AwaitFlag | Disable | Enable | Finalize
 )
 Program: TypeAlias = Sequence[Sequence[Op]]  # Finalize is added at the end of each rank's list

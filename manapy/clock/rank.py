@@ -56,6 +56,7 @@ from .messages import (
 
 ROWS_MAX = 256  # rows in one message (C: by the length of the line)
 RUNNING = Thread(State.RUNNING)
+DISABLED = Thread(State.DISABLED)
 
 
 class RankClock:
@@ -64,7 +65,7 @@ class RankClock:
     ``threads``: by number, those that aren't RUNNING.
     """
 
-    __slots__ = ("rank", "rows", "phase", "epoch", "version", "applied", "needed", "threads", "below", "wake", "lower", "freezing", "outbox")
+    __slots__ = ("rank", "rows", "phase", "epoch", "version", "applied", "needed", "threads", "below", "wake", "lower", "disabled", "freezing", "outbox")
 
     def __init__(self, rank: int, world: tuple[int, ...], *, world_ggid: int | None = None) -> None:
         self.rank = rank
@@ -79,6 +80,7 @@ class RankClock:
         self.below = 0  # rows with SEQ < TARGET
         self.wake = 0
         self.lower = 0  # threads in enter_lower()
+        self.disabled = 0  # threads between disable() and enable()
         self.freezing = False  # FREEZE isn't answered yet
         self.outbox: list[FromRank] = []
 
@@ -167,6 +169,27 @@ class RankClock:
         if self.freezing and not self.lower:
             self._answer_freeze()
 
+    def disable(self) -> bool:
+        """A thread forbids checkpoints. False: too late, the rank is frozen; call again when woken.
+
+        Else the rank is needed, like one below target, until enable(): it isn't frozen, and who holds it up goes on.
+        """
+        if self.stopped:
+            return False
+        self._disable(1)
+        return True
+
+    def enable(self) -> None:
+        """The thread allows them again."""
+        self._disable(-1)
+
+    def _disable(self, change: int) -> None:
+        before = self.disabled
+        self.disabled += change
+        if self.phase in (Phase.INTENT, Phase.RUN) and (before == 0 or self.disabled == 0):
+            self.version += 1
+            self._report_state()
+
     def add_row(self, cid: int, members: tuple[int, ...], *, handle: int = 1, name: str = "", group: int | None = None) -> None:
         """A new communicator: after the return of its constructor, or (``handle`` 0) at the entry of Comm_create_group.
 
@@ -225,7 +248,7 @@ class RankClock:
         rows = tuple(map(_report, self.rows.values()))
         for i in range(0, len(rows) or 1, ROWS_MAX):
             self.outbox.append(Rows(epoch, self.version, rows[i : i + ROWS_MAX], i + ROWS_MAX < len(rows)))
-        if self.threads:
+        if self.threads or self.disabled:
             self._report_state()
 
     def on_targets(self, rows: tuple[tuple[int, int], ...], *, more: bool = False) -> None:
@@ -252,7 +275,7 @@ class RankClock:
         """Stop. The answer waits until no thread is in the lower half (C: short calls end, blocked loops leave). What others need
         of this rank's library for that it goes on getting until all are frozen."""
         self.applied += 1
-        idle = not self.below and not self.needed and not self.inside
+        idle = not self.below and not self.needed and not self.inside and not self.disabled
         if self.phase is Phase.RUN and idle and version == self.version:
             self.phase = Phase.FROZEN
             self.freezing = True
@@ -319,7 +342,7 @@ class RankClock:
             self._report_state()
 
     def _report_state(self) -> None:
-        threads = tuple(self.threads[k] for k in sorted(self.threads))
+        threads = tuple(self.threads[k] for k in sorted(self.threads)) + (DISABLED,) * (self.disabled > 0)
         self.outbox.append(StateReport(self.epoch, self.version, self.applied, threads))
 
 

@@ -27,7 +27,10 @@
  *  3. After storing in_lower = 1 a wrapper reads lower->phase again; the control thread stores phase, executes
  *     membarrier(PRIVATE_EXPEDITED) and then reads in_lower. So one of them sees the other (asymmetric Dekker).
  *  4. Code that runs between the two FS switches touches no thread-local variable of the upper half.
- *  5. Layouts here change only together with MPY_BOUNDARY_VERSION; an image of another version is refused.
+ *  5. A thread that forbids checkpoints adds 1 to upper->disabled and then reads lower->phase; if that is FROZEN it takes the 1 back
+ *     and waits for another phase, in the others it calls notify(). The control thread stores FROZEN, executes the same membarrier and
+ *     then reads disabled: a rank is frozen only with 0. (What it shows while frozen means nothing: somebody tries.)
+ *  6. Layouts here change only together with MPY_BOUNDARY_VERSION; an image of another version is refused.
  */
 #ifndef MANAPY_BOUNDARY_H
 #define MANAPY_BOUNDARY_H
@@ -35,7 +38,7 @@
 #include <stdint.h>
 
 #define MPY_BOUNDARY_MAGIC   0x59444E554F42594Dul /* "MYBOUNDY" */
-#define MPY_BOUNDARY_VERSION 4u
+#define MPY_BOUNDARY_VERSION 5u
 
 #define MPY_ARENA_LO   0x200000000000ul
 #define MPY_ARENA_HI   0x210000000000ul
@@ -141,6 +144,8 @@ typedef struct mpy_upper {
     uint32_t mpi_initialized;  /* the program's MPI_Init has returned */
     uint32_t mpi_finalized;
     int32_t mpi_thread_required; /* thread level asked for, to be asked for again at a restart (MPI values: 0..3) */
+    volatile uint32_t disabled;  /* threads of the program that forbid checkpoints (wrappers/dmtcp.c); invariant 5 */
+    uint32_t checkpoints;        /* published, after which this process went on; those it was restarted from count in lower->generation */
     mpy_hooks_t hooks;
     char obstacle[256]; /* while not empty no checkpoint is possible; one line that says why (wrappers, with clock.lock) */
     mpy_clock_t clock;
@@ -181,7 +186,7 @@ typedef struct mpy_lower {
     const mpy_services_t *svc;
     int64_t tls_upper_fs; /* offset from a lower FS base of the word that holds the upper FS base (for signal entry) */
     uint32_t protocol;    /* mpy_protocol_t; in the cache line of phase: both are read at each collective */
-    uint32_t pad;
+    volatile uint32_t allow_awaited; /* a checkpoint waits for upper->disabled to become 0: who makes it so calls notify() */
     char job_dir[1024];
     char checkpoint[1024]; /* path of the checkpoint this process was restarted from, or "" */
     void *mpi_data[MPY_MPI_DATA]; /* what the real library's data symbols hold (MPI_UNWEIGHTED ...), in the table's order */

@@ -18,6 +18,8 @@
  *                                                             the coordinator removes when the job was killed
  *   CHECKED epoch                                             nothing here prevents a checkpoint
  *   REFUSED epoch reason                                      something does; names the fd or pid
+ *   DISABLED epoch                                            the program has disabled checkpoints: CHECKED or REFUSED follow when it has
+ *                                                             enabled them
  *   ROWS epoch version more n row...                          row = cid:ggid:seq:members(list; a-b = consecutive ranks):handle:name
  *                                                             first: all rows; later: rows made since. handle 0: under construction;
  *                                                             more = 1: the next line goes on with the list, so no line is too long
@@ -25,7 +27,8 @@
  *   RETRACT epoch version                                     a call that may be in what was reported isn't counted any more (it failed on
  *                                                             its arguments): everything must be asked anew, by an INTENT
  *   STATE epoch version applied n thread...                   the threads that are not running; thread = state:cid:mode:peers, state =
- *                                                             blocked|collective|parked|finished; mode = all|any; blocked with peers "-": on
+ *                                                             blocked|collective|parked|finished, and behind them disabled if the
+ *                                                             program has disabled checkpoints; mode = all|any; blocked with peers "-": on
  *                                                             every member of cid (nobody if 0); applied = messages of the clock received in
  *                                                             this epoch, INTENT included. Version rules: messages.py
  *   FROZEN epoch version       NOTFROZEN epoch version

@@ -9,7 +9,8 @@ Legal perturbations
  2. A nonblocking start moves forward past operations that it isn't ordered with. So Ibarriers on two communicators cross, and
     starts of persistent collectives.
  3. Calls with wrong arguments come in between on some members, which count nowhere.
- 4. Completions are merged (all at once), taken by WaitAny, or by a polling loop.
+ 4. A thread forbids checkpoints for any part of its operations.
+ 5. Completions are merged (all at once), taken by WaitAny, or by a polling loop.
 
 Threads: what one thread does with a communicator that another one has used comes behind a flag (a variable of the program, a
 dependency outside MPI), so collectives of one communicator are ordered, as MPI asks.
@@ -27,7 +28,9 @@ from manapy.clock.programs import (
     Coll,
     Compute,
     CreateGroup,
+    Disable,
     Drop,
+    Enable,
     Fail,
     Flush,
     Free,
@@ -129,6 +132,8 @@ def build(rng: random.Random, size: int, events: int, threads: int = 1) -> list[
         for stream in streams:
             _complete(b, stream, tuple(range(len(stream.open))))
             _advance_starts(rng, stream.ops)
+            if rng.random() < 0.3:
+                _disable(rng, stream.ops)
     return [[Parallel(tuple(tuple(s.ops) for s in streams))] if len(streams) > 1 else streams[0].ops for streams in b.streams]
 
 
@@ -321,6 +326,13 @@ def _flush(b: _Builder) -> None:
 
 def _compute(b: _Builder) -> None:
     b.rng.choice(b.streams[b.rng.randrange(b.size)]).ops.append(Compute(b.rng.choice((1, 5, 60))))
+
+
+def _disable(rng: random.Random, ops: list[Op]) -> None:
+    for _ in range(rng.choice((1, 1, 4))):
+        first = rng.randint(0, len(ops))
+        ops.insert(rng.randint(first, min(len(ops), first + rng.choice((1, 4, 40)))), Enable())
+        ops.insert(first, Disable())
 
 
 def _comm(op: Op) -> str:

@@ -1,0 +1,159 @@
+/* dmtcp.c - libdmtcp.so: DMTCP's application API (dmtcp.h of DMTCP 3 to 5) on our engine, so that programs written for it run unmodified.
+ *
+ * Upper half, upper TLS; saved with the program. A library of its own, without MPI: dmtcp.h declares weak symbols, which bind at the
+ * program's start, and Python programs look them up in the main program (ctypes.CDLL(None)) before they import mpi4py. So
+ * manapy-launch preloads it, as dmtcp_launch does the original. LD_PRELOAD is taken out of the environment again when it has
+ * worked: the program sees the one it was given, and its children, which have no lower half, don't load this.
+ *
+ * What each function means, and where it differs from the original, is written down in manapy/dmtcp.py, once.
+ *
+ * Invariants
+ *  1. No function does anything but say "not present" in a process that manapy-launch didn't start, nor in a forked child of a rank.
+ *  2. upper->disabled counts the threads with nesting > 0, and for a moment those that try (invariant 5 of boundary.h). A rank isn't frozen
+ *     with it above 0, so no thread is saved, or stopped, between dmtcp_disable_ckpt and dmtcp_enable_ckpt.
+ *  3. Who forbids never waits for a checkpoint that isn't frozen yet: another rank may need him on its way there. Until he allows, his rank
+ *     counts as needed (invariant 5 of manapy/clock/controller.py), so nobody who is stopped can hold him up.
+ */
+#define _GNU_SOURCE
+#include <manapy/boundary.h>
+#include <manapy/fnv.h>
+#include <manapy/lock.h>
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#define API __attribute__((visibility("default")))
+
+enum { FAILED = 0, DONE = 1, AFTER_CHECKPOINT = 1, AFTER_RESTART = 2, NOT_PRESENT = 3, IS_PRESENT = 4 }; /* dmtcp.h */
+
+static int process; /* id of the process that manapy-launch started; 0: none */
+static char unique_pid[64];
+static __thread unsigned nesting;
+
+static void hide_preload(void) {
+    static const char name[] = "LD_PRELOAD=", own[] = "libdmtcp.so";
+    for (char **e = environ; *e; e++) {
+        if (strncmp(*e, name, sizeof name - 1)) continue;
+        char *first = *e + sizeof name - 1;
+        size_t n = strcspn(first, ": ");
+        if (n < sizeof own - 1 || strncmp(first + n - (sizeof own - 1), own, sizeof own - 1)) return;
+        if (first[n]) memmove(first, first + n + 1, strlen(first + n + 1) + 1);
+        else do { e[0] = e[1]; } while (*e++);
+        return;
+    }
+}
+
+/* Form and lifetime of the original's: host, process id, time of its start. */
+static void name_process(void) {
+    struct utsname host = {0};
+    struct timespec now;
+    uname(&host);
+    clock_gettime(CLOCK_REALTIME, &now);
+    snprintf(unique_pid, sizeof unique_pid, "%lx-%d-%lx", mpy_fnv1a(host.nodename, strlen(host.nodename)), process, now.tv_sec * 1000000000l + now.tv_nsec);
+}
+
+__attribute__((constructor)) static void begin(void) {
+    if (getauxval(MPY_AT_BOUNDARY) != MPY_LOWER_ADDR || MPY_LOWER->magic != MPY_BOUNDARY_MAGIC || MPY_LOWER->version != MPY_BOUNDARY_VERSION) return;
+    process = getpid();
+    name_process();
+    hide_preload();
+}
+
+static int present(void) { return process != 0 && process == getpid(); }
+
+API int dmtcp_is_enabled(void) { return present(); }
+
+/* ---- checkpoints ---- */
+
+API int dmtcp_checkpoint(void) {
+    if (!present()) return NOT_PRESENT;
+    if (nesting) return FAILED;
+    uint32_t generation = MPY_LOWER->generation;
+    int64_t ticket = MPY_LOWER->svc->request_checkpoint();
+    if (ticket < 0) return FAILED;
+    for (;;) {
+        int64_t done = MPY_LOWER->svc->checkpoint_done();
+        if (*(volatile uint32_t *)&MPY_LOWER->generation != generation) return AFTER_RESTART; /* tickets count anew there */
+        if (done >= ticket) return AFTER_CHECKPOINT;
+        if (-done >= ticket) return FAILED;
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    }
+}
+
+static void forbid(void) {
+    for (;;) {
+        __atomic_add_fetch(&MPY_UPPER->disabled, 1, __ATOMIC_SEQ_CST);
+        uint32_t phase = MPY_LOWER->phase;
+        if (phase != MPY_PHASE_FROZEN) {
+            if (phase != MPY_PHASE_NONE) MPY_LOWER->svc->notify();
+            return;
+        }
+        __atomic_sub_fetch(&MPY_UPPER->disabled, 1, __ATOMIC_SEQ_CST);
+        uint32_t seen = MPY_UPPER->clock.wake; /* before phase: whoever changes phase bumps wake after it */
+        __asm__ volatile("" ::: "memory");
+        if (MPY_LOWER->phase == MPY_PHASE_FROZEN) mpy_lock_futex(&MPY_UPPER->clock.wake, 128 /* FUTEX_WAIT_PRIVATE */, seen);
+    }
+}
+
+static void allow(void) {
+    __atomic_sub_fetch(&MPY_UPPER->disabled, 1, __ATOMIC_SEQ_CST);
+    if (MPY_LOWER->allow_awaited || MPY_LOWER->phase != MPY_PHASE_NONE) MPY_LOWER->svc->notify();
+}
+
+API int dmtcp_disable_ckpt(void) {
+    if (!process) return NOT_PRESENT;
+    if (nesting == 0) forbid();
+    nesting++;
+    return DONE;
+}
+
+API int dmtcp_enable_ckpt(void) {
+    if (!process) return NOT_PRESENT;
+    if (nesting == 0) return FAILED;
+    if (--nesting == 0) allow();
+    return DONE;
+}
+
+/* ---- questions ---- */
+
+API int dmtcp_get_coordinator_status(int *peers, int *running) {
+    if (!present()) return NOT_PRESENT;
+    if (peers) *peers = MPY_LOWER->size;
+    if (running) *running = MPY_LOWER->phase == MPY_PHASE_NONE && !MPY_LOWER->abandoned;
+    return IS_PRESENT;
+}
+
+API int dmtcp_get_local_status(int *checkpoints, int *restarts) {
+    if (!present()) return NOT_PRESENT;
+    if (checkpoints) *checkpoints = (int)MPY_UPPER->checkpoints;
+    if (restarts) *restarts = (int)MPY_LOWER->generation;
+    return IS_PRESENT;
+}
+
+API uint32_t dmtcp_get_generation(void) { return present() ? MPY_UPPER->checkpoints + MPY_LOWER->generation : 0; }
+
+API const char *dmtcp_get_uniquepid_str(void) { return present() ? unique_pid : NULL; }
+
+API const char *dmtcp_get_ckpt_filename(void) {
+    static char path[sizeof MPY_LOWER->job_dir + 32];
+    if (!present()) return NULL;
+    snprintf(path, sizeof path, "%s/latest/rank-%05d.img", MPY_LOWER->job_dir, MPY_LOWER->rank);
+    return path;
+}
+
+API const char *dmtcp_get_ckpt_dir(void) { return present() ? MPY_LOWER->job_dir : ""; }
+
+API int dmtcp_set_ckpt_dir(const char *directory) {
+    char line[512], given[PATH_MAX], ours[PATH_MAX];
+    if (!present()) return NOT_PRESENT;
+    if (!directory || (realpath(directory, given) && realpath(MPY_LOWER->job_dir, ours) && !strcmp(given, ours))) return IS_PRESENT;
+    snprintf(line, sizeof line, "dmtcp_set_ckpt_dir(%.200s): checkpoints go on to %.200s (choose another place with manapy-launch --dir)", directory, MPY_LOWER->job_dir);
+    MPY_LOWER->svc->say(line);
+    return FAILED;
+}
