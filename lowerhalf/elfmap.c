@@ -81,3 +81,16 @@ close_file:
     close(fd);
     return bad;
 }
+
+int mpy_elf_needs(const mpy_elf_t *program, const char *library) {
+    const Elf64_Phdr *ph = (const Elf64_Phdr *)program->phdr;
+    const Elf64_Dyn *dynamic = NULL;
+    const char *strings = NULL;
+    for (uint32_t i = 0; i < program->phnum; i++)
+        if (ph[i].p_type == PT_DYNAMIC) dynamic = (const Elf64_Dyn *)(program->base + ph[i].p_vaddr);
+    for (const Elf64_Dyn *d = dynamic; d && d->d_tag != DT_NULL; d++)
+        if (d->d_tag == DT_STRTAB) strings = (const char *)(program->base + d->d_un.d_ptr);
+    for (const Elf64_Dyn *d = dynamic; d && strings && d->d_tag != DT_NULL; d++)
+        if (d->d_tag == DT_NEEDED && !strncmp(strings + d->d_un.d_val, library, strlen(library))) return 1;
+    return 0;
+}

@@ -15,4 +15,6 @@ typedef struct mpy_elf {
 
 /* Map an executable or a dynamic linker into the arena. Returns 0, or -1 with one line in `error`. */
 int mpy_elf_map(const char *path, mpy_elf_t *out, char *error, size_t n);
+/* Is a mapped one, whose dynamic linker hasn't run yet, linked to a library whose name begins so? */
+int mpy_elf_needs(const mpy_elf_t *program, const char *library);
 #endif

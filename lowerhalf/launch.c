@@ -34,7 +34,9 @@ static void load(const mpy_program_t *program, char **env, uint64_t *entry, uint
     uint64_t heap = 64ul << 30;
     MPY_TRAP->brk_lo = MPY_TRAP->brk_now = mpy_arena_take(heap);
     MPY_TRAP->brk_max = MPY_TRAP->brk_lo + heap;
-    *sp = mpy_stack_build(program->argv, env, &exe, exe.interp[0] ? &linker : NULL, program->path, mpy_vdso_install(), error, sizeof error);
+    /* The runtime of AddressSanitizer ends a program in which another library was loaded before it. */
+    int preload = exe.interp[0] && !mpy_elf_needs(&exe, "libasan.so") && !mpy_elf_needs(&exe, "libclang_rt.asan");
+    *sp = mpy_stack_build(program->argv, mpy_program_environ(env, mpy_upper_dir(), preload), &exe, exe.interp[0] ? &linker : NULL, program->path, mpy_vdso_install(), error, sizeof error);
     if (!*sp) mpy_fail(1, "%s", error);
     *entry = exe.interp[0] ? linker.entry : exe.entry;
 }
@@ -47,7 +49,6 @@ int main(int argc, char **argv, char **envp) {
     mpy_program_t program;
     int code = mpy_program_find(options.exec_path, argv + first, &program, error, sizeof error);
     if (code) mpy_fail(code, "%s", error);
-    char **program_env = mpy_program_environ(envp, mpy_upper_dir());
 
     mpy_fds_note_stdio();
     mpy_blocks_map();
@@ -58,7 +59,7 @@ int main(int argc, char **argv, char **envp) {
     MPY_TRAP->pid = MPY_TRAP->real_pid = getpid();
     MPY_UPPER->clock.protocol = MPY_LOWER->protocol;
     uint64_t entry, sp;
-    load(&program, program_env, &entry, &sp);
+    load(&program, envp, &entry, &sp);
     const char *slash = strrchr(program.path, '/');
     prctl(PR_SET_NAME, slash ? slash + 1 : program.path, 0, 0, 0);
     mpy_stack_show_arguments();

@@ -96,19 +96,20 @@ static char *put_first(const char *name, const char *own, const char *old) {
     return old && *old ? join(join(name, "=", own), ":", old) : join(name, "=", own);
 }
 
-char **mpy_program_environ(char **env, const char *upper_dir) {
+char **mpy_program_environ(char **env, const char *upper_dir, int preload) {
     size_t count = 0, n = 0;
     while (env[count]) count++;
     char **out = calloc(count + 5, sizeof *out);
-    const char *path = NULL, *preload = NULL;
+    const char *path = NULL, *preloaded = NULL;
     for (size_t i = 0; i < count; i++) {
         if (!strncmp(env[i], "LD_LIBRARY_PATH=", 16)) path = env[i] + 16;
-        else if (!strncmp(env[i], "LD_PRELOAD=", 11)) preload = env[i] + 11;
+        else if (!strncmp(env[i], "LD_PRELOAD=", 11)) preloaded = env[i] + 11;
         else if (strncmp(env[i], "MPI4PY_LIBMPI=", 14) && strncmp(env[i], "MPI4PY_MPIABI=", 14)) out[n++] = env[i];
     }
     out[n++] = put_first("LD_LIBRARY_PATH", upper_dir, path);
     /* The list in LD_PRELOAD can't hold blanks; by its mere name the library is found in LD_LIBRARY_PATH. */
-    out[n++] = put_first("LD_PRELOAD", strpbrk(upper_dir, " :") ? "libdmtcp.so" : join(upper_dir, "/", "libdmtcp.so"), preload);
+    if (preload) out[n++] = put_first("LD_PRELOAD", strpbrk(upper_dir, " :") ? "libdmtcp.so" : join(upper_dir, "/", "libdmtcp.so"), preloaded);
+    else if (preloaded) out[n++] = join("LD_PRELOAD", "=", preloaded);
     out[n++] = join("MPI4PY_LIBMPI=", upper_dir, "/libmpi.so.12");
     out[n++] = "MPI4PY_MPIABI=mpich";
     return out;

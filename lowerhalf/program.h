@@ -12,6 +12,6 @@ typedef struct mpy_program {
  * line in `error`. `path`: use this file for argv[0] instead of searching (may be NULL). */
 int mpy_program_find(const char *path, char **argv, mpy_program_t *out, char *error, size_t n);
 
-/* The program's environment: ours, plus what makes it find the wrapper library in `upper_dir`. */
-char **mpy_program_environ(char **env, const char *upper_dir);
+/* The program's environment: ours, plus what makes it find the wrapper library in `upper_dir`; preload: and load DMTCP's functions from there. */
+char **mpy_program_environ(char **env, const char *upper_dir, int preload);
 #endif

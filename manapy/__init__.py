@@ -5,6 +5,7 @@ Programs need none of this; `manapy checkpoint` works from outside. From inside 
     manapy.checkpoint()      collective: every rank calls it; returns when the checkpoint is published
     manapy.is_restart()      does this process continue from a checkpoint?
     manapy.clock.table()     the collective clock: SEQ and TARGET of every communicator
+    manapy.dmtcp             DMTCP's application API, for programs that know it
 
 Outside manapy they do nothing and say so with a RuntimeWarning.
 """
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "checkpoint", "clock", "is_restart"]
+__all__ = ["__version__", "checkpoint", "clock", "dmtcp", "is_restart"]
 
 _POLL_SECONDS = 0.002
 
@@ -87,6 +88,6 @@ def _say(text: str) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "clock":
-        return importlib.import_module(".clock", __name__)
+    if name in ("clock", "dmtcp"):
+        return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

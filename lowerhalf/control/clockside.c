@@ -269,10 +269,10 @@ void mpy_clockside_intent(uint64_t epoch, mpy_text_t *out) {
     mpy_clockside_barrier();
     side.epoch = epoch, side.applied = 1, side.world_target = 0, side.freezing = false;
     mpy_text_clear(&side.last_state); /* a rank is taken to be running until it says otherwise */
-    CLOCK->needed = CLOCK->retracted = 0;
-    threads_t found = look_at_threads();
     side.last_applied = side.applied, side.last_version = ++CLOCK->version;
+    CLOCK->needed = CLOCK->retracted = 0;
     report_rows(out, true);
+    threads_t found = look_at_threads();
     report_state(out, &found, false);
     mpy_lock_release(&CLOCK->lock);
     wake(); /* who is stopped by a freeze of the last epoch, if this begins it anew */

@@ -155,6 +155,23 @@ def test_two_at_once(tmp_path: Path) -> None:
     play(tmp_path, test)
 
 
+def test_says_who_has_disabled_checkpoints(tmp_path: Path) -> None:
+    async def test(fake: FakeJob) -> None:
+        fake.ranks[1].act["CHECK"] = "DISABLED {epoch}"
+        fake.ranks[2].act["CHECK"] = "hold"
+        request = asyncio.create_task(fake.command("CHECKPOINT continue -1"))
+        line = "waiting for rank 1: checkpoints are disabled by the program"
+        while fake.coordinator.waiting() != [line, "rank 2: waiting for child processes to end"]:
+            await asyncio.sleep(0.01)
+        fake.ranks[2].send("CHECKED 1")
+        while fake.coordinator.waiting() != [line]:
+            await asyncio.sleep(0.01)
+        fake.ranks[1].send("CHECKED 1")
+        assert (await request)[-1] == f"RESULT ok {fake.dir}/ckpt-000001"
+
+    play(tmp_path, test)
+
+
 def test_second_joins_while_ranks_are_checked(tmp_path: Path) -> None:
     async def test(fake: FakeJob) -> None:
         fake.ranks[0].act["CHECK"] = "hold"

@@ -353,6 +353,55 @@ def test_failed_step_then_abort(start: Callable[..., Pair], failing: str) -> Non
     pair.freeze(2)
 
 
+def test_check_waits_while_disabled(start: Callable[..., Pair]) -> None:
+    pair = start()
+    pair.rank.order("disable 2")
+    pair.step("CHECK 1 0", "DISABLED 1")
+    pair.rank.order("disable 1")
+    pair.server.quiet()
+    pair.step("CHECK 2 0", "DISABLED 2")  # the first was given up
+    pair.rank.order("disable 0")
+    pair.server.expect("CHECKED 2")
+    pair.rank.order("disable 1")
+    pair.rank.order("disable 0")
+    pair.server.quiet()
+    pair.freeze(2)
+
+
+def test_disabled_in_the_clock(start: Callable[..., Pair]) -> None:
+    """It is said with the threads, under another version, and no freeze succeeds; afterwards one does."""
+    pair = start()
+    server, rank = pair.server, pair.rank
+    rank.order("disable 1")
+    server.send("INTENT 1")
+    server.expect("ROWS 1 1 ")
+    server.expect("STATE 1 2 1 1 disabled:0000000000000000:all:-")
+    server.send("TARGETS 1 0 0")
+    server.expect("STATE 1 3 2 1 disabled:")
+    pair.step("FREEZE 1 3", "NOTFROZEN 1 3")
+    pair.step("THAW 1", "STATE 1 4 4 1 disabled:")
+    rank.order("disable 0")
+    server.expect("STATE 1 5 4 0")
+    pair.step("FREEZE 1 5", "FROZEN 1 5")
+
+
+def test_disabled_since_the_last_report(start: Callable[..., Pair]) -> None:
+    """The coordinator doesn't know yet, and the version hasn't risen: it isn't frozen."""
+    pair = start()
+    pair.rank.order("lower 1")
+    pair.server.send("INTENT 1")
+    pair.server.expect("ROWS 1 1 ")
+    pair.step("TARGETS 1 0 0", "STATE 1 2 2 0")
+    pair.server.send("FREEZE 1 2")
+    pair.server.quiet()  # for the thread in the lower half
+    pair.rank.order("disable 1")
+    pair.rank.order("lower 0")
+    pair.server.expect("STATE 1 3 3 1 disabled:")
+    pair.server.expect("NOTFROZEN 1 3")
+    pair.rank.start("look")
+    assert pair.rank.expect("phase").startswith("phase 2")
+
+
 def test_abort_while_writing(start: Callable[..., Pair]) -> None:
     """The next CHECK is answered only when the writer has let go."""
     pair = start()

@@ -17,7 +17,9 @@ from manapy.clock.programs import (
     AwaitFlag,
     Coll,
     Compute,
+    Disable,
     Drop,
+    Enable,
     Fail,
     Flush,
     Icoll,
@@ -281,6 +283,26 @@ def test_one_state_for_all_threads_deadlocks() -> None:
     assert fails(HOLE_IN_THREADS, "one state", Deadlock, "rank 1 is below target and waits for rank 0")
     assert fails(HOLE_BEHIND_INSIDE, "one state", Deadlock, "is below target")
     assert not fails(HOLE_IN_THREADS, "", Exception, "") and not fails(HOLE_BEHIND_INSIDE, "", Exception, "")
+
+
+HELD_BACK: list[list[Op]] = [
+    [Split("world", "b", (0,)), Disable(), Recv(1), Enable(), Coll()],
+    [Split("world", "b", (1, 2)), *[Coll("b")] * 5, Send(0, 7), Coll()],
+    [Split("world", "b", (1, 2)), *[Coll("b")] * 5, Coll()],
+]
+
+
+def test_who_forbids_checkpoints_is_not_held_back() -> None:
+    """Rank 0 is at its target and waits, with checkpoints disabled, for a message that rank 1 sends behind collectives."""
+    assert fails(HELD_BACK, "unrooted", Deadlock, "waiting for rank 0: checkpoints are disabled by the program")
+    assert not fails(HELD_BACK, "", Exception, "")
+
+
+def test_no_checkpoint_while_one_forbids_it() -> None:
+    """The simulator looks at that in every safe state. Here it's asked for in the region, which ends with the program."""
+    run = Simulator([[Disable(), Compute(200), Coll(), Enable(), Compute(50)], [Coll(), Compute(50)]], seed=1, requests=(20,))
+    run.run(until_checkpoint=True)
+    assert run.checkpoints[0].converged and run.steps > 200
 
 
 def test_frozen_ranks_must_make_progress_for_others() -> None:

@@ -126,6 +126,9 @@ static void order(char *line) {
         mpy_control_notify();
     } else if (strcmp(word, "lower") == 0) {
         t->used = 1, t->in_lower = (uint32_t)atoi(rest);
+    } else if (strcmp(word, "disable") == 0) { /* disable N: so many threads have checkpoints disabled */
+        __atomic_store_n(&MPY_UPPER->disabled, (uint32_t)atoi(rest), __ATOMIC_SEQ_CST);
+        if (MPY_LOWER->phase != MPY_PHASE_NONE || MPY_LOWER->allow_awaited) mpy_control_notify();
     } else if (strcmp(word, "init") == 0) {
         MPY_UPPER->mpi_initialized = 1;
         mpy_control_notify();

@@ -1,0 +1,170 @@
+"""Programs written for DMTCP, under manapy-launch, alone, and, where it is installed, under dmtcp_launch."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from jobs import BIN, PATIENCE, PROGRAMS, Job
+
+
+@pytest.fixture(scope="module")
+def program(c_program: Callable[[Path], Path]) -> Path:
+    return c_program(PROGRAMS / "dmtcp_api.c")
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Without MPI, which the original does not get on with in every version."""
+    target = tmp_path_factory.mktemp("alone") / "alone"
+    subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-DWITHOUT_MPI", PROGRAMS / "dmtcp_api.c", "-o", target], check=True)
+    return target
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def run(where: Path, *command: str | Path) -> str:
+    """Output of a command that ends well."""
+    done = subprocess.run([str(c) for c in command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, cwd=where)
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+def returned(output: str) -> list[str]:
+    """What `dmtcp_api alone` says."""
+    return [line for line in output.splitlines() if re.match("enabled|start:|disable|set|names|checkpoint|after:|ok", line)]
+
+
+CODES = ["enabled 1", "start: coordinator 4 peers 1 running 1, local 4 checkpoints 0 restarts 0, generation 0", "disable 1 1 enable 1 1", "set 4 4", "names 1 1 1"]
+WENT_ON = ["checkpoint 1", "after: coordinator 4 peers 1 running 1, local 4 checkpoints 1 restarts 0, generation 1", "ok"]
+CAME_BACK = ["checkpoint 2", "after: coordinator 4 peers 1 running 1, local 4 checkpoints 0 restarts 1, generation 1", "ok"]
+
+
+def test_without_an_engine(alone: Path, tmp_path: Path) -> None:
+    absent = "coordinator 3 peers -1 running -1, local 3 checkpoints -1 restarts -1, generation 0"
+    assert returned(run(tmp_path, alone, "alone")) == ["enabled 0", f"start: {absent}", "disable 3 3 enable 3 3", "set 3 3", "names 0 0 0", "checkpoint 3", f"after: {absent}", "ok"]
+
+
+@pytest.mark.parametrize("mpi", [True, False], ids=["MPI program", "no MPI program"])
+def test_codes(program: Path, alone: Path, make_job: Callable[..., Job], mpi: bool) -> None:
+    job = make_job(1)
+    assert returned(job.start(program if mpi else alone, "alone").finish()) == CODES + WENT_ON
+    assert returned(job.restart().finish()) == CAME_BACK
+
+
+def test_codes_are_those_of_dmtcp(alone: Path, tmp_path: Path) -> None:
+    """The same program under the original."""
+    if shutil.which("dmtcp_launch") is None:
+        pytest.skip("no dmtcp_launch (DMTCP isn't installed)")
+    engine = ["--new-coordinator", "--coord-port", "0"]
+    assert returned(run(tmp_path, "dmtcp_launch", *engine, "--no-gzip", alone, "alone")) == CODES + WENT_ON
+    assert returned(run(tmp_path, "dmtcp_restart", *engine, *tmp_path.glob("ckpt_*.dmtcp"))) == CAME_BACK
+
+
+BINDINGS = """
+from manapy import dmtcp as d
+print(d.dmtcp_is_enabled(), d.dmtcp_disable_ckpt(), d.dmtcp_enable_ckpt(), d.dmtcp_set_ckpt_dir(d.dmtcp_get_ckpt_dir()), d.dmtcp_set_ckpt_dir(None))
+print(d.dmtcp_get_ckpt_filename().startswith(d.dmtcp_get_ckpt_dir() + "/"), d.dmtcp_get_uniquepid_str().count("-"))
+print(d.dmtcp_checkpoint(), *d.dmtcp_get_local_status(), *d.dmtcp_get_coordinator_status(), d.dmtcp_get_generation(), flush=True)
+"""
+BOUND = ["1 1 1 4 4", "True 2", "1 4 1 0 4 1 1 1"]
+
+
+def test_bindings(make_job: Callable[..., Job]) -> None:
+    job = make_job(1)
+    assert job.start(sys.executable, "-c", BINDINGS).finish().splitlines() == BOUND
+    assert job.restart().finish().splitlines() == ["2 4 0 1 4 1 1 1"]
+
+
+def test_bindings_under_dmtcp(tmp_path: Path) -> None:
+    if shutil.which("dmtcp_launch") is None:
+        pytest.skip("no dmtcp_launch (DMTCP isn't installed)")
+    assert run(tmp_path, "dmtcp_launch", "--new-coordinator", "--coord-port", "0", "--no-gzip", sys.executable, "-c", BINDINGS).splitlines()[-3:] == BOUND
+
+
+def test_checkpoint_of_all_ranks(program: Path, job: Job) -> None:
+    job.start(program, "checkpoint", job.where)
+    text = job.wait_for(lambda t: t.count("checkpointed:") == 2)
+    assert text.count("checkpointed: coordinator 4 peers 2 running 1, local 4 checkpoints 1 restarts 0, generation 1") == 2, text
+    job.kill()
+    for restarts in (1, 2):  # both from the same checkpoint
+        text = job.restart(job.dir / "ckpt-000001").finish()
+        assert text.count("restarted: coordinator 4 peers 2 running 1, local 4 checkpoints 0 restarts 1, generation 1") == 2, (restarts, text)
+        assert text.count("ok") == 2
+    assert len(list(job.dir.glob("ckpt-*"))) == 1
+
+
+def test_in_python(job: Job) -> None:
+    job.start_python("dmtcp_api.py")
+    text = job.wait_for(lambda t: t.count("got 1, generation 2") == 2)
+    assert text.count("preload None") == 2
+    assert text.count(f"dmtcp_set_ckpt_dir(/nowhere): checkpoints go on to {job.dir}") == 2
+    job.kill()
+    assert job.restart().finish().count("got 2, generation 2") == 2
+
+
+def test_preload_of_the_user_stays(job: Job) -> None:
+    job.env["LD_PRELOAD"] = "libm.so.6 libutil.so.1"
+    script = "import ctypes, os, subprocess; ctypes.CDLL(None).dmtcp_is_enabled(); print(os.environ['LD_PRELOAD'], subprocess.run(['sh', '-c', 'echo $LD_PRELOAD'], capture_output=True, text=True).stdout)"
+    assert job.start(sys.executable, "-c", script).finish().count("libm.so.6 libutil.so.1 libm.so.6 libutil.so.1\n") == 2
+
+
+def test_sanitized_program_starts(make_job: Callable[..., Job]) -> None:
+    """AddressSanitizer wants to be the first library: it gets its will, the program none of the functions."""
+    job = make_job(1)
+    source = job.where / "sanitized.c"
+    source.write_text('#include <stdio.h>\n__attribute__((weak)) int dmtcp_is_enabled(void);\nint main(void) { puts(dmtcp_is_enabled ? "functions" : "none"); return 0; }\n')
+    if subprocess.run(["gcc", "-fsanitize=address", source, "-o", source.with_suffix("")]).returncode:
+        pytest.skip("gcc without AddressSanitizer")
+    assert job.start(source.with_suffix("")).finish() == "none\n"
+
+
+def test_request_waits_while_disabled(program: Path, job: Job) -> None:
+    files = job.where / "files"
+    files.mkdir()
+    job.start(program, "disabled", files)
+    job.wait_for("disabled")
+    request = subprocess.Popen([BIN / "manapy", "checkpoint", job.dir], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        line = "waiting for rank 0: checkpoints are disabled by the program"
+        until(lambda: job.status()["waiting"] == [line])
+        (files / "one").touch()
+        job.wait_for("still disabled")
+        assert job.status()["waiting"] == [line]
+        assert request.poll() is None and not list(job.dir.glob("ckpt-*"))
+        time.sleep(2)  # it says why after 1.5 s
+        (files / "two").touch()
+        out, err = request.communicate(timeout=PATIENCE)
+        assert request.returncode == 0, err
+        assert line in err
+    finally:
+        request.kill()
+    assert Path(out.strip()) == job.dir / "ckpt-000001"
+    (files / "three").touch()
+    assert job.finish().count("ok") == 2
+
+
+def test_no_checkpoint_between_disable_and_enable(program: Path, make_job: Callable[..., Job]) -> None:
+    """The program looks at the generation; and a rank that waits with checkpoints disabled for one that is stopped isn't forgotten."""
+    job = make_job(3)
+    job.start(program, "regions", job.where)
+    job.wait_for("step 100")
+    for _ in range(5):
+        job.checkpoint()
+    job.kill()
+    job.restart()
+    job.wait_for("step ")
+    job.checkpoint()
+    (job.where / "end").touch()
+    assert job.finish().count("ok") == 3
