@@ -148,6 +148,7 @@ const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uin
     b->rank = job.rank;
     b->size = job.size;
     b->protocol = job.protocol;
+    b->singleton = job.pmi_fd < 0;
     b->table_hash = MPY_TABLE_HASH;
     b->svc = &services;
     b->tls_upper_fs = mpy_thread_tls_offset();

@@ -48,6 +48,8 @@ class LowerStruct(ctypes.Structure):
         ("tls_upper_fs", c_int64),
         ("protocol", c_uint32),
         ("allow_awaited", c_uint32),
+        ("singleton", c_uint32),
+        ("pad", c_uint32),
         ("job_dir", c_char * PATH_BYTES),
         ("checkpoint", c_char * PATH_BYTES),
     ]

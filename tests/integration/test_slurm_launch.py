@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slurm
 NODES = 2
 SRUN = ["srun", "--mpi=pmi2"]
 HYDRA = [BIN / "mpiexec", "-bootstrap", "slurm"]
-RING = ("p2p_ring.py", "250", "10")
+RING = ("p2p_ring.py", "250", "--pause", "0.01")
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def slurm_job(make_job: Callable[..., Job], allocation: dict[str, str]) -> Calla
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Digest of the ring's run of four ranks that nobody disturbs."""
-    return last(Job(tmp_path_factory.mktemp("undisturbed"), 4).start_python(RING[0], RING[1], "0").finish())
+    return last(Job(tmp_path_factory.mktemp("undisturbed"), 4).start_python(RING[0], RING[1]).finish())
 
 
 def last(output: str) -> str:
@@ -170,6 +170,12 @@ def test_srun_without_pmi_says_what_to_do(slurm_job: Callable[..., Job]) -> None
     lines = [line for line in job.output().splitlines() if line.startswith("manapy-launch:")]
     assert lines and set(lines) == {"manapy-launch: srun has started this job without PMI: use srun --mpi=pmi2 (or mpiexec)"}
     assert not job.dir.exists()
+
+
+def test_one_rank_in_a_batch_script(cluster: Cluster) -> None:
+    """Beside srun's steps a script may run a program of one rank, however many tasks the allocation has."""
+    job = cluster.submit("manapy-launch python -c 'from mpi4py import MPI; print(MPI.COMM_WORLD.size, \"rank\")'", f"--nodes={NODES}", "--ntasks=4")
+    assert "1 rank" in cluster.finish(job)
 
 
 def test_coordinator_ignores_what_schedulers_send(slurm_job: Callable[..., Job], undisturbed: str) -> None:

@@ -128,6 +128,14 @@ def test_streams_of_the_launcher(tmp_path: Path) -> None:
         assert codes[0] == codes[1], redirect
 
 
+def test_one_rank_without_mpirun_in_a_script(tmp_path: Path) -> None:
+    """The script goes on after it. (MPICH may start an mpiexec, which kills the process group of a program that it thinks has crashed.)"""
+    program = "from mpi4py import MPI; print(MPI.COMM_WORLD.size)"
+    script = f"{BIN}/manapy-launch --dir job {sys.executable} -c '{program}'\nsleep 1\necho after"
+    done = subprocess.run(["/bin/sh", "-c", script], cwd=tmp_path, timeout=TIMEOUT, capture_output=True, text=True, start_new_session=True)
+    assert (done.returncode, done.stdout) == (0, "1\nafter\n"), done.stderr
+
+
 def test_terminal(tmp_path: Path) -> None:
     script = shutil.which("script")
     if script is None:

@@ -165,7 +165,10 @@ int mpy_attrs_copy(int from_handle, mpy_attr_t *from, mpy_attr_t **to) {
     return MPI_SUCCESS;
 }
 
-/* ---- predefined attributes: values of the real library, kept over a restart ---- */
+/* ---- predefined attributes: values of the real library, kept over a restart ----
+ *
+ * Without a process manager MPICH starts an mpiexec of its own to learn the size of the universe, and that one takes the end of the
+ * program for a crash: it kills the process group, the script that we are in. So there it isn't asked, and the attribute isn't set. */
 
 static struct { int keyval, value, set; } predefined[] = {
     {MPI_TAG_UB, 0, 0}, {MPI_HOST, 0, 0}, {MPI_IO, 0, 0}, {MPI_WTIME_IS_GLOBAL, 0, 0}, {MPI_UNIVERSE_SIZE, 0, 0}, {MPI_LASTUSEDCODE, 0, 0}, {MPI_APPNUM, 0, 0},
@@ -173,6 +176,7 @@ static struct { int keyval, value, set; } predefined[] = {
 
 void mpy_attr_read_predefined(void) {
     for (size_t i = 0; i < sizeof predefined / sizeof *predefined; i++) {
+        if (MPY_LOWER->singleton && predefined[i].keyval == MPI_UNIVERSE_SIZE) continue;
         int *value = NULL, set = 0;
         if (MPY_REAL(Comm_get_attr)(MPI_COMM_WORLD, predefined[i].keyval, &value, &set) != 0) continue;
         predefined[i].set = set;

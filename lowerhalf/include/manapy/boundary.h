@@ -187,6 +187,8 @@ typedef struct mpy_lower {
     int64_t tls_upper_fs; /* offset from a lower FS base of the word that holds the upper FS base (for signal entry) */
     uint32_t protocol;    /* mpy_protocol_t; in the cache line of phase: both are read at each collective */
     volatile uint32_t allow_awaited; /* a checkpoint waits for upper->disabled to become 0: who makes it so calls notify() */
+    uint32_t singleton;   /* started without a process manager */
+    uint32_t pad;
     char job_dir[1024];
     char checkpoint[1024]; /* path of the checkpoint this process was restarted from, or "" */
     void *mpi_data[MPY_MPI_DATA]; /* what the real library's data symbols hold (MPI_UNWEIGHTED ...), in the table's order */

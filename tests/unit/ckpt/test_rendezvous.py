@@ -259,7 +259,9 @@ def test_no_coordinator_to_start(run: Callable[..., list[Process]], tmp_path: Pa
     ("env", "text"),
     [
         ({"PMIX_RANK": "0"}, "Open MPI"),
-        ({"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}, "srun"),
+        ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "0"}, "use srun --mpi=pmi2"),
+        ({"SLURM_STEP_NUM_TASKS": "4", "PMIX_RANK": "0", "PMIX_NAMESPACE": "slurm.pmix.7.0"}, "use srun --mpi=pmi2"),
+        ({"SLURM_STEP_NUM_TASKS": "4", "PMIX_RANK": "0", "PMIX_NAMESPACE": "prterun-7"}, "Open MPI"),
         ({"PMI_FD": "5", "PMI_RANK": "3", "PMI_SIZE": "2"}, "do not fit"),
     ],
 )
