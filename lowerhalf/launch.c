@@ -7,6 +7,7 @@
  *  2. Order matters: blocks, arena, program, stack; then traps; the filter last, right before the jump.
  */
 #include "arena.h"
+#include "control/chain.h"
 #include "elfmap.h"
 #include "lower.h"
 #include "program.h"
@@ -65,6 +66,7 @@ int main(int argc, char **argv, char **envp) {
     mpy_stack_show_arguments();
 
     mpy_trap_install();
+    if (mpy_chain_active()) mpy_signals_shield();
     mpy_lower_start(program.path);
     int r = mpy_trap_filter(MPY_TRAP->low_exec, 0);
     if (r) mpy_fail(1, "the kernel refuses the seccomp filter (%s); see `manapy doctor`", strerror(-r));

@@ -12,6 +12,7 @@
  *  4. Until mpy_restore_commit nothing outside this process has been changed.
  */
 #include "restore.h"
+#include "control/chain.h"
 #include "image/crc32c.h"
 #include "lower.h"
 #include "state/fds.h"
@@ -160,6 +161,7 @@ int mpy_restore_process(const mpy_image_t *image, char *error, size_t n) {
     mpy_trap_install();
     mpy_stop_install();
     mpy_signals_reinstall();
+    if (mpy_chain_active()) mpy_signals_shield();
     int r = mpy_trap_filter(MPY_TRAP->low_exec, 0);
     if (!r) r = mpy_trap_filter(MPY_TRAP->low_exec, 1);
     if (r) { errno = -r; return fail(error, n, "the kernel refuses the seccomp filter"); }

@@ -27,6 +27,7 @@ long mpy_trap_shmat(mpy_trap_t *t);
 long mpy_trap_sigaction(mpy_trap_t *t);
 long mpy_trap_sigprocmask(mpy_trap_t *t);
 long mpy_trap_with_mask(mpy_trap_t *t);
+void mpy_signals_shield(void);    /* SIGTERM from outside doesn't end the rank any more unless the program says so; once */
 void mpy_signals_reinstall(void); /* after a restart: the kernel gets the program's actions again */
 void mpy_signals_collect(void);   /* before a snapshot: refresh the table from the kernel */
 /* trap_exec.c */

@@ -8,6 +8,9 @@
  *     So the table is written only for actions with a handler function.
  *  2. SIGSYS and MPY_SIGNAL_STOP are never blocked (a trap with SIGSYS blocked kills the process) and never the program's:
  *     its actions for them are remembered and shown, not installed.
+ *  3. In a chain, where SIGTERM from outside announces the end of an allocation, and a checkpoint before it, SIGTERM by default
+ *     doesn't end the rank: the kernel has `shield` as its handler, the program is shown SIG_DFL. A handler, not SIG_IGN: an exec resets it
+ *     to the default, and it can tell who is meant. Children without exec, and who sends it to himself, end as ever.
  */
 #include "sys.h"
 #include "trap.h"
@@ -18,6 +21,21 @@
 
 static int reserved(long sig) { return sig == SIGSYS || sig == MPY_SIGNAL_STOP; }
 
+static int shielded; /* this rank is part of a chain */
+
+/* Every signal is blocked in it, the stop signal too: no image may hold a thread inside it, at an address of this lower half. */
+static void shield(int sig, siginfo_t *info, void *context) {
+    (void)context;
+    long pid = mpy_sys(SYS_getpid);
+    if (pid == MPY_TRAP->real_pid && !(info->si_code <= 0 && info->si_pid == pid)) return;
+    mpy_ksigaction_t fatal = {0};
+    mpy_sys(SYS_rt_sigaction, sig, &fatal, 0, 8);
+    mpy_sys(SYS_kill, pid, sig); /* blocked until we return */
+}
+
+/* The action as the program knows it, of what the kernel has. */
+static mpy_ksigaction_t shown(const mpy_ksigaction_t *k) { return k->handler == (uint64_t)shield ? (mpy_ksigaction_t){0} : *k; }
+
 static long install(long sig, const mpy_ksigaction_t *want) {
     mpy_ksigaction_t k = *want;
     k.mask &= ~RESERVED;
@@ -25,8 +43,16 @@ static long install(long sig, const mpy_ksigaction_t *want) {
         k.handler = mpy_code_address("signal_entry");
         k.restorer = mpy_code_address("restorer");
         k.flags |= FLAG_RESTORER;
+    } else if (shielded && sig == SIGTERM && k.handler == 0 && mpy_sys(SYS_getpid) == MPY_TRAP->real_pid) {
+        k = (mpy_ksigaction_t){(uint64_t)shield, SA_SIGINFO | SA_RESTART | SA_ONSTACK | FLAG_RESTORER, mpy_code_address("restorer"), ~0ul};
     }
     return mpy_sys(SYS_rt_sigaction, sig, &k, 0, 8);
+}
+
+void mpy_signals_shield(void) {
+    mpy_ksigaction_t now;
+    shielded = 1;
+    if (!mpy_sys(SYS_rt_sigaction, SIGTERM, 0, &now, 8) && now.handler == 0) install(SIGTERM, &now);
 }
 
 long mpy_trap_sigaction(mpy_trap_t *t) {
@@ -41,7 +67,7 @@ long mpy_trap_sigaction(mpy_trap_t *t) {
     } else {
         long r = mpy_sys(SYS_rt_sigaction, sig, 0, &old, 8);
         if (r) return r;
-        if (old.handler == mpy_code_address("signal_entry")) old = *mine;
+        old = old.handler == mpy_code_address("signal_entry") ? *mine : shown(&old);
         if (want) {
             mpy_ksigaction_t next = *want; /* `want` and `out` may be the same object */
             mpy_ksigaction_t before = *mine;
@@ -107,7 +133,7 @@ void mpy_signals_collect(void) {
     for (long sig = 1; sig < MPY_SIGNALS; sig++) {
         mpy_ksigaction_t k;
         if (reserved(sig) || mpy_sys(SYS_rt_sigaction, sig, 0, &k, 8)) continue;
-        if (k.handler != mpy_code_address("signal_entry")) MPY_TRAP->signals[sig] = k;
+        if (k.handler != mpy_code_address("signal_entry")) MPY_TRAP->signals[sig] = shown(&k);
     }
 }
 
