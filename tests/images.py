@@ -2,6 +2,7 @@
 
     build(path, rank=1, size=4, mapped=some_file)    a good image
     build(path, ..., change={"version": 9})          a good checksum over a header with other values
+    checkpoint(job_directory, ranks=4)               a whole checkpoint
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from manapy import _boundary
-from manapy.ckpt import image
+from manapy.ckpt import image, publish
 
 ARENA = 0x200010000000
 
@@ -82,6 +83,17 @@ def build(
     data[: ctypes.sizeof(header)] = bytes(header)
     path.write_bytes(data)
     return path
+
+
+def checkpoint(job: Path, ranks: int, seed: int = 1, mpirun: str | None = None, argv: tuple[str, ...] = ("python3", "solver.py")) -> Path:
+    """Publish one more checkpoint of a job directory."""
+    temporary = publish.begin(job)
+    entries = []
+    for rank in range(ranks):
+        name = f"rank-{rank:05d}.img"
+        header = image.read_header(build(temporary / name, rank, ranks, seed=seed))
+        entries.append(publish.Entry(rank, name, header.memory_bytes, header.file_bytes, header.crc, 0.1, "testhost"))
+    return publish.commit(temporary, {"argv": list(argv), "manapy": "0.1.0", "mpirun": mpirun}, entries)
 
 
 def flip(path: Path, offset: int, bit: int = 0) -> None:

@@ -5,7 +5,8 @@ Watches over it, takes checkpoints when they are due, and at the end saves the j
 Invariants
  1. Leaving: all live jobs are checkpointed and *held* (their ranks stay stopped), then the script and all below it but ranks and
     coordinators are killed, then the ranks. So no command of the script ever sees a job end that hasn't ended by itself.
- 2. A checkpoint that fails never ends anything: the program goes on, and it is tried again as long as there is time.
+ 2. A checkpoint that fails never ends anything: the program goes on, and it is tried again as long as there is time. Who doesn't want
+    to wait for the last one says so with another Ctrl-C.
  3. Checkpoints are waited for in threads; everything else, the history too, is the main thread's.
 """
 
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ..ckpt import command, job
-from ..ckpt.errors import GoneError, JobError, ManapyError
+from ..ckpt.errors import GoneError, ManapyError
 from . import processes, steps, timing
 from .record import Chain, Event
 
@@ -101,6 +102,7 @@ class Attempt:
         self.measured = [float(event["seconds"]) for event in chain.events("checkpoint")]
         self._child = 0
         self._leave = ""
+        self._at_once = False
         self._signals = 0
         self._save: _Save | None = None
         self._final: _Save | None = None
@@ -127,6 +129,7 @@ class Attempt:
     def _on_signal(self, number: int, _: object) -> None:
         self._signals += 1
         reason = self.watch.on_signal(number)
+        self._at_once |= bool(self._leave) and number == signal.SIGINT
         if reason and not self._leave:
             self._leave = reason
 
@@ -141,6 +144,8 @@ class Attempt:
                 return self._ended(os.waitstatus_to_exitcode(status))
             if (crash := self._crash()) is not None:
                 return crash
+            if self._at_once:
+                return Outcome("expired", reason="interrupted twice")
             now = time.time()
             if now >= looked + self.watch.period or signals != self._signals:
                 signals, looked = self._signals, now
@@ -190,20 +195,20 @@ class Attempt:
 
     def _coordinators(self) -> set[int]:
         here = socket.gethostname()
-        return {int(j.record["pid"]) for step in self._steps() if (j := self._current(step)) is not None and j.record.get("hostname") == here}
+        return {int(j.record["pid"]) for step in self._steps() if (j := steps.current(step)) is not None and j.record.get("hostname") == here}
 
     def _crash(self) -> Outcome | None:
         for step in self._steps():
-            if self._current(step) and (fate := steps.fate(Path(step["dir"]))).kind == "crashed":
+            if steps.current(step) and (fate := steps.fate(Path(step["dir"]))).kind == "crashed":
                 return Outcome("crashed", 1, fate.reason, fate.host)
         return None
 
     def _due(self, begin: float, look: Look, now: float) -> bool:
         """Is it time for a checkpoint on the way? The first of a chain is one to measure what it takes."""
+        interval = self.interval()
         if not self.measured:
             whole = look.deadline - begin if look.deadline is not None else math.inf
-            return now - begin >= min(timing.trial(whole), self.interval() or math.inf) and bool(self._live())
-        interval = self.interval()
+            interval = min(timing.trial(whole), interval or math.inf)
         last = max((float(e["time"]) for e in self.chain.events(attempt=self.attempt) if e["event"] in ("checkpoint", "failed")), default=begin)
         return interval is not None and now - last >= interval and bool(self._live())
 
@@ -226,23 +231,14 @@ class Attempt:
     def _steps(self) -> list[Event]:
         return self.chain.events("step", self.attempt)
 
-    @staticmethod
-    def _current(step: Event) -> job.Job | None:
-        """The job of this run of a step; None if job.json is still of an earlier one."""
-        try:
-            found = job.read(Path(step["dir"]))
-        except JobError:
-            return None
-        return found if found.started >= math.floor(step["time"]) else None
-
     def _live(self) -> list[job.Job]:
         """Jobs that run now."""
-        found = [self._current(step) for step in self._steps() if step["verdict"] != "done"]
+        found = [steps.current(step) for step in self._steps() if step["verdict"] != "done"]
         return [j for j in found if j is not None and j.state in ("starting", "restarting", "running")]
 
     def _starting(self) -> bool:
         """Has a step asked what to do, not long ago, and isn't a job yet?"""
-        return any(step["verdict"] != "done" and self._current(step) is None and time.time() - step["time"] < STARTS for step in self._steps())
+        return any(step["verdict"] != "done" and steps.current(step) is None and time.time() - step["time"] < STARTS for step in self._steps())
 
     # ---- checkpoints
 
@@ -319,7 +315,7 @@ class Attempt:
                 continue  # it is gone already
 
     def _live_or_held(self) -> list[job.Job]:
-        found = [self._current(step) for step in self._steps()]
+        found = [steps.current(step) for step in self._steps()]
         return [j for j in found if j is not None and j.state in ("starting", "restarting", "running", "checkpointed")]
 
     def _kill_script(self, spare: set[int]) -> None:

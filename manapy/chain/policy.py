@@ -9,6 +9,8 @@ from pathlib import Path
 from . import steps
 from .record import Chain, Event
 
+SIGNS = ("attempt", "step", "checkpoint", "failed", "skipped")  # events that only a running attempt notes
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -31,10 +33,15 @@ def used(chain: Chain, now: float | None = None) -> float:
 
 
 def span(chain: Chain, attempt: int, now: float | None = None) -> tuple[float, float]:
-    """Begin and end of an attempt. One that never said how it ended has ended at its last event; the running one ends now."""
+    """Begin and end of an attempt. One that never said how it ended has ended at its last sign of life; the running one ends now."""
     events = chain.events(attempt=attempt)
-    ended = any(event["event"] == "end" for event in events) or attempt < chain.attempts()
-    return float(events[0]["time"]), float(events[-1]["time"]) if ended else (time.time() if now is None else now)
+    begin = float(events[0]["time"])
+    end = next((event for event in events if event["event"] == "end"), None)
+    if end is not None and end["how"] != "lost":
+        return begin, float(end["time"])
+    if end is None and attempt == chain.attempts():
+        return begin, time.time() if now is None else now
+    return begin, float([event for event in events if event["event"] in SIGNS][-1]["time"])
 
 
 def lost(chain: Chain) -> Event | None:

@@ -10,7 +10,7 @@ Events, all with `time` (seconds since the epoch) and `attempt` (1, 2, 3 ...):
     step        step argv ranks dir verdict path code  a manapy-launch asked what to do (steps.py)
     checkpoint  path seconds bytes cause               published
     failed      cause reason seconds                   a checkpoint wasn't
-    skipped     path reason                            a checkpoint is damaged: an older one is taken
+    skipped     path reason                            a checkpoint is damaged: it is left out
     note        text                                   something worth knowing
     end         how code reason                        the attempt is over (attempt.Outcome)
     finished    code                                   the chain is
@@ -60,7 +60,7 @@ class Chain:
             return []
         found = []
         for line in lines:
-            with contextlib.suppress(ValueError):  # invariant 1
+            with contextlib.suppress(ValueError, KeyError, TypeError):  # invariant 1
                 event = json.loads(line)
                 if kind in (None, event["event"]) and attempt in (None, event["attempt"]):
                     found.append(event)
@@ -127,6 +127,8 @@ def read(directory: Path) -> Chain:
         record = json.loads(path.read_bytes())
         if record["format"] != FORMAT:
             raise ManapyError(f"{path}: format {record['format']}, this manapy reads format {FORMAT}")
+        if not (isinstance(record["command"], list) and isinstance(record["kind"], str) and isinstance(record["cwd"], str) and isinstance(record["created"], (int, float))):
+            raise TypeError("its kind, command, directory or date")
     except OSError as error:
         raise ManapyError(f"{path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .attempt import Look, Outcome
+from .attempt import SIGNALS, Look, Outcome
 from .record import Chain
 from .supervisor import Supervisor
 
@@ -34,7 +33,7 @@ class UserWatch:
 
     def on_signal(self, number: int) -> str:
         """Any signal means to leave."""
-        return {signal.SIGINT: "interrupted"}.get(signal.Signals(number), f"ended by {signal.Signals(number).name}")
+        return _reason(number)
 
 
 def supervise(supervisor: Supervisor, hosts: Sequence[str], deadline: float | None, back_off: float) -> int:
@@ -55,7 +54,22 @@ def supervise(supervisor: Supervisor, hosts: Sequence[str], deadline: float | No
             bad.append(outcome.host)
         pause = min(back_off * 2 ** (crashes - 1), BACK_OFF_MAX)
         supervisor.say(f"{outcome.reason}: starting again in {pause:.0f} s" if pause else f"{outcome.reason}: starting again")
-        time.sleep(pause)
+        if reason := _signal_within(pause):
+            return _over(supervisor, Outcome("left", reason=reason))
+
+
+def _reason(number: int) -> str:
+    return "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+
+
+def _signal_within(seconds: float) -> str:
+    """Wait; why to leave if a signal comes meanwhile."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        got = signal.sigtimedwait(SIGNALS, seconds)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return _reason(got.si_signo) if got is not None else ""
 
 
 def _over(supervisor: Supervisor, outcome: Outcome) -> int:
@@ -68,9 +82,11 @@ def _over(supervisor: Supervisor, outcome: Outcome) -> int:
 
 
 def _choose(hosts: Sequence[str], bad: Sequence[str]) -> list[str]:
-    """The hosts without the bad ones; all of them if none would be left."""
-    names = [host for host in hosts if host.partition(":")[0] not in bad]
-    return names or list(hosts)
+    """The hosts without the bad ones; all of them if none would be left. A host's own name may be the first part of the one given, or
+    the other way round."""
+    short = {name.partition(".")[0] for name in bad}
+    good = [host for host in hosts if host.partition(":")[0].partition(".")[0] not in short]
+    return good or list(hosts)
 
 
 def _environment(chain: Chain, hosts: Sequence[str], bad: Sequence[str]) -> dict[str, str]:

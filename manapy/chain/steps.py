@@ -6,12 +6,13 @@ arguments; where the same ones come several times in an attempt, by their order.
 Invariants
  1. A step that has ended by itself doesn't run again: it gives the exit code it had.
  2. A step that was begun continues from its newest checkpoint that is whole, every byte of it read. One that isn't is named, once, and
-    the next older one is taken. Only a step that never had a checkpoint starts from the beginning.
- 3. After a step of an attempt has crashed no other starts in it: the chain is about to end this run of the script.
+    the next older one is taken. Only a step without a whole one starts from the beginning; if it had others, it says so.
+ 3. After a step of an attempt has crashed, or was stopped, no other starts in it: this run of the script is about to end.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,8 @@ from typing import Any, NamedTuple
 from ..ckpt import job, publish, verify
 from ..ckpt.errors import JobError, ManapyError, ManifestError
 from .record import Chain, Event
+
+ENDED_EARLY = ("failed", "checkpointed", "stopped")  # states of a job that may have ended otherwise than by itself
 
 
 class Verdict(NamedTuple):
@@ -39,8 +42,8 @@ def decide(chain: Chain, argv: Sequence[str], ranks: int, directory: Path | None
         attempt = chain.attempts()
         here = chain.events("step", attempt)
         for step in here:
-            if fate(Path(step["dir"])).kind == "crashed":
-                raise ManapyError(f"step {step['step']} has crashed: no other one starts before it has been continued")
+            if (run := current(step)) is not None and run.state in ENDED_EARLY and fate(run.dir).kind != "done":
+                raise ManapyError(f"step {step['step']} has ended before its program ({run.state}): no other one starts before it has been continued")
         occurrence = sum(step["argv"] == list(argv) for step in here)
         before = _before(chain, argv, occurrence)
         number = before["step"] if before else len({s["step"] for s in chain.events("step")}) + 1
@@ -61,6 +64,15 @@ def _before(chain: Chain, argv: Sequence[str], occurrence: int) -> Event | None:
         if len(events) > occurrence:
             return events[occurrence]
     return None
+
+
+def current(step: Event) -> job.Job | None:
+    """The job of this run of a step; None if job.json is still of an earlier one."""
+    try:
+        found = job.read(Path(step["dir"]))
+    except JobError:
+        return None
+    return found if found.started >= math.floor(step["time"]) else None
 
 
 class Fate(NamedTuple):
@@ -100,11 +112,12 @@ def _verdict(chain: Chain, attempt: int, step: Event, where: Path, ranks: int, s
 
 def newest_whole(chain: Chain, attempt: int, directory: Path, since: float, say: Callable[[str], None]) -> publish.Checkpoint | None:
     """The newest checkpoint of a job directory taken after ``since`` whose every byte is good (invariant 2)."""
+    damaged = 0
     for _, path in reversed(publish.numbered(directory)):
         try:
             manifest = publish.read_manifest(path)
             if manifest.time < since:
-                return None
+                break
             problems = verify.headers(path, manifest)[1] or verify.images(path, manifest)
         except ManifestError as error:
             problems = [str(error)]
@@ -112,5 +125,10 @@ def newest_whole(chain: Chain, attempt: int, directory: Path, since: float, say:
             return publish.Checkpoint(path.resolve(), manifest)
         if not any(event["path"] == str(path) for event in chain.events("skipped")):
             chain.append("skipped", attempt, path=str(path), reason=problems[0])
-        say(f"{path} is damaged ({problems[0]}): an older checkpoint is taken")
+        say(f"{path} is damaged ({problems[0]}): it is left out")
+        damaged += 1
+    if damaged:
+        text = f"{directory}: no whole checkpoint is left: the program starts from the beginning"
+        chain.append("note", attempt, text=text)
+        say(text)
     return None

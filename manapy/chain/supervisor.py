@@ -2,7 +2,8 @@
 
 Invariants
  1. One supervisor works on a chain at a time; it holds a lock on it.
- 2. Every attempt's begin and end is in the history; an end that is missing there is noted as lost before the next begins.
+ 2. Every attempt's begin and end is in the history; an end that is missing there is noted as lost before the next begins, which it
+    doesn't as long as a job of the lost one runs.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ..ckpt.errors import ManapyError
-from . import policy
+from . import policy, steps
 from .attempt import Attempt, Outcome, Policy, Watch
 from .record import Chain
 
 LOCK_WAIT = 30.0  # seconds for a supervisor that was just killed to be gone
+ORPHAN_WAIT = 5.0  # seconds for jobs that are just ending to be gone, if nobody has seen the end of their attempt
 
 
 class Supervisor:
@@ -41,10 +43,22 @@ class Supervisor:
                 break  # no locks on this file system
 
     def refusal(self) -> str:
-        """Why there must not be another attempt; empty: there may."""
+        """Why there must not be another attempt; empty: there may. Raises ManapyError if one goes on that has lost its supervisor."""
+        self._await_orphans()
         if (end := policy.lost(self.chain)) is not None:
             self.say(f"the attempt before: {end['reason']}")
         return policy.refusal(self.chain, self.limits)
+
+    def _await_orphans(self) -> None:
+        """A supervisor that was killed leaves its script running, and that its jobs: nothing may run twice."""
+        number = self.chain.attempts()
+        if self.chain.events("end", number):
+            return
+        deadline = time.monotonic() + ORPHAN_WAIT
+        while live := [run.dir for step in self.chain.events("step", number) if (run := steps.current(step)) is not None and run.is_live()]:
+            if time.monotonic() > deadline:
+                raise ManapyError(f"{self.chain.dir}: {live[0]} still runs, though manapy is gone: wait for its end, or manapy stop {live[0]}, then continue")
+            time.sleep(0.2)
 
     def attempt(self, identity: str, nodes: Sequence[str], watch: Watch, env: Mapping[str, str]) -> Outcome:
         """Run the chain's command once. ``identity``: of the Slurm job, or empty."""

@@ -16,10 +16,11 @@ START = 10.0  # a program needs so long at least until it can be checkpointed
 
 
 def lead(measured: Sequence[float], whole: float, margin: float = MARGIN) -> float:
-    """How long before its end an allocation of length ``whole`` must be left, after checkpoints that took so long."""
+    """How long before its end an allocation of length ``whole`` must be left, after checkpoints that took so long. As long as nothing
+    was measured that is a guess, which leaves half of the allocation at least for work."""
     if measured:
         return margin * max(measured[-3:]) + SETTLE
-    return min(max(UNKNOWN_SHARE * whole, UNKNOWN_MIN), UNKNOWN_MAX)
+    return min(max(UNKNOWN_SHARE * whole, UNKNOWN_MIN), UNKNOWN_MAX, whole / 2)
 
 
 def trial(whole: float) -> float:

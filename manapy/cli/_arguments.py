@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ def seconds(text: str) -> float:
                 value = float(text.removesuffix(suffix) if suffix else text) * factor
             except ValueError:
                 break
-            if value >= 0:
+            if 0 <= value < math.inf:
                 return value
             break
     raise argparse.ArgumentTypeError(f"not a time such as 30s, 10m or 2h: '{text}'")
@@ -42,12 +43,27 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def natural(text: str) -> int:
+    """A number, or 0."""
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"not a number: '{text}'")
+    return int(text)
+
+
+def names(text: str) -> list[str]:
+    """A list with commas."""
+    found = text.split(",")
+    if not all(found):
+        raise argparse.ArgumentTypeError(f"an empty name in the list '{text}'")
+    return found
+
+
 def add_chain(parser: argparse.ArgumentParser) -> None:
     """How a chain takes checkpoints, and when it gives up."""
     parser.add_argument("--interval", metavar="TIME", type=seconds, help="between checkpoints (default: by --mtbf; else only before the end)")
     parser.add_argument("--mtbf", metavar="TIME", type=seconds, help="mean time between failures: the interval is Daly's, of this and of the measured cost")
     parser.add_argument("--margin", metavar="FACTOR", type=float, default=1.5, help="a checkpoint may take so many times what the last ones took (default 1.5)")
-    parser.add_argument("--max-restarts", metavar="N", type=int, help="(default: any number)")
+    parser.add_argument("--max-restarts", metavar="N", type=natural, help="(default: any number)")
     parser.add_argument("--max-crashes", metavar="N", type=positive, default=3, help="give up after so many crashes in a row (default 3)")
     parser.add_argument("--budget", metavar="TIME", type=seconds, help="give up when all runs together have taken so long")
 
@@ -57,7 +73,7 @@ def policy(options: argparse.Namespace) -> Policy:
     from ..chain.attempt import Policy
     from ..ckpt.errors import UsageError
 
-    if options.margin < 1:
+    if not 1 <= options.margin < math.inf:
         raise UsageError(f"--margin must be at least 1, not {options.margin:g}")
     for option in ("interval", "mtbf", "budget"):
         if getattr(options, option) == 0:

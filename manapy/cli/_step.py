@@ -24,7 +24,10 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
     try:
         chain = record.read(Path(os.environ["MANAPY_CHAIN"]))
-        job = chain.events("attempt")[-1]["id"]
+        attempts = chain.events("attempt")
+        if not attempts:
+            raise ManapyError(f"MANAPY_CHAIN names {chain.dir}, of which no attempt has begun: it is for manapy run and manapy slurm to set")
+        job = attempts[-1]["id"]
         if job and job != os.environ.get("SLURM_JOB_ID"):
             raise ManapyError(f"MANAPY_CHAIN names the chain of job {job}, which this isn't: unset it before other jobs are submitted")
         out.line(steps.decide(chain, options.after, options.ranks, options.dir, out.error).line())

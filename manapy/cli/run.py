@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dir", metavar="DIR", type=Path, help="the chain's directory (default: a new manapy-chain-<time>/ here); an old one is continued")
     _arguments.add_chain(parser)
     parser.add_argument("--back-off", metavar="TIME", type=_arguments.seconds, help="before the first restart, doubled at each further one, at most a minute (default 1s)")
-    parser.add_argument("--hosts", metavar="HOST[:N],...", type=lambda text: text.split(","), default=[], help="for MPICH's mpirun; a host where a rank died is left out")
+    parser.add_argument("--hosts", metavar="HOST[:N],...", type=_arguments.names, default=[], help="for MPICH's mpirun, by the names that `hostname` says there; a host where a rank died is left out")
     parser.add_argument("--time", metavar="TIME", type=_arguments.seconds, help="save the job and stop after so long")
     parser.add_argument("--force", action="store_true", help="one more attempt although the chain has given up")
 
@@ -42,12 +42,15 @@ def run(options: argparse.Namespace, out: Output) -> int:
     how, limits = _arguments.policy(options), _arguments.limits(options)
     if options.dir is not None and record.is_chain(options.dir):
         chain = record.read(options.dir)
+        if chain.record["kind"] != "run":
+            raise UsageError(f"{options.dir} is a chain of Slurm jobs: manapy slurm chain continues it")
         if command and command != chain.record["command"]:
             raise UsageError(f"{options.dir} is a chain of another command: {' '.join(chain.record['command'])}")
         over = chain.over()
         if over is not None and over["event"] == "finished":
             out.note(f"manapy: {chain.dir} has finished: exit code {over['code']}")
             return int(over["code"])
+        os.chdir(chain.record["cwd"])
     elif not command:
         raise UsageError("what is to be run? manapy run -- mpirun -n 4 manapy-launch PROGRAM")
     elif shutil.which(command[0]) is None:

@@ -11,20 +11,9 @@ from pathlib import Path
 import images
 import pytest
 from manapy import cli
-from manapy.ckpt import image, publish
+from manapy.ckpt import image
 
 RANKS = 3
-
-
-def take(job: Path, seed: int, mpirun: str | None = None) -> Path:
-    """One more checkpoint."""
-    temporary = publish.begin(job)
-    entries = []
-    for rank in range(RANKS):
-        name = f"rank-{rank:05d}.img"
-        header = image.read_header(images.build(temporary / name, rank, RANKS, seed=seed))
-        entries.append(publish.Entry(rank, name, header.memory_bytes, header.file_bytes, header.crc, 0.1, "testhost"))
-    return publish.commit(temporary, {"argv": ["python3", "solver.py"], "manapy": "0.1.0", "mpirun": mpirun}, entries)
 
 
 @pytest.fixture
@@ -35,8 +24,8 @@ def job(tmp_path: Path) -> Path:
     record = dict(format=1, id="test", state="ended", host="127.0.0.1", port=1, ranks=RANKS, argv=["python3", "solver.py"], started=1.7e9)
     (path / "job.json").write_text(json.dumps(record))
     (path / "secret").write_bytes(bytes(32))
-    take(path, 1)
-    take(path, 2)
+    images.checkpoint(path, RANKS, 1)
+    images.checkpoint(path, RANKS, 2)
     return path
 
 
@@ -123,7 +112,7 @@ def test_restart_becomes_mpirun(job: Path, mpirun: Path) -> None:
 
 
 def test_restart_takes_the_recorded_mpirun(job: Path, mpirun: Path) -> None:
-    path = take(job, 3, str(mpirun))
+    path = images.checkpoint(job, RANKS, 3, str(mpirun))
     assert restart(path, "--interval", "10m").returncode == 7
     assert Path(f"{mpirun}.arguments").read_text().splitlines()[-3:] == ["--interval", "10m", str(path)]
 

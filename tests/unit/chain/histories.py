@@ -1,0 +1,52 @@
+"""A chain without Slurm or mpirun: its history is written as the supervisor and the steps would."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from manapy.chain import record
+from manapy.chain.record import Chain
+
+
+class History:
+    """A chain in a new directory, and shorthands for its events. Each attempt gets the next number."""
+
+    def __init__(self, directory: Path, command: list[str] | None = None) -> None:
+        self.chain: Chain = record.create(directory, {"kind": "run", "command": command or ["mpirun", "solver"], "cwd": str(directory.parent)})
+
+    def begin(self, **fields: Any) -> int:
+        """A new attempt's number."""
+        number = self.chain.attempts() + 1
+        self.chain.append("attempt", number, **{"id": "", "nodes": [], "deadline": None, **fields})
+        return number
+
+    def note(self, kind: str, **fields: Any) -> None:
+        """An event of the running attempt."""
+        self.chain.append(kind, self.chain.attempts(), **fields)
+
+    def checkpoint(self, seconds: float = 1.0, path: str = "ckpt-000001") -> None:
+        """An event only: no files."""
+        self.note("checkpoint", path=path, seconds=seconds, bytes=4096, cause="interval")
+
+    def end(self, how: str, code: int = 0, reason: str = "") -> None:
+        """Of the running attempt."""
+        self.note("end", how=how, code=code, reason=reason)
+
+    def attempt(self, how: str, checkpoints: int = 0, reason: str = "") -> None:
+        """A whole one."""
+        self.begin()
+        for _ in range(checkpoints):
+            self.checkpoint()
+        self.end(how, reason=reason)
+
+    def job(self, number: int, state: str, **fields: Any) -> Path:
+        """The job directory of a step, as its coordinator would leave it."""
+        where = self.chain.dir / f"step-{number:03d}"
+        where.mkdir(exist_ok=True)
+        record = {"format": 1, "id": "x", "state": state, "host": "127.0.0.1", "port": 1, "ranks": 2, "argv": ["solver"], "started": time.time(), **fields}
+        (where / "job.json").write_text(json.dumps(record))
+        (where / "secret").write_bytes(bytes(32))
+        return where

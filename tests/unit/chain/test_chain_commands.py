@@ -1,0 +1,161 @@
+"""`manapy run`, `history` and `status` called wrongly: one clear line, and nothing has changed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from histories import History
+from manapy import cli
+
+
+def wrong(arguments: list[str | Path], text: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([str(a) for a in arguments]) == code
+    error = capsys.readouterr().err
+    assert text in error, error
+    assert "Traceback" not in error and error.splitlines()[-1].startswith("manapy")
+    if code == 1 or "usage:" not in error:
+        assert len(error.splitlines()) == 1, error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "what is to be run? manapy run -- mpirun"),
+        (["--"], "what is to be run? manapy run -- mpirun"),
+        (["mpirun", "-n", "2"], "unrecognized arguments"),
+        (["--", "no-such-program"], "no-such-program: no such program"),
+        (["--", "./no-such-program"], "no such program"),
+        (["--margin", "0.5", "--", "true"], "--margin must be at least 1, not 0.5"),
+        (["--margin", "nan", "--", "true"], "--margin must be at least 1, not nan"),
+        (["--margin", "x", "--", "true"], "--margin"),
+        (["--mtbf", "0", "--", "true"], "--mtbf must be more than 0"),
+        (["--interval", "0", "--", "true"], "--interval must be more than 0"),
+        (["--interval", "soon", "--", "true"], "not a time such as 30s, 10m or 2h: 'soon'"),
+        (["--interval", "nan", "--", "true"], "not a time"),
+        (["--mtbf", "inf", "--", "true"], "not a time"),
+        (["--budget", "0s", "--", "true"], "--budget must be more than 0"),
+        (["--time", "-5s", "--", "true"], "--time"),
+        (["--max-crashes", "0", "--", "true"], "not a number of at least 1: '0'"),
+        (["--max-restarts", "-1", "--", "true"], "--max-restarts"),
+        (["--max-restarts", "many", "--", "true"], "--max-restarts"),
+        (["--hosts", "", "--", "true"], "--hosts"),
+        (["--hosts", "a,,b", "--", "true"], "--hosts"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    wrong(["run", *arguments], text, 2, capsys)
+    assert not list(tmp_path.iterdir()), "no directory was made"
+
+
+def test_another_command_in_the_directory(history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong(["run", "--dir", history.chain.dir, "--", "mpirun", "other"], "is a chain of another command: mpirun solver", 2, capsys)
+    assert history.chain.events() == []
+
+
+def test_finished_chain_says_its_code_again(history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    history.begin()
+    history.end("finished", code=3)
+    history.note("finished", code=3)
+    before = history.chain.events()
+    for command in ([], ["--", "mpirun", "solver"]):
+        assert cli.main(["run", "--dir", str(history.chain.dir), *command]) == 3
+        assert capsys.readouterr().err == f"manapy: {history.chain.dir} has finished: exit code 3\n"
+    assert history.chain.events() == before
+
+
+def test_chain_of_slurm_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its attempts belong to Slurm."""
+    history = History(tmp_path / "chain")
+    history.chain.record["kind"] = "slurm"
+    history.chain.write()
+    wrong(["run", "--dir", history.chain.dir], "is a chain of Slurm jobs", 2, capsys)
+
+
+def test_damaged_chain(history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    (history.chain.dir / "chain.json").write_text('{"format": 1}')
+    for command in ("run", "history", "status"):
+        option = ["--dir"] if command == "run" else []
+        wrong([command, *option, history.chain.dir], "chain.json: not a chain's file, or damaged", 1, capsys)
+
+
+def test_where_it_was_begun_is_gone(history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    history.chain.record["cwd"] = "/no/where"
+    history.chain.write()
+    wrong(["run", "--dir", history.chain.dir], "/no/where: No such file or directory", 1, capsys)
+
+
+@pytest.mark.parametrize("command", ["history", "status"])
+def test_no_chain(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    wrong([command, tmp_path / "nothing"], "nothing", 1, capsys)
+    wrong([command], str(tmp_path), 1, capsys)
+
+
+def test_chain_that_has_not_begun(history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["status", str(history.chain.dir)]) == 0
+    assert "not begun yet" in capsys.readouterr().out
+    assert cli.main(["history", str(history.chain.dir)]) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith("not begun yet")
+
+
+def test_no_place_for_the_chain(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong(["run", "--dir", "/proc/nowhere", "--", "true"], "cannot make the chain's directory /proc/nowhere", 1, capsys)
+
+
+def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    code = "import sys; from manapy.cli import main; sys.exit(main())"
+    return subprocess.run([sys.executable, "-c", code, "run", *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=60)
+
+
+def test_command_without_mpi(tmp_path: Path) -> None:
+    """It is run, its exit code arrives, and it is said that nothing could be saved."""
+    done = run("--dir", "chain", "--", "sh", "-c", "echo hello; pwd; exit 7", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (7, f"hello\n{tmp_path}\n")
+    assert "nothing in it was started with manapy-launch" in done.stderr
+
+
+def test_command_that_a_signal_ends(tmp_path: Path) -> None:
+    assert run("--dir", "chain", "--", "sh", "-c", "kill -TERM $$", cwd=tmp_path).returncode == 128 + 15
+
+
+def test_command_that_cannot_be_executed(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("no program")
+    program.chmod(0o755)
+    done = run("--dir", "chain", "--", "./program", cwd=tmp_path)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and "Exec format error" in done.stderr, done.stderr
+
+
+def test_default_directory(tmp_path: Path) -> None:
+    assert run("--", "true", cwd=tmp_path).returncode == 0
+    (made,) = tmp_path.iterdir()
+    assert made.name.startswith("manapy-chain-") and not os.listdir(made).count("step-001")
+
+
+def step(history: History, *arguments: str, env: dict[str, str]) -> str:
+    code = "import sys; from manapy.cli import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", code, "_step", *arguments], capture_output=True, text=True, timeout=60, env={**os.environ, **env})
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    return done.stdout
+
+
+def test_step_command(history: History, tmp_path: Path) -> None:
+    chain = str(history.chain.dir)
+    history.begin()
+    assert step(history, "--ranks", "2", "--", "solver", "--", "x", env={"MANAPY_CHAIN": chain}) == f"NEW {chain}/step-001\n"
+    assert history.chain.events("step")[0]["argv"] == ["solver", "--", "x"]
+    assert step(history, "--ranks", "2", "--", "solver", env={"MANAPY_CHAIN": str(tmp_path)}).startswith("ERROR ")
+    history.begin(id="17")
+    answer = step(history, "--ranks", "2", "--", "solver", env={"MANAPY_CHAIN": chain, "SLURM_JOB_ID": "18"})
+    assert answer.startswith("ERROR MANAPY_CHAIN names the chain of job 17")
+
+
+def test_step_of_a_chain_that_has_not_begun(history: History) -> None:
+    """MANAPY_CHAIN set by hand."""
+    answer = step(history, "--ranks", "2", "--", "solver", env={"MANAPY_CHAIN": str(history.chain.dir)})
+    assert answer.startswith("ERROR ") and "no attempt" in answer

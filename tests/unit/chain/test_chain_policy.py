@@ -1,0 +1,152 @@
+"""Whether there may be another attempt, from histories as they come about."""
+
+from __future__ import annotations
+
+import pytest
+from histories import History
+from manapy.chain import policy
+from manapy.chain.policy import Limits
+from manapy.chain.record import Chain
+
+
+def step(history: History, number: int, verdict: str = "new", state: str | None = None, **job: object) -> None:
+    where = history.job(number, state, **job) if state else history.chain.dir / f"step-{number:03d}"
+    history.note("step", step=number, argv=["solver", str(number)], ranks=2, dir=str(where), verdict=verdict, path="", code=0)
+
+
+class Clock:
+    """Events at chosen times."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr("time.time", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_nothing_against_a_new_chain(history: History) -> None:
+    assert policy.refusal(history.chain, Limits(restarts=0, budget=1.0, crashes=1, stuck=1)) == ""
+    assert policy.lost(history.chain) is None
+    assert policy.used(history.chain) == 0
+
+
+def test_restarts(history: History) -> None:
+    limits = Limits(restarts=1)
+    history.attempt("crashed", checkpoints=1)
+    assert policy.refusal(history.chain, limits) == ""
+    history.attempt("left", checkpoints=1)
+    assert policy.refusal(history.chain, limits) == "it was restarted 1 times, which is the maximum (--max-restarts 1)"
+    assert policy.refusal(history.chain, Limits(restarts=None)) == ""
+    assert policy.refusal(history.chain, Limits(restarts=2)) == ""
+
+
+def test_crashes_in_a_row(history: History) -> None:
+    for _ in range(2):
+        history.attempt("crashed", checkpoints=1, reason="rank 1 died on here")
+        assert policy.refusal(history.chain, Limits()) == ""
+    history.attempt("left", checkpoints=1)
+    for _ in range(2):
+        history.attempt("crashed", checkpoints=1, reason="rank 0 died on there")
+        assert policy.refusal(history.chain, Limits()) == "", "a good attempt in between"
+    history.attempt("crashed", checkpoints=1, reason="rank 0 died on there")
+    assert policy.refusal(history.chain, Limits()) == "it crashed 3 times in a row (--max-crashes 3), the last time: rank 0 died on there"
+    assert policy.refusal(history.chain, Limits(crashes=4)) == ""
+
+
+def test_no_progress(history: History) -> None:
+    history.attempt("left")
+    assert policy.refusal(history.chain, Limits()) == ""
+    history.attempt("left", reason="the allocation ends")
+    assert policy.refusal(history.chain, Limits()) == "no progress in 2 attempts in a row: no checkpoint was taken and no step ended (the allocation ends)"
+    history.attempt("left", checkpoints=1)
+    assert policy.refusal(history.chain, Limits()) == ""
+    history.attempt("lost")
+    assert policy.refusal(history.chain, Limits()) == ""
+    history.attempt("lost")
+    assert policy.refusal(history.chain, Limits()).startswith("no progress")
+
+
+def test_a_finished_step_is_progress(history: History) -> None:
+    for _ in range(2):
+        history.begin()
+        step(history, 1, state="done", code=0)
+        history.end("crashed")
+    assert policy.refusal(history.chain, Limits()) == ""
+    history.chain.append("attempt", 3, id="", nodes=[], deadline=None)
+    for attempt in (3, 4):
+        if attempt == 4:
+            history.begin()
+        step(history, 1, verdict="done", state="done", code=0)
+        history.end("crashed")
+    assert policy.refusal(history.chain, Limits(crashes=9)).startswith("no progress"), "that it had finished earlier is none"
+
+
+def test_budget(history: History, clock: Clock) -> None:
+    history.begin()
+    clock.now = 1010
+    history.checkpoint()
+    history.end("crashed")
+    clock.now = 2000  # it waited, which costs nothing
+    history.begin()
+    clock.now = 2005
+    assert policy.used(history.chain) == 15
+    assert policy.refusal(history.chain, Limits(budget=16)) == ""
+    assert policy.refusal(history.chain, Limits(budget=15)) == "its attempts took 15 s together, which is its budget (--budget)"
+
+
+def test_what_comes_after_the_end_costs_nothing(history: History, clock: Clock) -> None:
+    history.begin()
+    clock.now = 1010
+    history.end("left")
+    clock.now = 5000
+    history.note("note", text="--force")
+    history.note("stopped", reason="")
+    assert policy.used(history.chain) == 10
+
+
+def test_a_lost_attempt(history: History, clock: Clock) -> None:
+    """Noted once; it took as long as it was seen to live, not until somebody noticed."""
+    history.begin()
+    clock.now = 1060
+    history.checkpoint()
+    clock.now = 9000
+    assert policy.used(history.chain) == 8000, "it may still run"
+    end = policy.lost(history.chain)
+    assert end is not None and end["how"] == "lost" and "killed" in end["reason"]
+    assert policy.lost(history.chain) is None
+    assert policy.used(history.chain) == 60
+    history.begin()
+    clock.now = 9007
+    assert policy.used(history.chain) == 67
+    assert policy.used(history.chain, now=9010) == 70
+
+
+def test_an_attempt_that_nobody_noted_the_end_of(history: History, clock: Clock) -> None:
+    history.begin()
+    clock.now = 1030
+    step(history, 1)
+    clock.now = 4000
+    history.begin()
+    assert policy.span(history.chain, 1) == (1000, 1030)
+
+
+def test_unfinished(history: History) -> None:
+    history.begin()
+    step(history, 1, state="done", code=3)
+    step(history, 2, state="running")
+    assert policy.unfinished(history.chain, 1) == "", "begun in this attempt: it fails of its own will"
+    history.end("left")
+    history.begin()
+    assert policy.unfinished(history.chain, 2) == "step 2"
+    history.job(2, "failed", first_failure={"rank": 1, "host": "a", "code": 5}, code=5)
+    assert policy.unfinished(history.chain, 2) == ""
+
+
+def test_histories_are_only_read(history: History) -> None:
+    history.attempt("left", checkpoints=1)
+    before = (history.chain.dir / "history.jsonl").read_bytes()
+    policy.refusal(Chain(history.chain.dir, {}), Limits(0, 0.0, 1, 1))
+    assert (history.chain.dir / "history.jsonl").read_bytes() == before

@@ -1,0 +1,185 @@
+"""What a manapy-launch in a chain is told to do, with real job directories and checkpoints."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import images
+import pytest
+from histories import History
+from manapy.chain import steps
+from manapy.chain.steps import Verdict
+from manapy.ckpt.errors import ManapyError
+
+A, B = ["solver", "a"], ["solver", "b"]
+RANKS = 2
+CRASHED = {"state": "failed", "first_failure": {"rank": 1, "host": "node7", "code": None}, "code": 0}
+
+
+class Script:
+    """Steps of a chain, asked as rank 0 would."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.said: list[str] = []
+
+    def ask(self, argv: list[str], ranks: int = RANKS, directory: Path | None = None) -> Verdict:
+        return steps.decide(self.history.chain, argv, ranks, directory, self.said.append)
+
+    def start(self, argv: list[str], state: str = "running", checkpoints: int = 0, **fields: object) -> Path:
+        """Ask, and become a job in that state; its directory."""
+        verdict = self.ask(argv)
+        event = self.history.chain.events("step")[-1]
+        where = self.history.job(event["step"], state, **fields)
+        assert verdict.kind != "new" or verdict.path == where
+        for seed in range(checkpoints):
+            images.checkpoint(where, RANKS, seed)
+        return where
+
+    def again(self) -> None:
+        """The attempt ends, and another one begins."""
+        self.history.end("left")
+        time.sleep(1.1 - time.time() % 1)  # job.json has whole seconds
+        self.history.begin()
+
+
+@pytest.fixture
+def script(history: History) -> Script:
+    history.begin()
+    return Script(history)
+
+
+def test_new(script: Script) -> None:
+    step = script.history.chain.dir / "step-001"
+    assert script.ask(A) == Verdict("new", step)
+    assert script.ask(B).path == script.history.chain.dir / "step-002"
+    assert [(e["step"], e["argv"], e["ranks"], e["verdict"], e["dir"]) for e in script.history.chain.events("step")][0] == (1, A, RANKS, "new", str(step))
+    assert Verdict("new", step).line() == f"NEW {step}"
+
+
+def test_given_directory(script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert script.ask(A, directory=Path("mine")).path == tmp_path / "mine"
+    script.again()
+    monkeypatch.chdir("/")
+    assert script.ask(A, directory=Path("mine")).path == tmp_path / "mine", "where it was begun"
+
+
+def test_the_same_program_twice(script: Script) -> None:
+    """Told apart by their order."""
+    first, second = script.start(A, "done", code=0), script.start(A, checkpoints=1)
+    assert (first.name, second.name) == ("step-001", "step-002")
+    script.again()
+    assert script.ask(A).kind == "done"
+    assert script.ask(A) == Verdict("resume", second / "ckpt-000001")
+    assert script.ask(A) == Verdict("new", script.history.chain.dir / "step-003")
+
+
+def test_done_gives_its_code_for_ever(script: Script) -> None:
+    script.start(A, "done", code=3, checkpoints=1)
+    for _ in range(2):
+        script.again()
+        verdict = script.ask(A)
+        assert (verdict.kind, verdict.code, verdict.line()) == ("done", 3, "DONE 3")
+
+
+def test_a_program_that_fails_by_itself_has_ended(script: Script) -> None:
+    """mpirun kills the others when one rank exits with an error: they have died, but not first."""
+    script.start(A, "failed", first_failure={"rank": 1, "host": "a", "code": 7}, code=7, checkpoints=1)
+    assert script.ask(B).kind == "new", "the script may go on"
+    script.again()
+    assert script.ask(A) == Verdict("done", code=7)
+
+
+def test_crashed_goes_on_from_its_checkpoint(script: Script) -> None:
+    where = script.start(A, **CRASHED, checkpoints=2)
+    assert steps.fate(where) == ("crashed", 0, "node7", "rank 1 died on node7")
+    script.again()
+    verdict = script.ask(A)
+    assert verdict == Verdict("resume", where / "ckpt-000002") and verdict.line() == f"RESUME {where / 'ckpt-000002'}"
+
+
+@pytest.mark.parametrize("state", [CRASHED, {"state": "stopped"}, {"state": "checkpointed"}])
+def test_nothing_starts_behind_a_step_that_was_ended(script: Script, state: dict[str, object]) -> None:
+    script.start(A, **state)
+    with pytest.raises(ManapyError, match="step 1 has ended before its program"):
+        script.ask(B)
+    assert len(script.history.chain.events("step")) == 1
+
+
+def test_steps_side_by_side_in_another_attempt(script: Script) -> None:
+    """B asks when A has, but hasn't written its job.json yet: how A ended in the attempt before says nothing."""
+    script.start(A, **CRASHED)
+    script.again()
+    assert script.ask(A).kind == "new"
+    assert script.ask(B).kind == "new"
+
+
+def test_no_checkpoint_yet(script: Script) -> None:
+    where = script.start(A)
+    script.again()
+    assert script.ask(A) == Verdict("new", where)
+    assert script.said == []
+
+
+def test_damaged_checkpoint_is_named_and_left_out(script: Script) -> None:
+    where = script.start(A, checkpoints=3)
+    images.flip(where / "ckpt-000003" / "rank-00001.img", 5000)
+    (where / "ckpt-000002" / "manifest.json").write_text("{")
+    for _ in range(2):
+        script.again()
+        assert script.ask(A) == Verdict("resume", where / "ckpt-000001")
+    assert [Path(e["path"]).name for e in script.history.chain.events("skipped")] == ["ckpt-000003", "ckpt-000002"], "once each"
+    assert "ckpt-000003 is damaged" in script.said[0] and "rank-00001.img" in script.said[0]
+    assert "ckpt-000002 is damaged" in script.said[1]
+
+
+def test_missing_image(script: Script) -> None:
+    where = script.start(A, checkpoints=2)
+    (where / "ckpt-000002" / "rank-00000.img").unlink()
+    script.again()
+    assert script.ask(A) == Verdict("resume", where / "ckpt-000001")
+
+
+def test_all_damaged(script: Script) -> None:
+    """From the beginning, and that is said: it may be days of work."""
+    where = script.start(A, checkpoints=2)
+    for path in where.glob("ckpt-*"):
+        images.flip(path / "rank-00000.img", 5000)
+    script.again()
+    assert script.ask(A) == Verdict("new", where)
+    assert script.said[-1] == f"{where}: no whole checkpoint is left: the program starts from the beginning"
+    assert script.history.chain.events("note")[-1]["text"] == script.said[-1]
+
+
+def test_other_number_of_ranks(script: Script) -> None:
+    script.start(A, checkpoints=1)
+    script.again()
+    with pytest.raises(ManapyError, match="holds 2 ranks, but this step runs with 3: it needs as many tasks as before"):
+        script.ask(A, ranks=3)
+    assert script.ask(A).kind == "resume", "it wasn't noted"
+
+
+def test_checkpoints_of_another_program_in_the_same_directory(script: Script, tmp_path: Path) -> None:
+    """--dir names a job directory that was there before: what is older than the step isn't its own."""
+    old = tmp_path / "mine"
+    old.mkdir()
+    images.checkpoint(old, RANKS)
+    time.sleep(0.01)
+    assert script.ask(A, directory=old) == Verdict("new", old)
+    script.again()
+    assert script.ask(A, directory=old) == Verdict("new", old)
+    images.checkpoint(old, RANKS)
+    script.again()
+    assert script.ask(A, directory=old) == Verdict("resume", old / "ckpt-000002")
+
+
+def test_an_attempt_that_did_not_get_there(script: Script) -> None:
+    """B was reached in the first attempt, not in the second: its number and its checkpoint are found in the third."""
+    script.start(A, "done", code=0)
+    b = script.start(B, checkpoints=1)
+    script.again()
+    script.again()
+    assert script.ask(A).kind == "done"
+    assert script.ask(B) == Verdict("resume", b / "ckpt-000001")

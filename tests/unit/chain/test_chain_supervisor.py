@@ -1,0 +1,78 @@
+"""One supervisor at a time, and nothing twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from histories import History
+from manapy.chain import run, supervisor
+from manapy.chain.attempt import Policy
+from manapy.chain.policy import Limits
+from manapy.chain.supervisor import Supervisor
+from manapy.ckpt.errors import ManapyError
+
+
+def make(history: History, said: list[str] | None = None) -> Supervisor:
+    return Supervisor(history.chain, Policy(), Limits(), (said if said is not None else []).append)
+
+
+def test_another_is_at_work(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "LOCK_WAIT", 0.3)
+    first = make(history)
+    with pytest.raises(ManapyError, match="another manapy is at work on this chain"):
+        make(history)
+    first._lock.close()
+    make(history)
+
+
+def test_another_that_has_just_been_killed(history: History) -> None:
+    """Its lock goes with it."""
+    code = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print('locked', flush=True); time.sleep(600)"
+    other = subprocess.Popen([sys.executable, "-c", code, str(history.chain.dir / "supervisor.lock")], stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None and other.stdout.readline() == "locked\n"
+    threading.Timer(0.3, other.kill).start()
+    make(history)
+    other.communicate()
+
+
+def test_a_job_that_has_lost_its_supervisor(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator that answers: the attempt isn't noted as lost, and there is no other."""
+    monkeypatch.setattr(supervisor, "ORPHAN_WAIT", 0.1)
+    history.begin()
+    where = history.job(1, "running")
+    history.note("step", step=1, argv=["solver"], ranks=2, dir=str(where), verdict="new", path="", code=0)
+    answers = [True]
+    monkeypatch.setattr("manapy.ckpt.job.Job.is_live", lambda self: answers[0])
+    with pytest.raises(ManapyError, match="step-001 still runs, though manapy is gone: wait for its end, or manapy stop .*step-001, then continue"):
+        make(history).refusal()
+    assert history.chain.events("end") == []
+    answers[0] = False
+    said: list[str] = []
+    assert make(history, said).refusal() == ""
+    assert history.chain.events("end")[-1]["how"] == "lost"
+    assert "without a word" in said[0]
+
+
+def test_hosts_are_left_out_by_name() -> None:
+    hosts = ["node1:2", "node2.cluster:2", "node3"]
+    assert run._choose(hosts, []) == hosts
+    assert run._choose(hosts, ["node2"]) == ["node1:2", "node3"]
+    assert run._choose(hosts, ["node1.cluster", "node2.cluster"]) == ["node3"]
+    assert run._choose(hosts, ["node1", "node2", "node3"]) == hosts, "rather bad ones than none"
+    assert run._choose(hosts, ["node"]) == hosts
+
+
+@pytest.mark.parametrize(("number", "reason"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "ended by SIGTERM")])
+def test_a_signal_between_two_attempts(number: signal.Signals, reason: str) -> None:
+    begin = time.monotonic()
+    threading.Timer(0.2, os.kill, (os.getpid(), number)).start()
+    assert run._signal_within(60) == reason
+    assert time.monotonic() - begin < 30
+    assert run._signal_within(0.01) == ""
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()

@@ -1,0 +1,145 @@
+"""What status and history show."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from histories import History
+from manapy import cli
+from manapy.chain import timing, view
+from manapy.ckpt.errors import ManapyError
+
+
+@pytest.fixture
+def story(history: History) -> History:
+    """Lost, crashed, left; it runs in the fourth."""
+    history.begin(id="17", nodes=["a", "b"], deadline=time.time() + 3600)
+    history.note("step", step=1, argv=["solver", "-x"], ranks=4, dir=str(history.chain.dir / "step-001"), verdict="new", path="", code=0)
+    history.checkpoint(2.0)
+    history.end("lost", reason="it ended without a word")
+    history.begin(id="17", nodes=["b"], deadline=time.time() + 7200)
+    history.note("step", step=1, argv=["solver", "-x"], ranks=4, dir=str(history.chain.dir / "step-001"), verdict="resume", path="/x/ckpt-000001", code=0)
+    history.note("failed", cause="interval", reason="No space left on device", seconds=0.1)
+    history.end("crashed", reason="rank 1 died on b")
+    history.begin(id="18", nodes=["b"], deadline=time.time() + 7200)
+    history.checkpoint(4.0, "ckpt-000002")
+    history.end("left", reason="the allocation ends")
+    history.begin(id="19", nodes=["c"], deadline=time.time() + 1000)
+    return history
+
+
+def test_rows(story: History) -> None:
+    rows = view.attempts(story.chain)
+    assert [(r.number, r.id, r.nodes, r.how) for r in rows] == [(1, "17", ["a", "b"], "lost"), (2, "17", ["b"], "crashed"), (3, "18", ["b"], "left"), (4, "19", ["c"], "running")]
+    assert [(len(r.checkpoints), len(r.failed), r.resumed) for r in rows] == [(1, 0, []), (0, 1, ["/x/ckpt-000001"]), (1, 0, []), (0, 0, [])]
+    assert rows[1].reason == "rank 1 died on b" and rows[3].reason == ""
+    assert all(r.begin <= r.end for r in rows)
+    assert view.attempts(story.chain, now=time.time() + 50)[3].end == pytest.approx(time.time() + 50, abs=10)
+
+
+def test_summary(story: History) -> None:
+    stands = view.summary(story.chain)
+    assert (stands["state"], stands["attempts"], stands["allocations"], stands["checkpoints"]) == ("running", 4, 4, 2)
+    assert stands["last_checkpoint"]["path"] == "ckpt-000002" and stands["last_checkpoint"]["seconds"] == 4.0
+    assert stands["deadline"] - stands["leaves_at"] == pytest.approx(timing.lead([2.0, 4.0], 1000))
+    assert stands["steps"] == [{"step": 1, "argv": ["solver", "-x"], "ranks": 4, "verdict": "resume", "dir": str(story.chain.dir / "step-001")}]
+    json.dumps(stands)
+
+
+def test_state(history: History) -> None:
+    assert view.state(history.chain) == "not begun yet"
+    history.begin()
+    assert view.state(history.chain) == "running"
+    history.end("crashed")
+    assert view.state(history.chain) == "between two attempts"
+    history.note("stopped", reason="interrupted")
+    assert view.state(history.chain) == "stopped: interrupted"
+    history.begin()
+    assert view.state(history.chain) == "running"
+    history.end("finished", code=3)
+    history.note("finished", code=3)
+    assert view.state(history.chain) == "finished with exit code 3"
+    assert view.summary(history.chain)["deadline"] is None
+
+
+def test_picture(story: History, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    view.draw(story.chain, tmp_path / "x.png")
+    data = (tmp_path / "x.png").read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n") and len(data) > 5000
+
+
+def test_picture_of_nothing(history: History, tmp_path: Path) -> None:
+    with pytest.raises(ManapyError, match="nothing has run yet"):
+        view.draw(history.chain, tmp_path / "x.png")
+
+
+def test_picture_without_matplotlib(story: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in [n for n in sys.modules if n.partition(".")[0] == "matplotlib"] + ["matplotlib"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ManapyError, match="the picture needs matplotlib: pip install"):
+        view.draw(story.chain, tmp_path / "x.png")
+    assert cli.main(["history", str(story.chain.dir)]) == 1
+    captured = capsys.readouterr()
+    assert "rank 1 died on b" in captured.out, "the table comes all the same"
+    assert captured.err.startswith("manapy: the picture needs matplotlib") and len(captured.err.splitlines()) == 1
+    assert cli.main(["history", str(story.chain.dir), "--no-plot"]) == 0
+
+
+def test_history_command(story: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(story.chain.dir.parent)
+    assert cli.main(["history", "--no-plot"]) == 0, "the newest one here"
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{story.chain.dir}: running"
+    assert lines[1].split() == ["attempt", "job", "nodes", "begin", "length", "from", "checkpoints", "size", "end", "because"]
+    assert [line.split()[0] for line in lines[2:]] == ["1", "2", "3", "4"]
+    assert "ckpt-000001" in lines[3] and "0 (+1 failed)" in lines[3] and "crashed" in lines[3]
+    assert cli.main(["history", str(story.chain.dir), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [row["how"] for row in data["history"]] == ["lost", "crashed", "left", "running"]
+    assert not list(story.chain.dir.glob("*.png"))
+    pytest.importorskip("matplotlib")
+    assert cli.main(["history", str(story.chain.dir), "--plot", str(tmp_path / "mine.png")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "mine.png") and (tmp_path / "mine.png").exists()
+    assert cli.main(["history", str(story.chain.dir), "--plot", "/proc/nowhere/x.png"]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_status_command(story: History, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["status", str(story.chain.dir)]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"chain {story.chain.dir}: running\n4 attempts in 4 allocations") and "this allocation ends in" in text
+    assert "step 1, 4 ranks, continued: solver -x" in text and "attempt 3 left: the allocation ends" in text
+    assert cli.main(["status", str(story.chain.dir), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "running"
+    assert cli.main(["status", "--watch", "--json", str(story.chain.dir)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_watch_of_what_is_over(story: History, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every kind of event as a line, and then it ends."""
+    story.note("skipped", path="/x/ckpt-000007", reason="damaged")
+    story.note("note", text="worth knowing")
+    story.note("successor", id="20")
+    story.end("finished", code=3)
+    story.note("finished", code=3)
+    assert cli.main(["status", "--watch", str(story.chain.dir)]) == 0
+    lines = [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert len(lines) == len(story.chain.events())
+    for expected in (
+        "attempt 1 begins in job 17 on a,b",
+        "step 1: starts",
+        "step 1: continues /x/ckpt-000001",
+        "checkpoint failed (interval): No space left on device",
+        "attempt 2 crashed: rank 1 died on b",
+        "damaged, left out: /x/ckpt-000007: damaged",
+        "worth knowing",
+        "job 20 goes on after this one",
+        "attempt 4 finished",
+    ):
+        assert expected in lines
+    assert lines[-1] == "finished with exit code 3"
