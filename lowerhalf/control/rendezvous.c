@@ -34,6 +34,7 @@
 #include <unistd.h>
 
 #include "jobdir.h"
+#include "leftovers.h"
 #include "pmi.h"
 #include "state/fdguard.h"
 #include "wire.h"
@@ -251,6 +252,7 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
     if (!mpy_pmi_open(&pmi, error, n)) return false;
     job->rank = pmi.rank, job->size = pmi.size, job->local_size = pmi.fd < 0 ? 1 : pmi.local_size, job->pmi_fd = pmi.fd;
     *say = job->rank == 0;
+    if (pmi.fd >= 0 && !mpy_pmi_is_hydra()) mpy_leftovers_remove(pmi.kvsname);
     if (options->expected_ranks > 0 && options->expected_ranks != job->size) {
         snprintf(error, n, "the checkpoint holds %d ranks, but %d were started: use mpirun -n %d", options->expected_ranks, job->size, options->expected_ranks);
         return false;

@@ -10,7 +10,8 @@
 Invariants
  1. Daemons are our own children, in the foreground. What they start leaves them (slurmstepd is a daemon), but every process of a
     cluster has the cluster's own SLURM_CONF in its environment: that is how it is found, and nothing else is ever signalled.
- 2. Ports are the kernel's choice and everything else lies in `where`, so clusters don't meet.
+ 2. Ports are the kernel's choice and everything else lies in `where`, so clusters don't meet. Job ids start anywhere: MPICH's shared
+    memory has its name from them, and what a killed job leaves in /dev/shm ends the next one of that name.
 
 Facts that the configuration rests on (slurm.conf(5), 22.05, and tried): `AuthInfo=cred_expire` is also the time that a requeued
 job waits before it may start again (two minutes by default); time limits count in minutes; the number of processors given
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -259,6 +261,7 @@ class Cluster:
             "SlurmdPidFile": f"{self.where}/slurmd-%n.pid",
             "KillWait": "5",
             "MinJobAge": "3600",
+            "FirstJobId": str(random.randrange(10_000, 60_000_000)),
             **self.settings,
         }
         lines = [f"{name}={value}" for name, value in settings.items()]
