@@ -109,11 +109,11 @@ def _without_array(options: Sequence[str]) -> list[str]:
     return [option for option in options if not option.startswith(("--array", "-a"))]
 
 
-def guard(supervisor: Supervisor, budget: float | None) -> int:
+def guard(supervisor: Supervisor, budget: float | None, poll: float) -> int:
     """One allocation of a chain, from its begin to its end; the exit code of the batch job. Raises ManapyError."""
     chain, say = supervisor.chain, supervisor.say
     left = None if budget is None else time.time() + max(budget - policy.used(chain), 0)
-    allocation = slurm.Allocation(left)
+    allocation = slurm.Allocation(left, poll)
     over = chain.over()
     if over is not None and over["event"] == "finished":
         return int(over["code"])

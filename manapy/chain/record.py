@@ -19,7 +19,7 @@ Events, all with `time` (seconds since the epoch) and `attempt` (1, 2, 3 ...):
 
 Invariants
  1. An event is one line, written by one write to a file opened for appending, and durable when append() returns. A line cut off by a
-    crash is ignored.
+    crash is ignored. What can't be written, on a full disk, is remembered by this process and written with the next event.
  2. What depends on the history and adds to it does so under the lock.
 """
 
@@ -47,6 +47,7 @@ class Chain:
     def __init__(self, directory: Path, record: dict[str, Any]) -> None:
         self.dir = directory
         self.record = record
+        self._unwritten: list[Event] = []
 
     def write(self) -> None:
         """Replace chain.json."""
@@ -54,31 +55,35 @@ class Chain:
 
     def events(self, kind: str | None = None, attempt: int | None = None) -> list[Event]:
         """All, or those of a kind and attempt; oldest first."""
-        try:
-            lines = (self.dir / "history.jsonl").read_bytes().splitlines()
-        except FileNotFoundError:
-            return []
         found = []
-        for line in lines:
-            with contextlib.suppress(ValueError, KeyError, TypeError):  # invariant 1
-                event = json.loads(line)
-                if kind in (None, event["event"]) and attempt in (None, event["attempt"]):
-                    found.append(event)
-        return found
+        with contextlib.suppress(FileNotFoundError):
+            for line in (self.dir / "history.jsonl").read_bytes().splitlines():
+                with contextlib.suppress(ValueError, AttributeError):  # invariant 1
+                    event = json.loads(line)
+                    found += [event] if {"event", "attempt"} <= event.keys() else []
+        return [event for event in [*found, *self._unwritten] if kind in (None, event["event"]) and attempt in (None, event["attempt"])]
 
     def append(self, kind: str, attempt: int, **fields: Any) -> Event:
         """Add an event (invariant 1)."""
         event = {"time": round(time.time(), 3), "event": kind, "attempt": attempt, **fields}
-        path = self.dir / "history.jsonl"
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._unwritten.append(event)
+        with contextlib.suppress(OSError):
+            self._write_events()
+        return event
+
+    def _write_events(self) -> None:
+        fd = os.open(self.dir / "history.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             size = os.fstat(fd).st_size
             torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
-            os.write(fd, (b"\n" if torn else b"") + json.dumps(event).encode() + b"\n")
+            data = (b"\n" if torn else b"") + b"".join(json.dumps(event).encode() + b"\n" for event in self._unwritten)
+            if os.write(fd, data) < len(data):
+                os.ftruncate(fd, size)
+                return
             os.fsync(fd)
+            self._unwritten.clear()
         finally:
             os.close(fd)
-        return event
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -19,7 +19,6 @@ from ..ckpt.errors import ManapyError
 from .attempt import Look
 
 ANSWER_SECONDS = 60.0
-LOOK_EVERY = 15.0
 LEAVING = ("drain", "drng", "maint", "reboot", "@", "^")  # in a node's state as sinfo gives it (sinfo(1), NODE STATE CODES)
 UNWELL = ("down", "fail", "*", *LEAVING)
 
@@ -39,7 +38,7 @@ def command(*arguments: str | Path) -> str:
         raise SlurmError(f"{name} did not answer within {ANSWER_SECONDS:.0f} s") from None
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.strip()]
-        raise SlurmError(said[-1] if said else f"{name}: exit code {done.returncode}")
+        raise SlurmError(f"{name}: {said[-1].removeprefix(f'{name}: ').removeprefix('error: ')}" if said else f"{name}: exit code {done.returncode}")
     return done.stdout.strip()
 
 
@@ -77,11 +76,10 @@ def node_states(nodes: str) -> dict[str, str]:
 
 
 class Allocation:
-    """The job this process runs in (attempt.Watch). ``budget_end``: when the chain's time is used up, or None."""
+    """The job this process runs in (attempt.Watch). ``budget_end``: when the chain's time is used up, or None; ``period``: seconds between looks."""
 
-    period = LOOK_EVERY
-
-    def __init__(self, budget_end: float | None = None) -> None:
+    def __init__(self, budget_end: float | None, period: float) -> None:
+        self.period = period
         self.job = os.environ.get("SLURM_JOB_ID", "")
         self.nodes = os.environ.get("SLURM_JOB_NODELIST", "")
         if not self.job or not self.nodes:

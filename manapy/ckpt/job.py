@@ -7,6 +7,7 @@ Invariants
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -84,8 +85,17 @@ def read(directory: Path) -> Job:
 
 
 def write(directory: Path, record: dict[str, Any]) -> None:
-    """Replace job.json (invariant 1)."""
-    publish.replace_file(directory / "job.json", json.dumps(record, indent=1).encode() + b"\n")
+    """Replace job.json (invariant 1). On a full disk it is written over in place, by one write into the space that it has: how a job
+    has ended is worth more than the invariant."""
+    path, data = directory / "job.json", json.dumps(record, indent=1).encode() + b"\n"
+    try:
+        publish.replace_file(path, data)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        with path.open("r+b", buffering=0) as stream:
+            stream.write(data)
+            stream.truncate()
 
 
 def jobs_in(directory: Path) -> list[Job]:

@@ -223,12 +223,16 @@ def prune(directory: Path, keep: int) -> list[Path]:
 def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
     """Write a file so that others see the old content or the new, never part of it."""
     temporary = path.with_name(f"{path.name}.new")
-    with temporary.open("wb") as stream:
-        stream.write(data)
-        stream.flush()
-        if durable:
-            os.fsync(stream.fileno())
-    os.replace(temporary, path)
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            if durable:
+                os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _sync(directory: Path) -> None:

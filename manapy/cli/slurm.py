@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for command in (chain, guard):
         command.add_argument("--dir", metavar="DIR", type=Path, help="the chain's directory (default: a new manapy-chain-... beside the job's output)")
         command.add_argument("--mode", choices=("requeue", "chain"), default="requeue", help="the same job again (default), or dependent jobs")
+        command.add_argument("--poll", metavar="TIME", type=_arguments.seconds, default=15.0, help="how often Slurm is asked about deadline and nodes (default 15s)")
         _arguments.add_chain(command)
 
 
@@ -72,13 +73,13 @@ def _guard(options: argparse.Namespace, out: Output) -> int:
 
     how, limits = _arguments.policy(options), _arguments.limits(options)
     chain = batch.open_in_job(options.dir, options.after, _guard_options(options), options.mode)
-    return batch.guard(Supervisor(chain, how, limits, out.error), options.budget)
+    return batch.guard(Supervisor(chain, how, limits, out.error), options.budget, options.poll)
 
 
 def _guard_options(options: argparse.Namespace) -> list[str]:
     """What later allocations need to know, as words of a command line."""
     words = []
-    for name in ("interval", "mtbf", "margin", "max_restarts", "max_crashes", "budget"):
+    for name in ("interval", "mtbf", "margin", "max_restarts", "max_crashes", "budget", "poll"):
         if (value := getattr(options, name)) is not None:
             words.append(f"--{name.replace('_', '-')}={value:g}")
     return words
