@@ -68,7 +68,8 @@ class Watch(Protocol):
 
 
 class Outcome(NamedTuple):
-    """``how`` finished: by itself, with ``code``; left: saved, to be continued; crashed: a rank died, on ``host``; expired: not saved in time."""
+    """``how`` finished: by itself, with ``code``; left: saved before the deadline, to be continued; yielded: the same, but before its time; crashed: a
+    rank died, on ``host``; expired: not saved in time."""
 
     how: str
     code: int = 0
@@ -152,13 +153,14 @@ class Attempt:
                 look = self.watch.look()
             lead = timing.lead(self.measured, (look.deadline or now) - begin, self.policy.margin)
             leave = self._leave or look.leave
+            early = bool(leave)
             if not leave and look.deadline is not None and now >= look.deadline - lead:
                 leave = f"the allocation ends at {time.strftime('%H:%M:%S', time.localtime(look.deadline))}"
             self._collect()
             if self._final is not None and self._final.results is not None:
                 if not (problem := _problem(self._final)):
                     self._end_held(self._final)
-                    return Outcome("left", reason=self._final.cause)
+                    return Outcome("yielded" if early else "left", reason=self._final.cause)
                 self.say(f"the checkpoint failed: {problem}; {self._fallback()}")
                 self._final, retry = None, now + RETRY
                 if look.deadline is not None and now + RETRY > look.deadline:

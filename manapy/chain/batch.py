@@ -131,13 +131,14 @@ def guard(supervisor: Supervisor, budget: float | None, poll: float) -> int:
             supervisor.stop("the job was cancelled")
             return EXIT_GAVE_UP
         unwell = allocation.unwell() if outcome.how == "crashed" else []
+        taken = allocation.look().leave  # by preemption or maintenance, which is what the ranks died of, if they did
         if why := supervisor.refusal():
             return _give_up(supervisor, why)
-        if outcome.how == "crashed" and not unwell:
+        if outcome.how == "crashed" and not unwell and not taken:
             say(f"{outcome.reason}: starting again")
             continue
         _exclude(chain, allocation, unwell, say)
-        say(f"{outcome.reason}: to be continued in the next allocation" + ("" if outcome.how == "left" else ", from the last checkpoint"))
+        say(f"{outcome.reason}: to be continued in the next allocation" + ("" if outcome.how in ("left", "yielded") else ", from the last checkpoint"))
         return again(outcome)
 
 
@@ -162,7 +163,11 @@ def _requeue_later(chain: Chain, allocation: slurm.Allocation, say: Callable[[st
 
 def _requeue(allocation: slurm.Allocation, say: Callable[[str], None]) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    slurm.command("scontrol", "requeue", allocation.job)
+    try:
+        slurm.command("scontrol", "requeue", allocation.job)
+    except slurm.SlurmError:
+        if not allocation.taken_back():
+            raise
     deadline = time.monotonic() + REQUEUED_SECONDS
     while time.monotonic() < deadline:  # Slurm kills us
         time.sleep(1)

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..ckpt import publish
 from . import steps
 from .record import Chain, Event
 
@@ -53,10 +54,17 @@ def lost(chain: Chain) -> Event | None:
 
 
 def came_further(chain: Chain, attempt: int) -> bool:
-    """Has an attempt left something behind that those before hadn't: a checkpoint, or a finished step?"""
-    if chain.events("checkpoint", attempt):
+    """Has an attempt left something behind that those before hadn't: a checkpoint (of the chain's own, or by --interval of manapy-launch or by the
+    user), or a finished step? Also true if it wasn't given the time that it was promised."""
+    if chain.events("checkpoint", attempt) or any(end["how"] == "yielded" for end in chain.events("end", attempt)):
         return True
-    return any(step["verdict"] != "done" and steps.fate(Path(step["dir"])).kind == "done" for step in chain.events("step", attempt))
+    begin, end = span(chain, attempt)
+    for step in chain.events("step", attempt):
+        if step["verdict"] != "done" and steps.fate(Path(step["dir"])).kind == "done":
+            return True
+        if any(begin <= found.manifest.time <= end for found in publish.checkpoints(Path(step["dir"]))):
+            return True
+    return False
 
 
 def unfinished(chain: Chain, attempt: int) -> str:

@@ -76,7 +76,7 @@ def _over(supervisor: Supervisor, outcome: Outcome) -> int:
     if outcome.how == "finished":
         return supervisor.finish(outcome)
     supervisor.stop(outcome.reason)
-    state = "saved" if outcome.how == "left" else "not saved since the last checkpoint"
+    state = "saved" if outcome.how in ("left", "yielded") else "not saved since the last checkpoint"
     supervisor.say(f"{outcome.reason}: {state}; continue: manapy run --dir {supervisor.chain.dir}")
     return EXIT_INTERRUPTED
 

@@ -123,6 +123,13 @@ class Allocation:
         except SlurmError:
             return False
 
+    def taken_back(self) -> bool:
+        """Has Slurm itself put the job back into the queue, and is about to end this run of it?"""
+        try:
+            return show(self.job).get("JobState") in ("PENDING", "REQUEUED", "COMPLETING")
+        except SlurmError:
+            return False
+
     def requeueable(self) -> bool:
         """May the job be requeued? (sbatch --requeue, JobRequeue of slurm.conf)"""
         return show(self.job).get("Requeue") == "1"

@@ -243,7 +243,7 @@ def test_freed_nodes_are_left(cluster: Cluster, submit: Callable[..., Chain], un
         chain.finish()
         check(chain, out, undisturbed(STEPS))
         first, last = chain.events("end")[0], chain.events("attempt")[-1]
-        assert first["how"] == "left" and drained in first["reason"]
+        assert first["how"] == "yielded" and drained in first["reason"]
         assert drained not in expand(cluster, last["nodes"][0])
     finally:
         cluster.command("scontrol", "update", f"NodeName={drained}", "State=RESUME")
@@ -261,7 +261,7 @@ def test_preemption(make_cluster: Callable[..., Cluster], submit: Callable[..., 
     cluster.finish(urgent)
     chain.finish()
     check(chain, out, undisturbed(STEPS))
-    assert chain.events("end")[0]["how"] == "left", chain.report()
+    assert chain.events("end")[0]["how"] == "yielded", chain.report()
     assert any(event["verdict"] == "resume" for event in chain.events("step"))
     cluster.stop()
 
