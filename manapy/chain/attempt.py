@@ -66,10 +66,13 @@ class Watch(Protocol):
     def on_signal(self, number: int) -> str:
         """Why this signal means to leave; empty: look again."""
 
+    def judge(self, outcome: Outcome) -> Outcome:
+        """How it ended, to those who know what happens around it."""
+
 
 class Outcome(NamedTuple):
     """``how`` finished: by itself, with ``code``; left: saved before the deadline, to be continued; yielded: the same, but before its time; crashed: a
-    rank died, on ``host``; expired: not saved in time."""
+    rank died, on ``host``; expired: not saved in time; taken: ended from outside before it was saved."""
 
     how: str
     code: int = 0

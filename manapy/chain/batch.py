@@ -131,10 +131,9 @@ def guard(supervisor: Supervisor, budget: float | None, poll: float) -> int:
             supervisor.stop("the job was cancelled")
             return EXIT_GAVE_UP
         unwell = allocation.unwell() if outcome.how == "crashed" else []
-        taken = allocation.look().leave  # by preemption or maintenance, which is what the ranks died of, if they did
         if why := supervisor.refusal():
             return _give_up(supervisor, why)
-        if outcome.how == "crashed" and not unwell and not taken:
+        if outcome.how == "crashed" and not unwell:
             say(f"{outcome.reason}: starting again")
             continue
         _exclude(chain, allocation, unwell, say)

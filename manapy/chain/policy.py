@@ -56,7 +56,7 @@ def lost(chain: Chain) -> Event | None:
 def came_further(chain: Chain, attempt: int) -> bool:
     """Has an attempt left something behind that those before hadn't: a checkpoint (of the chain's own, or by --interval of manapy-launch or by the
     user), or a finished step? Also true if it wasn't given the time that it was promised."""
-    if chain.events("checkpoint", attempt) or any(end["how"] == "yielded" for end in chain.events("end", attempt)):
+    if chain.events("checkpoint", attempt) or any(end["how"] in ("yielded", "taken") for end in chain.events("end", attempt)):
         return True
     begin, end = span(chain, attempt)
     for step in chain.events("step", attempt):

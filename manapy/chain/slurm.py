@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..ckpt.errors import ManapyError
-from .attempt import Look
+from .attempt import Look, Outcome
 
 ANSWER_SECONDS = 60.0
 LEAVING = ("drain", "drng", "maint", "reboot", "@", "^")  # in a node's state as sinfo gives it (sinfo(1), NODE STATE CODES)
@@ -122,6 +122,15 @@ class Allocation:
             return show(self.job).get("JobState") in ("CANCELLED", "DEADLINE")
         except SlurmError:
             return False
+
+    def judge(self, outcome: Outcome) -> Outcome:
+        """See attempt.Watch: a rank that died, or an srun that failed, because Slurm ends the job, or takes its nodes, has not crashed."""
+        if outcome.how != "crashed":
+            return outcome
+        if self.taken_back():
+            return outcome._replace(how="taken", reason="Slurm has taken the job back into its queue")
+        leave = self.look().leave
+        return outcome._replace(how="taken", reason=leave) if leave else outcome
 
     def taken_back(self) -> bool:
         """Has Slurm itself put the job back into the queue, and is about to end this run of it?"""

@@ -67,6 +67,7 @@ class Supervisor:
         outcome = Attempt(self.chain, number, self.chain.record["command"], self.how, watch, self.say, env).run()
         if outcome.how == "finished" and outcome.code and (left := policy.unfinished(self.chain, number)):
             outcome = Outcome("crashed", outcome.code, f"exit code {outcome.code}, though {left} isn't finished")
+        outcome = watch.judge(outcome)
         self.chain.append("end", number, how=outcome.how, code=outcome.code, reason=outcome.reason)
         return outcome
 

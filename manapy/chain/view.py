@@ -10,7 +10,7 @@ from ..ckpt.errors import ManapyError
 from . import policy, timing
 from .record import Chain
 
-COLOURS = {"finished": "#4c9f70", "left": "#5b8db8", "yielded": "#8172b3", "crashed": "#c44e52", "lost": "#c44e52", "expired": "#dd8452", "running": "#bbbbbb"}
+COLOURS = {"finished": "#4c9f70", "left": "#5b8db8", "yielded": "#8172b3", "crashed": "#c44e52", "lost": "#c44e52", "expired": "#dd8452", "taken": "#dd8452", "running": "#bbbbbb"}
 
 
 class Attempt(NamedTuple):
