@@ -24,6 +24,7 @@
 
 #include <manapy/boundary.h>
 
+#include "chain.h"
 #include "clockside.h"
 #include "notify.h"
 #include "sys.h"
@@ -34,6 +35,8 @@
 #define CONNECT_MS 30000    /* for the coordinator's interpreter to start, on a busy machine */
 #define REFUSED_MS 1000     /* its socket is bound before any rank runs: refused means that it died */
 #define FREEZE_POLL_NS 50000
+#define FINISH_WAIT_S 2        /* for the coordinator to take this rank's DONE */
+#define FINISH_WAIT_CHAIN_S 60 /* a chain must know how its steps have ended */
 
 typedef enum { GO_NOT_ASKED, GO_ASKED, GO_SENT, GO_GIVEN, GO_FAILED } go_t;
 
@@ -399,7 +402,8 @@ bool mpy_control_start(const mpy_control_config_t *config, char *error, size_t n
     if (!mpy_clockside_init(config->job->size, error, n)) return false;
     WORDS->event = mpy_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (WORDS->event < 0) return snprintf(error, n, "eventfd: %s", strerror(errno)), false;
-    WORDS->alone = config->job->size == 1;
+    WORDS->alone = config->job->size == 1 && !mpy_chain_active();
+    WORDS->finish_wait_s = mpy_chain_active() ? FINISH_WAIT_CHAIN_S : FINISH_WAIT_S;
 
     /* Threads inherit the creator's mask. */
     sigset_t all, before;

@@ -38,7 +38,7 @@ void mpy_control_notify(void);
 int64_t mpy_control_request(void);
 int64_t mpy_control_request_done(void);
 /* The program ends, with this exit code: no further checkpoint. Returns when the coordinator has been told (at once if
- * there is none; never later than two seconds). Also ends the dialogue with the process manager if the program has never
+ * there is none; in a chain a minute, else two seconds at most). Also ends the dialogue with the process manager if the program has never
  * initialized MPI, so that it may end while other ranks go on. Any number of calls. */
 void mpy_control_finished(int code);
 /* The connection with the process manager, for the two below; -1: none. */

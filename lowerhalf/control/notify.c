@@ -20,7 +20,6 @@
 #include "sys.h"
 
 #define READ_WAIT_MS 500
-#define FINISH_WAIT_NS 2000000000l
 
 mpy_control_words_t mpy_control_words = {.event = -1, .pmi_fd = -1};
 #define WORDS (&mpy_control_words)
@@ -98,6 +97,6 @@ static void tell_coordinator(void) {
     __atomic_store_n(&WORDS->finish_asked, 1, __ATOMIC_SEQ_CST);
     mpy_control_notify();
     if (WORDS->alone && !WORDS->connected) return; /* a short program doesn't wait for the coordinator's interpreter to start */
-    struct timespec timeout = {.tv_nsec = FINISH_WAIT_NS % 1000000000l, .tv_sec = FINISH_WAIT_NS / 1000000000l};
+    struct timespec timeout = {.tv_sec = WORDS->finish_wait_s};
     if (!WORDS->finish_sent && !WORDS->lost) mpy_sys(SYS_futex, &WORDS->finish_sent, MPY_FUTEX_WAIT, 0, &timeout);
 }

@@ -9,7 +9,8 @@ typedef struct mpy_control_words {
     int pid;                           /* of the process whose control thread it is (invariant 2 of notify.c); 0: none */
     int pmi_fd;                        /* connection with the process manager; -1: none */
     uint64_t pmi_inode, pmi_device;    /* what pmi_fd was when we spoke with it */
-    uint32_t alone;                    /* the job has one rank: nobody waits for its DONE */
+    uint32_t alone;                    /* nobody waits for this rank's DONE */
+    uint32_t finish_wait_s;            /* how long the others wait for theirs to be taken */
     volatile uint32_t connected;       /* HELLO is sent, the connection is up */
     volatile uint32_t lost;            /* there is no coordinator (any more) */
     volatile int exit_code;            /* of the program; valid when finish_asked */

@@ -94,7 +94,8 @@ def fate(directory: Path) -> Fate:
     if record["state"] == "done" or (record["state"] == "failed" and first.get("code")):
         return Fate("done", int(record.get("code", 0)))
     if record["state"] == "failed":
-        return Fate("crashed", host=str(first.get("host", "")), reason=f"rank {first.get('rank', '?')} died on {first.get('host', '?')}")
+        reason = f"rank {first['rank']} died on {first['host']}" if first else "ranks ended before they were up"
+        return Fate("crashed", host=str(first.get("host", "")), reason=reason)
     return Fate("open")
 
 

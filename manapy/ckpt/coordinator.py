@@ -215,7 +215,10 @@ class Coordinator:
         if not (all_came or (self._rank0_gone and (patient or self.settings.ranks == 1)) or (self.killed and self.ranks)):
             return
         if self.state in ("starting", "running", "restarting"):
-            self.state = "failed" if any(not r.done for r in self.ranks.values()) else "done"
+            if not self.ranks and self.settings.ranks == 1:
+                self.state = "ended"  # it was so short that it didn't wait for us; or it was killed
+            else:
+                self.state = "done" if all_came and all(r.done for r in self.ranks.values()) else "failed"
             self._note_end()
         self._over.set()
 
