@@ -42,8 +42,17 @@ static void load(const mpy_program_t *program, char **env, uint64_t *entry, uint
     *entry = exe.interp[0] ? linker.entry : exe.entry;
 }
 
+/* The environment as it was given: setenv, for ourselves, replaces entries in the array that main gets. */
+static char **copy_environment(char **env) {
+    size_t n = 0;
+    while (env[n]) n++;
+    char **copy = malloc((n + 1) * sizeof *copy);
+    if (!copy) mpy_fail(1, "out of memory");
+    return memcpy(copy, env, (n + 1) * sizeof *copy);
+}
+
 int main(int argc, char **argv, char **envp) {
-    char error[1024];
+    char error[1024], **program_env = copy_environment(envp);
     mpy_initial_environ = envp;
     mpy_options_t options;
     int first = mpy_options_parse(argc, argv, &options);
@@ -60,7 +69,7 @@ int main(int argc, char **argv, char **envp) {
     MPY_TRAP->pid = MPY_TRAP->real_pid = getpid();
     MPY_UPPER->clock.protocol = MPY_LOWER->protocol;
     uint64_t entry, sp;
-    load(&program, envp, &entry, &sp);
+    load(&program, program_env, &entry, &sp);
     const char *slash = strrchr(program.path, '/');
     prctl(PR_SET_NAME, slash ? slash + 1 : program.path, 0, 0, 0);
     mpy_stack_show_arguments();
