@@ -45,6 +45,8 @@ RECORD = Path(__file__).resolve().parent / "record.py"
 EXCLUDED = ("-e", "spawn", "-e", "dynproc")
 MODES = ("plain", "checkpoint", "restart", "exit")
 WITH_FILES = "test_(file|io|handle|objmodel|errhandler|errorcode|subclass)\\."  # modules whose tests make and delete files
+# Wants a task of 0.2 s not to be done 2 ms after its start. The clock of the machine goes on between kill and restart, which takes longer.
+HURRIED = re.compile(r"test_util_pool\.\w+\.test_apply_async_timeout")
 STALL = 2 * PATIENCE  # seconds without an outcome: it hangs
 EVERY = 20.0  # seconds between lines of progress
 
@@ -87,9 +89,11 @@ def texts(results: Path) -> dict[tuple[int, str], str]:
     return {(int(file.stem.split("-")[1]), name): text for file in results.glob("rank-*.jsonl") for name, _, text in map(json.loads, file.read_text().splitlines())}
 
 
-def differences(native: dict[int, list[Outcome]], ours: dict[int, list[Outcome]]) -> list[str]:
-    """Lines that say what isn't equal; none if all is."""
+def differences(native: dict[int, list[Outcome]], ours: dict[int, list[Outcome]], mode: str) -> list[str]:
+    """Lines that say what isn't equal; none if all is. With restarts the outcome of HURRIED, which has to run as the others, may differ."""
     lines = []
+    if mode in ("restart", "exit"):
+        native, ours = ({r: [(name, "any" if HURRIED.fullmatch(name) else o) for name, o in found] for r, found in of.items()} for of in (native, ours))
     for rank, expected in native.items():
         got = ours.get(rank, [])
         if len(got) != len(expected):
@@ -312,7 +316,7 @@ def main(argv: list[str] | None = None) -> int:
                 say(f"{n} ranks, {mode}: {error}")
                 rows.append((Run(where, n, mode), compared, "hangs"))
                 continue
-            lines = differences(wanted, outcomes(run.results))
+            lines = differences(wanted, outcomes(run.results), mode)
             rows.append((run, compared, f"{len(lines)} differences" if lines else "equal" if compared else "nothing to compare"))
             say(f"{n} ranks, {mode}: {rows[-1][2]}; {run.seconds:.0f} s")
             for reason, times in run.refused.items():

@@ -49,7 +49,7 @@ def test_suite(main: Path, native: dict[int, list[suite.Outcome]], tmp_path: Pat
     checkpoints = 0
     for round in range(1 if mode == "plain" else ROUNDS):
         run = suite.under_manapy(tmp_path / f"run-{round}", RANKS, main, only, mode, SEED + round, INTERVAL)
-        lines = suite.differences(expected, suite.outcomes(run.results))
+        lines = suite.differences(expected, suite.outcomes(run.results), mode)
         assert not lines, "\n".join([*lines[:40], *suite.last_words(run.where)])
         print(f"{mode}: {run.checkpoints} checkpoints, longest {run.longest:.2f} s, {run.restarts} restarts, refused {dict(run.refused)}, {run.seconds:.0f} s")
         if mode in ("restart", "exit"):  # it may end between the last checkpoint and the kill
