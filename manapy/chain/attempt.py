@@ -35,6 +35,7 @@ TICK = 0.25  # seconds between looks at the script's steps
 RETRY = 5.0  # seconds between attempts to save before leaving
 STARTS = 30.0  # seconds that a step which is just starting gets to become a job
 KILLS = 20.0  # seconds for killed ranks and processes to go
+GONE = 2.0  # seconds after the script's end in which a coordinator that doesn't answer may just be noting its job's end
 SETTLE = 30.0  # seconds for a coordinator to note the end of its ranks
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -105,6 +106,8 @@ class Attempt:
         self.env = {**env, "MANAPY_CHAIN": str(chain.dir)}
         self.measured = [float(event["seconds"]) for event in chain.events("checkpoint")]
         self._child = 0
+        self._code: int | None = None  # the script's, once it has ended
+        self._code_since = 0.0
         self._leave = ""
         self._at_once = False
         self._signals = 0
@@ -145,7 +148,9 @@ class Attempt:
         while True:
             status = processes.reap(self._child)
             if status is not None:
-                return self._ended(os.waitstatus_to_exitcode(status))
+                self._code, self._code_since = os.waitstatus_to_exitcode(status), time.monotonic()
+            if self._final is None and (outcome := self._ended()) is not None:
+                return outcome
             if (crash := self._crash()) is not None:
                 return crash
             if self._at_once:
@@ -161,6 +166,9 @@ class Attempt:
                 leave = f"the allocation ends at {time.strftime('%H:%M:%S', time.localtime(look.deadline))}"
             self._collect()
             if self._final is not None and self._final.results is not None:
+                if self._code is not None and not any(self._final.results):  # all has ended by itself meanwhile
+                    self._final = None
+                    continue
                 if not (problem := _problem(self._final)):
                     self._end_held(self._final)
                     return Outcome("yielded" if early else "left", reason=self._final.cause)
@@ -183,20 +191,25 @@ class Attempt:
         except BlockingIOError:
             pass
 
-    def _ended(self, code: int) -> Outcome:
-        """The script has ended by itself. If a rank has died it is a crash, whatever the script says to that."""
-        crash = self._await_coordinators() or self._crash()
-        return crash or Outcome("finished", code if code >= 0 else 128 - code)
-
-    def _await_coordinators(self) -> Outcome | None:
-        """Until they have seen their ranks' end and noted it. A job whose coordinator is gone without that is lost."""
-        deadline = time.monotonic() + SETTLE
-        while live := self._live():
-            if time.monotonic() > deadline or not any(which.is_live() for which in live) and self._live():
+    def _ended(self) -> Outcome | None:
+        """The script has ended, and the coordinators have noted how its jobs did. If a rank has died it is a crash, whatever the script says to that.
+        Jobs may go on for a moment; or, if Slurm's SIGTERM has ended the script but not them, until they are saved. A job whose
+        coordinator is gone is lost."""
+        if self._code is None:
+            return None
+        if live := self._live():
+            waited = time.monotonic() - self._code_since
+            if waited > SETTLE or (waited > GONE and not any(which.is_live() for which in live) and self._live()):
                 return Outcome("crashed", 1, f"the coordinator of {live[0].dir} is lost", str(live[0].record.get("hostname", "")))
+            return None
+        return self._crash() or Outcome("finished", self._code if self._code >= 0 else 128 - self._code)
+
+    def _await_coordinators(self) -> None:
+        """Until they have noted the end of their ranks."""
+        deadline = time.monotonic() + SETTLE
+        while (live := self._live()) and any(which.is_live() for which in live) and time.monotonic() < deadline:
             processes.reap(self._child)
             time.sleep(TICK / 5)
-        return None
 
     def _coordinators(self) -> set[int]:
         here = socket.gethostname()

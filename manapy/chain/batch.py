@@ -117,6 +117,10 @@ def guard(supervisor: Supervisor, budget: float | None, poll: float) -> int:
     over = chain.over()
     if over is not None and over["event"] == "finished":
         return int(over["code"])
+    before = chain.events("attempt")[-1:]
+    if before and before[0]["id"] != allocation.job and not chain.events("end", before[0]["attempt"]) and slurm.was_cancelled(before[0]["id"]):
+        policy.lost(chain)
+        return _cancelled(supervisor, before[0]["id"])
     if why := supervisor.refusal():
         return _give_up(supervisor, why)
     again = _requeue_later(chain, allocation, say)
@@ -127,9 +131,7 @@ def guard(supervisor: Supervisor, budget: float | None, poll: float) -> int:
             _cancel_successor(chain)
             return supervisor.finish(outcome)
         if allocation.cancelled():
-            _cancel_successor(chain)
-            supervisor.stop("the job was cancelled")
-            return EXIT_GAVE_UP
+            return _cancelled(supervisor, allocation.job)
         unwell = allocation.unwell() if outcome.how == "crashed" else []
         if why := supervisor.refusal():
             return _give_up(supervisor, why)
@@ -139,6 +141,12 @@ def guard(supervisor: Supervisor, budget: float | None, poll: float) -> int:
         _exclude(chain, allocation, unwell, say)
         say(f"{outcome.reason}: to be continued in the next allocation" + ("" if outcome.how in ("left", "yielded") else ", from the last checkpoint"))
         return again(outcome)
+
+
+def _cancelled(supervisor: Supervisor, job: str) -> int:
+    _cancel_successor(supervisor.chain)
+    supervisor.stop(f"job {job} was cancelled")
+    return EXIT_GAVE_UP
 
 
 def _give_up(supervisor: Supervisor, why: str) -> int:

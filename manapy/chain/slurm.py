@@ -19,6 +19,8 @@ from ..ckpt.errors import ManapyError
 from .attempt import Look, Outcome
 
 ANSWER_SECONDS = 60.0
+ON_TIME = 5.0  # an end that comes so much before the deadline isn't the time limit's
+CANCELLED = ("CANCELLED", "DEADLINE")
 LEAVING = ("drain", "drng", "maint", "reboot", "@", "^")  # in a node's state as sinfo gives it (sinfo(1), NODE STATE CODES)
 UNWELL = ("down", "fail", "*", *LEAVING)
 
@@ -53,6 +55,14 @@ def show(job: str) -> dict[str, str]:
     return dict(word.split("=", 1) for word in (lines or [""])[0].split() if "=" in word)
 
 
+def was_cancelled(job: str) -> bool:
+    """Did a job that has ended end so? Slurm forgets it after some minutes (MinJobAge)."""
+    try:
+        return show(job).get("JobState") in CANCELLED
+    except SlurmError:
+        return False
+
+
 def seconds(limit: str) -> float | None:
     """A time limit as scontrol shows it ([days-]hours:minutes:seconds); None: no limit."""
     days, _, clock = limit.rpartition("-")
@@ -85,6 +95,8 @@ class Allocation:
         if not self.job or not self.nodes:
             raise ManapyError("this is no Slurm batch job (SLURM_JOB_ID is not set); submit the script with sbatch, or with `manapy slurm chain`")
         self._budget_end = budget_end
+        self._restarts = ""
+        self._promised = 0.0  # the last deadline while the job ran
         self._last = Look(budget_end)
         self.leaving_nodes: list[str] = []
 
@@ -97,6 +109,8 @@ class Allocation:
             return self._last  # the controller is away for a while: what it said last still holds
         ends = [end for end in (_epoch(job.get("EndTime", "")), self._budget_end) if end is not None]
         leave = ""
+        if job.get("JobState") == "RUNNING":
+            self._restarts, self._promised = job.get("Restarts", ""), min(ends, default=time.time() + ANSWER_SECONDS)
         if _epoch(job.get("PreemptTime", "")) is not None:
             leave = "a job of higher priority takes the nodes"
         elif self.leaving_nodes:
@@ -117,11 +131,16 @@ class Allocation:
             return []
 
     def cancelled(self) -> bool:
-        """Has somebody cancelled the job?"""
+        """Has somebody cancelled the job? While it is being ended Slurm says COMPLETING only: then it is if it wasn't time, and neither a
+        requeue, a preemption nor a lost node."""
         try:
-            return show(self.job).get("JobState") in ("CANCELLED", "DEADLINE")
+            job = show(self.job)
         except SlurmError:
             return False
+        if job.get("JobState") != "COMPLETING":
+            return job.get("JobState") in CANCELLED
+        on_time = time.time() < self._promised - ON_TIME
+        return on_time and job.get("Restarts") == self._restarts and _epoch(job.get("PreemptTime", "")) is None and not self.unwell()
 
     def judge(self, outcome: Outcome) -> Outcome:
         """See attempt.Watch: a rank that died, or an srun that failed, because Slurm ends the job, or takes its nodes, has not crashed."""
@@ -135,7 +154,8 @@ class Allocation:
     def taken_back(self) -> bool:
         """Has Slurm itself put the job back into the queue, and is about to end this run of it?"""
         try:
-            return show(self.job).get("JobState") in ("PENDING", "REQUEUED", "COMPLETING")
+            job = show(self.job)
+            return job.get("JobState") in ("PENDING", "REQUEUED") or (job.get("JobState") == "COMPLETING" and job.get("Restarts") != self._restarts)
         except SlurmError:
             return False
 

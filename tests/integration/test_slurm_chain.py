@@ -263,7 +263,6 @@ def test_preemption(make_cluster: Callable[..., Cluster], submit: Callable[..., 
     check(chain, out, undisturbed(STEPS))
     assert chain.events("end")[0]["how"] == "yielded", chain.report()
     assert any(event["verdict"] == "resume" for event in chain.events("step"))
-    cluster.stop()
 
 
 def test_scancel_ends_the_chain(cluster: Cluster, submit: Callable[..., Chain], tmp_path: Path) -> None:
