@@ -94,8 +94,7 @@ def open_in_job(directory: Path | None, command: Sequence[str], options: Sequenc
         return chain
     if not command:
         raise ManapyError(f"{directory}: no chain's directory" if directory else "which script? manapy slurm guard -- \"$0\" \"$@\"")
-    place = Path(os.environ.get("SLURM_SUBMIT_DIR", "."))
-    where = task_directory(directory or place / f"manapy-chain-{os.environ.get('SLURM_ARRAY_JOB_ID', os.environ.get('SLURM_JOB_ID', ''))}")
+    where = task_directory(directory or Path.cwd() / f"manapy-chain-{os.environ.get('SLURM_ARRAY_JOB_ID', os.environ.get('SLURM_JOB_ID', ''))}")
     if record.is_chain(where):
         return record.read(where)
     try:

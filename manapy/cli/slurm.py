@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     chain.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS")
     guard = commands.add_parser("guard", help="in a job: run a script under supervision", description="In a batch job: run the script after '--' as part of a chain.")
     for command in (chain, guard):
-        command.add_argument("--dir", metavar="DIR", type=Path, help="the chain's directory (default: a new manapy-chain-... beside the job's output)")
+        command.add_argument("--dir", metavar="DIR", type=Path, help="the chain's directory (default: a new manapy-chain-... in the job's working directory)")
         command.add_argument("--mode", choices=("requeue", "chain"), default="requeue", help="the same job again (default), or dependent jobs")
         command.add_argument("--poll", metavar="TIME", type=_arguments.seconds, default=15.0, help="how often Slurm is asked about deadline and nodes (default 15s)")
         _arguments.add_chain(command)
