@@ -40,7 +40,8 @@ def command(*arguments: str | Path) -> str:
         raise SlurmError(f"{name} did not answer within {ANSWER_SECONDS:.0f} s") from None
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.strip()]
-        raise SlurmError(f"{name}: {said[-1].removeprefix(f'{name}: ').removeprefix('error: ')}" if said else f"{name}: exit code {done.returncode}")
+        cause = [line for line in said if "error:" in line][-1:] or said[:1] or [f"exit code {done.returncode}"]
+        raise SlurmError(f"{name}: {cause[0].removeprefix(f'{name}: ').removeprefix('error: ')}")
     return done.stdout.strip()
 
 
