@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from histories import History
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -19,3 +20,9 @@ def root() -> Path:
 def include() -> Path:
     """Directory of the C headers that Python mirrors."""
     return ROOT / "lowerhalf" / "include"
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    """A chain in which nothing has happened."""
+    return History(tmp_path / "chain")

@@ -178,6 +178,8 @@ bool mpy_jobdir_write_record(const mpy_rendezvous_options_t *options, const mpy_
     char path[PATH_MAX], temporary[PATH_MAX + 16], host[256] = "", cwd[PATH_MAX] = "";
     gethostname(host, sizeof host - 1);
     if (getcwd(cwd, sizeof cwd) == NULL) cwd[0] = '\0';
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
     const char *name = strrchr(job->dir, '/') + 1;
     mpy_text_t t = {0};
     mpy_text_add(&t, "{\n \"format\": 1,\n \"id\": ");
@@ -186,7 +188,7 @@ bool mpy_jobdir_write_record(const mpy_rendezvous_options_t *options, const mpy_
     mpy_text_add_json(&t, job->host);
     mpy_text_add(&t, ",\n \"port\": %d,\n \"pid\": 0,\n \"hostname\": ", job->port);
     mpy_text_add_json(&t, host);
-    mpy_text_add(&t, ",\n \"rank0_pid\": %d,\n \"ranks\": %d,\n \"started\": %lld,\n \"cwd\": ", (int)getpid(), job->size, (long long)time(NULL));
+    mpy_text_add(&t, ",\n \"rank0_pid\": %d,\n \"ranks\": %d,\n \"started\": %lld.%06ld,\n \"cwd\": ", (int)getpid(), job->size, (long long)now.tv_sec, now.tv_nsec / 1000);
     mpy_text_add_json(&t, cwd);
     mpy_text_add(&t, ",\n \"argv\": [");
     for (char *const *a = options->argv; a != NULL && *a != NULL; a++) {

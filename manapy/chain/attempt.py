@@ -50,10 +50,11 @@ class Policy:
 
 
 class Look(NamedTuple):
-    """What the surroundings say: when all ends (seconds since the epoch), and why to leave before."""
+    """What the surroundings say: when all ends (seconds since the epoch), and why to leave before; ``what`` it is that ends."""
 
     deadline: float | None = None
     leave: str = ""
+    what: str = "the allocation"
 
 
 class Watch(Protocol):
@@ -103,7 +104,7 @@ class Attempt:
         self.policy = policy
         self.watch = watch
         self.say = say
-        self.env = {**env, "MANAPY_CHAIN": str(chain.dir)}
+        self.env = {**env, "MANAPY_CHAIN": str(chain.dir), "MANAPY_CHAIN_ATTEMPT": str(attempt)}
         self.measured = [float(event["seconds"]) for event in chain.events("checkpoint")]
         self._child = 0
         self._code: int | None = None  # the script's, once it has ended
@@ -122,7 +123,8 @@ class Attempt:
         before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
         signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
         try:
-            self._child = subprocess.Popen(self.command, env=self.env, start_new_session=True).pid
+            self._script = subprocess.Popen(self.command, env=self.env, start_new_session=True)  # kept: subprocess reaps one that is forgotten
+            self._child = self._script.pid
             outcome = self._loop()
             if outcome.how != "finished":
                 self._kill_script(self._coordinators())
@@ -163,7 +165,7 @@ class Attempt:
             leave = self._leave or look.leave
             early = bool(leave)
             if not leave and look.deadline is not None and now >= look.deadline - lead:
-                leave = f"the allocation ends at {time.strftime('%H:%M:%S', time.localtime(look.deadline))}"
+                leave = f"{look.what} ends at {time.strftime('%H:%M:%S', time.localtime(look.deadline))}"
             self._collect()
             if self._final is not None and self._final.results is not None:
                 if self._code is not None and not any(self._final.results):  # all has ended by itself meanwhile

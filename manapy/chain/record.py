@@ -65,7 +65,7 @@ class Chain:
 
     def append(self, kind: str, attempt: int, **fields: Any) -> Event:
         """Add an event (invariant 1)."""
-        event = {"time": round(time.time(), 3), "event": kind, "attempt": attempt, **fields}
+        event = {"time": int(time.time() * 1000) / 1000, "event": kind, "attempt": attempt, **fields}
         self._unwritten.append(event)
         with contextlib.suppress(OSError):
             self._write_events()

@@ -29,7 +29,7 @@ class UserWatch:
 
     def look(self) -> Look:
         """See attempt.Watch."""
-        return Look(self._deadline)
+        return Look(self._deadline, what="the time of --time")
 
     def judge(self, outcome: Outcome) -> Outcome:
         """It is as it seems."""
@@ -40,16 +40,17 @@ class UserWatch:
         return _reason(number)
 
 
-def supervise(supervisor: Supervisor, hosts: Sequence[str], deadline: float | None, back_off: float) -> int:
-    """Run the chain's command until it has ended; the exit code."""
+def supervise(supervisor: Supervisor, hosts: Sequence[str], deadline: float | None, back_off: float, force: bool = False) -> int:
+    """Run the chain's command until it has ended; the exit code. ``force``: once at least, whatever the limits say."""
     bad: list[str] = []
     crashes = 0
     chain = supervisor.chain
     while True:
-        if why := supervisor.refusal():
+        if (why := supervisor.refusal()) and not force:
             supervisor.stop(why)
             supervisor.say(f"giving up: {why}; one more attempt: manapy run --dir {chain.dir} --force")
             return 1
+        force = False
         outcome = supervisor.attempt("", _choose(hosts, bad), UserWatch(deadline), _environment(chain, hosts, bad))
         if outcome.how != "crashed":
             return _over(supervisor, outcome)
@@ -59,7 +60,7 @@ def supervise(supervisor: Supervisor, hosts: Sequence[str], deadline: float | No
         pause = min(back_off * 2 ** (crashes - 1), BACK_OFF_MAX)
         supervisor.say(f"{outcome.reason}: starting again in {pause:.0f} s" if pause else f"{outcome.reason}: starting again")
         if reason := _signal_within(pause):
-            return _over(supervisor, Outcome("left", reason=reason))
+            return _over(supervisor, Outcome("expired", reason=reason))
 
 
 def _reason(number: int) -> str:

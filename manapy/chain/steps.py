@@ -12,7 +12,6 @@ Invariants
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from ..ckpt import job, publish, verify
 from ..ckpt.errors import JobError, ManapyError, ManifestError
 from .record import Chain, Event
 
-ENDED_EARLY = ("failed", "checkpointed", "stopped")  # states of a job that may have ended otherwise than by itself
+ENDED_EARLY = ("failed", "ended", "checkpointed", "stopped")  # states of a job that may have ended otherwise than by itself
 
 
 class Verdict(NamedTuple):
@@ -72,7 +71,7 @@ def current(step: Event) -> job.Job | None:
         found = job.read(Path(step["dir"]))
     except JobError:
         return None
-    return found if found.started >= math.floor(step["time"]) else None
+    return found if found.started >= step["time"] else None
 
 
 class Fate(NamedTuple):
@@ -93,7 +92,7 @@ def fate(directory: Path) -> Fate:
     first: dict[str, Any] = record.get("first_failure") or {}
     if record["state"] == "done" or (record["state"] == "failed" and first.get("code")):
         return Fate("done", int(record.get("code", 0)))
-    if record["state"] == "failed":
+    if record["state"] in ("failed", "ended"):  # in a chain a program that ends by itself always says so
         reason = f"rank {first['rank']} died on {first['host']}" if first else "ranks ended before they were up"
         return Fate("crashed", host=str(first.get("host", "")), reason=reason)
     return Fate("open")

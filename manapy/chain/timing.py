@@ -16,10 +16,11 @@ START = 10.0  # a program needs so long at least until it can be checkpointed
 
 
 def lead(measured: Sequence[float], whole: float, margin: float = MARGIN) -> float:
-    """How long before its end an allocation of length ``whole`` must be left, after checkpoints that took so long. As long as nothing
-    was measured that is a guess, which leaves half of the allocation at least for work."""
+    """How long before its end an allocation of length ``whole`` must be left, after checkpoints that took so long. All of it but
+    what a checkpoint takes is a guess, which leaves half of the allocation at least for work."""
     if measured:
-        return margin * max(measured[-3:]) + SETTLE
+        takes = margin * max(measured[-3:])
+        return max(min(takes + SETTLE, whole / 2), takes)
     return min(max(UNKNOWN_SHARE * whole, UNKNOWN_MIN), UNKNOWN_MAX, whole / 2)
 
 
@@ -33,7 +34,7 @@ def shortest(estimate: float | None, margin: float = MARGIN) -> float:
     reads what a checkpoint writes), as long at work, and the lead."""
     if estimate is None:
         return START + UNKNOWN_MIN
-    return START + 2 * estimate + lead([estimate], 0, margin)
+    return START + 2 * estimate + lead([estimate], math.inf, margin)
 
 
 def young(cost: float, mtbf: float) -> float:

@@ -120,7 +120,7 @@ class Coordinator:
         self._last: publish.Checkpoint | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._commands: set[asyncio.Task[Any]] = set()
-        self._first_failure: dict[str, Any] | None = None
+        self._failures: list[tuple[Rank, int | None]] = []  # in the order in which they were seen; code None: its connection was lost
         self._segments: set[str] = set()  # shared memory of the real MPI on this host
 
     # ---- life
@@ -222,14 +222,13 @@ class Coordinator:
             self._note_end()
         self._over.set()
 
-    def _note_failure(self, rank: Rank, code: int | None) -> None:
-        if self._first_failure is None:
-            self._first_failure = {"rank": rank.number, "host": rank.host, "code": code}
-
     def _note_end(self) -> None:
-        """How it ended: the exit code of the first rank that had one, and which rank failed first: itself (its code), or it died (None)."""
+        """How it ended: the exit code of the first rank that had one, and which rank failed first: itself (its code), or it died (None).
+        A rank of another host is known to be dead later than one of this host; the order in which connections were lost is the true one."""
         self.record["code"] = next((self.ranks[number].code for number in sorted(self.ranks) if self.ranks[number].code), 0)
-        self.record["first_failure"] = self._first_failure
+        failed = [(rank, code) for rank, code in self._failures if self.ranks[rank.number] is rank]  # another one: it came back (invariant 3)
+        failures = [{"rank": rank.number, "host": rank.host, "code": code} for rank, code in failed]
+        self.record["first_failure"] = failures[0] if failures else None
 
     # ---- ranks
 
@@ -273,7 +272,7 @@ class Coordinator:
         elif kind == "DONE":
             rank.done, rank.code = True, int(fields[0])
             if rank.code:
-                self._note_failure(rank, rank.code)
+                self._failures.append((rank, rank.code))
             self.flow.on_done(rank.number)
         elif kind == "READY":
             rank.ready = True
@@ -301,6 +300,7 @@ class Coordinator:
             self._on_rank_gone(rank)
             return
         rank.connected = False
+        self._failures.append((rank, None))
         rank.writer.close()
         self.flow.fail(f"rank {rank.number} is lost")
         here = rank.host == socket.gethostname()
@@ -317,7 +317,8 @@ class Coordinator:
         rank.writer.close()
         if not rank.done:
             log.info("rank %d died", rank.number)
-            self._note_failure(rank, None)
+            if all(failed is not rank for failed, _ in self._failures):
+                self._failures.append((rank, None))
             self.flow.on_lost(rank.number)
             if not self.killed:
                 self.killed = f"rank {rank.number} died"

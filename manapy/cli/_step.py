@@ -27,6 +27,8 @@ def run(options: argparse.Namespace, out: Output) -> int:
         attempts = chain.events("attempt")
         if not attempts:
             raise ManapyError(f"MANAPY_CHAIN names {chain.dir}, of which no attempt has begun: it is for manapy run and manapy slurm to set")
+        if os.environ.get("MANAPY_CHAIN_ATTEMPT", str(len(attempts))) != str(len(attempts)):
+            raise ManapyError(f"{chain.dir}: this script belongs to attempt {os.environ['MANAPY_CHAIN_ATTEMPT']}, which is over: attempt {len(attempts)} runs now")
         job = attempts[-1]["id"]
         if job and job != os.environ.get("SLURM_JOB_ID"):
             raise ManapyError(f"MANAPY_CHAIN names the chain of job {job}, which this isn't: unset it before other jobs are submitted")

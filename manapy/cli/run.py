@@ -33,13 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Supervise; exit code of the command, 130 after Ctrl-C, 1 if the chain gives up."""
-    from ..chain import policy, record
+    from ..chain import record
     from ..chain import run as chain_run
     from ..chain.supervisor import Supervisor
     from ..ckpt.errors import UsageError
 
     command = options.after
-    how, limits = _arguments.policy(options), _arguments.limits(options)
+    how = _arguments.policy(options)
     if options.dir is not None and record.is_chain(options.dir):
         chain = record.read(options.dir)
         if chain.record["kind"] != "run":
@@ -59,8 +59,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
         directory = options.dir or Path(f"manapy-chain-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}")
         chain = record.create(directory, {"kind": "run", "command": command, "cwd": str(Path.cwd())})
     if options.force:
-        chain.append("note", chain.attempts(), text="--force: limits are left out once")
-        limits = policy.Limits(crashes=1 << 30, stuck=1 << 30)
+        chain.append("note", chain.attempts(), text="--force: one more attempt in any case")
     back_off = chain_run.BACK_OFF_FIRST if options.back_off is None else options.back_off
     deadline = None if options.time is None else time.time() + options.time
-    return chain_run.supervise(Supervisor(chain, how, limits, out.error), options.hosts, deadline, back_off)
+    return chain_run.supervise(Supervisor(chain, how, _arguments.limits(options), out.error), options.hosts, deadline, back_off, options.force)

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from jobs import BIN, Job
 from test_heat2d import SOLVER, after, step, undisturbed  # noqa: F401 (a fixture)
+from test_run import HEAT, Run
 
 TOOLS = Path(__file__).resolve().parent.parent.parent / "tools"
 NODES = ("mpy-node0", "mpy-node1")
+SPARE = "mpy-node2"
 
 
 def inside(node: str) -> list[str | Path]:
@@ -34,12 +36,12 @@ def received(node: str) -> int:
 def nodes() -> Iterator[None]:
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("emulated nodes need root and iproute2")
-    subprocess.run([str(TOOLS / "nodes"), "down", *NODES], check=True)
-    if subprocess.run([str(TOOLS / "nodes"), "up", *NODES], capture_output=True).returncode:
-        subprocess.run([str(TOOLS / "nodes"), "down", *NODES], check=True)
+    subprocess.run([str(TOOLS / "nodes"), "down", *NODES, SPARE], check=True)
+    if subprocess.run([str(TOOLS / "nodes"), "up", *NODES, SPARE], capture_output=True).returncode:
+        subprocess.run([str(TOOLS / "nodes"), "down", *NODES, SPARE], check=True)
         pytest.skip("network namespaces are not available here")
     yield
-    subprocess.run([str(TOOLS / "nodes"), "down", *NODES], check=True)
+    subprocess.run([str(TOOLS / "nodes"), "down", *NODES, SPARE], check=True)
 
 
 def test_ranks_placed_differently(make_job: Callable[..., Job], nodes: None, undisturbed: bytes) -> None:  # noqa: F811
@@ -59,3 +61,23 @@ def test_ranks_placed_differently(make_job: Callable[..., Job], nodes: None, und
     job.finish()
     # The field, not the residuals: MPICH adds in another order when the ranks are placed differently.
     assert (job.where / "field.npy").read_bytes() == undisturbed
+
+
+def test_chain_leaves_a_node_out(tmp_path: Path, nodes: None, undisturbed: bytes) -> None:  # noqa: F811
+    """A rank dies on the second of three nodes, of which two are needed: the third takes its place."""
+    run = Run(tmp_path, inside=inside(NODES[0]), env={"UCX_TLS": "tcp,self", "PATH": f"{BIN}:{os.environ['PATH']}"})
+    command = ["mpirun", "-launcher", "ssh", "-launcher-exec", TOOLS / "nodes-launch", *HEAT[1:]]
+    hosts = f"{NODES[0]}:1,{NODES[1]}:1,{SPARE}:1"
+    run.spawn([*run.inside, BIN / "manapy", "run", "--dir", run.chain, "--interval", "500ms", "--hosts", hosts, "--", *command])
+    try:
+        run.wait_for_event("checkpoint")
+        assert [rank["host"] for rank in run.status()["ranks"]] == list(NODES)
+        run.kill_rank(1)
+        run.wait_for(lambda text: f"rank 1 died on {NODES[1]}: starting again" in text)
+        run.wait_for_event("checkpoint", len(run.events("checkpoint")) + 1)
+        assert [rank["host"] for rank in run.status()["ranks"]] == [NODES[0], SPARE]
+        run.finish()
+    finally:
+        run.end()
+    assert [event["nodes"] for event in run.events("attempt")] == [hosts.split(","), [f"{NODES[0]}:1", f"{SPARE}:1"]]
+    assert (run.where / "field.npy").read_bytes() == undisturbed

@@ -119,6 +119,18 @@ def test_command_without_mpi(tmp_path: Path) -> None:
     assert "nothing in it was started with manapy-launch" in done.stderr
 
 
+def test_command_that_ends_at_once(tmp_path: Path) -> None:
+    """Before its supervisor looks at it for the first time."""
+    code = (
+        "import subprocess, sys, time; from manapy.cli import main\n"
+        "class Slow(subprocess.Popen):\n"
+        "    def __init__(self, *a, **k): super().__init__(*a, **k); time.sleep(0.3)\n"
+        "subprocess.Popen = Slow\n"
+        "sys.exit(main(['run', '--dir', sys.argv[1], '--', 'false']))"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path / "chain")], timeout=60).returncode == 1
+
+
 def test_command_that_a_signal_ends(tmp_path: Path) -> None:
     assert run("--dir", "chain", "--", "sh", "-c", "kill -TERM $$", cwd=tmp_path).returncode == 128 + 15
 
@@ -151,6 +163,8 @@ def test_step_command(history: History, tmp_path: Path) -> None:
     assert history.chain.events("step")[0]["argv"] == ["solver", "--", "x"]
     assert step(history, "--ranks", "2", "--", "solver", env={"MANAPY_CHAIN": str(tmp_path)}).startswith("ERROR ")
     history.begin(id="17")
+    answer = step(history, "--ranks", "2", "--", "solver", env={"MANAPY_CHAIN": chain, "MANAPY_CHAIN_ATTEMPT": "1", "SLURM_JOB_ID": "17"})
+    assert answer.startswith(f"ERROR {chain}: this script belongs to attempt 1, which is over")
     answer = step(history, "--ranks", "2", "--", "solver", env={"MANAPY_CHAIN": chain, "SLURM_JOB_ID": "18"})
     assert answer.startswith("ERROR MANAPY_CHAIN names the chain of job 17")
 

@@ -40,7 +40,7 @@ class Script:
     def again(self) -> None:
         """The attempt ends, and another one begins."""
         self.history.end("left")
-        time.sleep(1.1 - time.time() % 1)  # job.json has whole seconds
+        time.sleep(0.01)
         self.history.begin()
 
 

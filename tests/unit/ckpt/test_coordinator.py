@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -340,3 +341,35 @@ def test_stranger_of_another_size(tmp_path: Path) -> None:
         assert "ok" in await fake.checkpoint()
 
     play(tmp_path, test)
+
+
+@pytest.mark.parametrize(("ranks", "state"), [(1, "ended"), (2, "failed")])
+def test_ranks_that_never_came(tmp_path: Path, ranks: int, state: str) -> None:
+    """Rank 0 has ended before the coordinator listened."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+
+    async def test(fake: FakeJob) -> None:
+        await fake.task
+        record = job.read(fake.dir).record
+        assert (record["state"], record["first_failure"]) == (state, None)
+
+    play(tmp_path, test, ranks=ranks, connect=False, rank0_pid=ended.pid)
+
+
+def test_first_failure_is_the_one_whose_connection_was_lost_first(tmp_path: Path) -> None:
+    """Rank 1, on another host, dies, and mpirun kills rank 0, whose death is known at once, as it is one of this host."""
+    victim = subprocess.Popen(["sleep", "600"])
+
+    async def test(fake: FakeJob) -> None:
+        here = fake.coordinator.ranks[0]
+        fake.coordinator._watch_pid(victim.pid, lambda: fake.coordinator._on_rank_gone(here))
+        fake.ranks[1].die()
+        await asyncio.sleep(0.1)
+        victim.kill()
+        victim.wait()
+        await fake.task
+        record = job.read(fake.dir).record
+        assert record["state"] == "failed" and record["first_failure"] == {"rank": 1, "host": "elsewhere", "code": None}
+
+    play(tmp_path, test, ranks=2)
