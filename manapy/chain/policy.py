@@ -13,10 +13,15 @@ from .record import Chain, Event
 SIGNS = ("attempt", "step", "checkpoint", "failed", "skipped")  # events that only a running attempt notes
 
 
+# So many checkpoints in an attempt show that it came past the place of the last crash: one that crashes at a fixed place takes the last
+# checkpoint before it, at most once more.
+RECOVERED = 2
+
+
 @dataclass(frozen=True)
 class Limits:
     """When a chain gives up. ``restarts``: attempts after the first, None: any number; ``budget``: seconds that all attempts may take
-    together; ``crashes``: so many in a row; ``stuck``: so many attempts in a row that came no further than those before."""
+    together; ``crashes``: so many in a row (RECOVERED); ``stuck``: so many attempts in a row that came no further than those before."""
 
     restarts: int | None = None
     budget: float | None = None
@@ -85,7 +90,7 @@ def refusal(chain: Chain, limits: Limits) -> str:
         return f"its attempts took {used(chain):.0f} s together, which is its budget (--budget)"
     ends = chain.events("end")
     in_a_row = 0
-    while in_a_row < len(ends) and ends[-1 - in_a_row]["how"] == "crashed":
+    while in_a_row < len(ends) and ends[-1 - in_a_row]["how"] == "crashed" and len(chain.events("checkpoint", ends[-1 - in_a_row]["attempt"])) < RECOVERED:
         in_a_row += 1
     if in_a_row >= limits.crashes:
         return f"it crashed {in_a_row} times in a row (--max-crashes {limits.crashes}), the last time: {ends[-1]['reason']}"

@@ -77,8 +77,7 @@ class Chain:
             size = os.fstat(fd).st_size
             torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
             data = (b"\n" if torn else b"") + b"".join(json.dumps(event).encode() + b"\n" for event in self._unwritten)
-            if os.write(fd, data) < len(data):
-                os.ftruncate(fd, size)
+            if os.write(fd, data) < len(data):  # the disk is full: what is torn is ignored, and written again
                 return
             os.fsync(fd)
             self._unwritten.clear()

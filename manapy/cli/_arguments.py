@@ -64,7 +64,7 @@ def add_chain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mtbf", metavar="TIME", type=seconds, help="mean time between failures: the interval is Daly's, of this and of the measured cost")
     parser.add_argument("--margin", metavar="FACTOR", type=float, default=1.5, help="a checkpoint may take so many times what the last ones took (default 1.5)")
     parser.add_argument("--max-restarts", metavar="N", type=natural, help="(default: any number)")
-    parser.add_argument("--max-crashes", metavar="N", type=positive, default=3, help="give up after so many crashes in a row (default 3)")
+    parser.add_argument("--max-crashes", metavar="N", type=positive, default=3, help="give up after so many crashes in a row, with less than two checkpoints between them (default 3)")
     parser.add_argument("--budget", metavar="TIME", type=seconds, help="give up when all runs together have taken so long")
 
 

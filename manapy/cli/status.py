@@ -8,10 +8,13 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _arguments
 from ._output import Output, ago, size
+
+if TYPE_CHECKING:
+    from ..chain.record import Chain
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,11 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Ask the coordinator, or read the chain's history, and print."""
-    from ..chain import record
     from ..ckpt import command, job
     from ..ckpt.errors import UsageError
 
-    chain = record.read(Path(options.job)) if options.job and record.is_chain(Path(options.job)) else None
+    chain = _chain(options.job)
     if options.watch:
         if options.json:
             raise UsageError("--watch has no --json: read history.jsonl in the chain's directory, or ask again")
@@ -47,6 +49,22 @@ def run(options: argparse.Namespace, out: Output) -> int:
     if not out.json:
         show(status, out)
     return 0
+
+
+def _chain(which: str | None) -> Chain | None:
+    """The chain meant, if one is: by its directory, or, if nothing is named and no job lives here, the newest one here."""
+    from ..chain import record
+    from ..ckpt import job
+    from ..ckpt.errors import JobError
+
+    if which is not None:
+        return record.read(Path(which)) if record.is_chain(Path(which)) else None
+    try:
+        job.find_live(None)
+    except JobError:
+        if any(record.is_chain(path) for path in Path().iterdir()):
+            return record.find(None)
+    return None
 
 
 def show(status: dict[str, Any], out: Output) -> None:

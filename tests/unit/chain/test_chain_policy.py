@@ -54,6 +54,8 @@ def test_crashes_in_a_row(history: History) -> None:
     history.attempt("crashed", checkpoints=1, reason="rank 0 died on there")
     assert policy.refusal(history.chain, Limits()) == "it crashed 3 times in a row (--max-crashes 3), the last time: rank 0 died on there"
     assert policy.refusal(history.chain, Limits(crashes=4)) == ""
+    history.attempt("crashed", checkpoints=2, reason="rank 0 died on there")
+    assert policy.refusal(history.chain, Limits()) == "", "it came past the place of the last crash"
 
 
 def test_no_progress(history: History) -> None:
