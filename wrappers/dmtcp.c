@@ -11,7 +11,7 @@
  *  1. No function does anything but say "not present" in a process that manapy-launch didn't start, nor in a forked child of a rank.
  *  2. upper->disabled counts the threads with nesting > 0, and for a moment those that try (invariant 5 of boundary.h). A rank isn't frozen
  *     with it above 0, so no thread is saved, or stopped, between dmtcp_disable_ckpt and dmtcp_enable_ckpt.
- *  3. Who forbids never waits for long for a checkpoint that isn't frozen yet: another rank may need him on its way there. Until he allows, his rank
+ *  3. Who forbids never waits for a checkpoint that isn't frozen yet: another rank may need him on its way there. Until he allows, his rank
  *     counts as needed (invariant 5 of manapy/clock/controller.py), so nobody who is stopped can hold him up.
  */
 #define _GNU_SOURCE
@@ -30,7 +30,6 @@
 
 #define API __attribute__((visibility("default")))
 
-enum { WAY_MS = 100 };
 enum { FAILED = 0, DONE = 1, AFTER_CHECKPOINT = 1, AFTER_RESTART = 2, NOT_PRESENT = 3, IS_PRESENT = 4 }; /* dmtcp.h */
 
 static int process; /* id of the process that manapy-launch started; 0: none */
@@ -87,26 +86,7 @@ API int dmtcp_checkpoint(void) {
     }
 }
 
-/* Is a checkpoint asked for that waits, here, for nothing but a moment at which nobody forbids it? Read without the lock: an opinion. */
-static int is_awaited(void) {
-    const mpy_clock_t *clock = &MPY_UPPER->clock;
-    if (MPY_UPPER->disabled > 0) return 0;
-    if (MPY_LOWER->allow_awaited) return 1;
-    uint32_t phase = MPY_LOWER->phase;
-    if (phase != MPY_PHASE_INTENT && (phase != MPY_PHASE_RUN || clock->needed)) return 0;
-    for (uint32_t i = 0; i < clock->nrows; i++)
-        if (clock->rows[i].cid != 0 && clock->rows[i].seq < clock->rows[i].target) return 0;
-    return 1;
-}
-
-/* A loop that forbids again as soon as it has allowed would leave no checkpoint a moment. So who comes while one is awaited waits a
- * little, as all ranks of such a program do then at about the same step. Bounded, for invariant 3. */
-static void give_way(void) {
-    for (int ms = 0; ms < WAY_MS && is_awaited(); ms++) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-}
-
 static void forbid(void) {
-    give_way();
     for (;;) {
         __atomic_add_fetch(&MPY_UPPER->disabled, 1, __ATOMIC_SEQ_CST);
         uint32_t phase = MPY_LOWER->phase;

@@ -116,8 +116,7 @@ def test_in_python(job: Job) -> None:
 
 def test_preload_of_the_user_stays(job: Job) -> None:
     job.env["LD_PRELOAD"] = "libm.so.6 libutil.so.1"
-    child = "subprocess.run(['sh', '-c', 'echo $LD_PRELOAD'], capture_output=True, text=True).stdout"
-    script = f"import ctypes, os, subprocess; ctypes.CDLL(None).dmtcp_is_enabled(); print(os.environ['LD_PRELOAD'] + ' ' + {child}, end='')"
+    script = "import ctypes, os, subprocess; ctypes.CDLL(None).dmtcp_is_enabled(); print(os.environ['LD_PRELOAD'], subprocess.run(['sh', '-c', 'echo $LD_PRELOAD'], capture_output=True, text=True).stdout)"
     assert job.start(sys.executable, "-c", script).finish().count("libm.so.6 libutil.so.1 libm.so.6 libutil.so.1\n") == 2
 
 
@@ -153,26 +152,6 @@ def test_request_waits_while_disabled(program: Path, job: Job) -> None:
         request.kill()
     assert Path(out.strip()) == job.dir / "ckpt-000001"
     (files / "three").touch()
-    assert job.finish().count("ok") == 2
-
-
-def test_tight_loops_leave_room_for_a_checkpoint(program: Path, make_job: Callable[..., Job]) -> None:
-    """Every rank disables checkpoints again as soon as it has enabled them. Counted in steps of 2 ms: by mere chance it took ten times as many."""
-    job = make_job(2)
-    job.start(program, "tight", job.where)
-
-    def steps() -> int:
-        return int(job.output().split()[-1])
-
-    job.wait_for("step 100\n")
-    for _ in range(3):
-        job.checkpoint()
-    assert steps() < 3000
-    job.kill()
-    job.restart()
-    job.wait_for("step ")
-    job.checkpoint()
-    (job.where / "end").touch()
     assert job.finish().count("ok") == 2
 
 

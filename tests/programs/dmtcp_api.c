@@ -3,7 +3,6 @@
  *   alone            prints what every function returns, around one checkpoint; all there is if compiled with -DWITHOUT_MPI
  *   checkpoint DIR   all ranks ask for one; then they wait to be killed, or, come back from it, end
  *   disabled DIR     rank 0 disables checkpoints twice and enables them when DIR/one and DIR/two are there; MPI goes on meanwhile
- *   tight DIR        every rank disables checkpoints again at once, until DIR/end is there
  *   regions DIR      every rank disables checkpoints here and there, over messages and collectives: none may come in between */
 #ifndef WITHOUT_MPI
 #include <mpi.h>
@@ -105,19 +104,6 @@ static void disabled(const char *directory) {
     if (generation() != 1) fail("no checkpoint when enabled");
 }
 
-static void tight(const char *directory) {
-    for (int i = 0, end = 0; !end; i++) {
-        if (dmtcp_disable_ckpt() != 1) fail("disable");
-        uint32_t before = generation();
-        int seen = exists(directory, "end");
-        usleep(2000);
-        MPI_Allreduce(&seen, &end, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-        if (rank == 0 && i % 20 == 0) printf("step %d\n", i), fflush(stdout);
-        if (generation() != before) fail("a checkpoint came in between");
-        if (dmtcp_enable_ckpt() != 1) fail("enable");
-    }
-}
-
 /* Rank 1 sends to rank 0 what that waits for with checkpoints disabled only after a collective with the others, which may all be
  * stopped for a checkpoint by then. */
 static void regions(const char *directory) {
@@ -149,7 +135,6 @@ static void together(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (!strcmp(mode, "checkpoint")) ask();
     else if (!strcmp(mode, "disabled")) disabled(argv[2]);
-    else if (!strcmp(mode, "tight")) tight(argv[2]);
     else if (!strcmp(mode, "regions")) regions(argv[2]);
     else fail("what?");
     MPI_Finalize();
