@@ -83,14 +83,14 @@ BOUND = ["1 1 1 4 4", "True 2", "1 4 1 0 4 1 1 1"]
 
 def test_bindings(make_job: Callable[..., Job]) -> None:
     job = make_job(1)
-    assert job.start(sys.executable, "-c", BINDINGS).finish().splitlines() == BOUND
+    assert job.start(sys.executable, "-u", "-c", BINDINGS).finish().splitlines() == BOUND
     assert job.restart().finish().splitlines() == ["2 4 0 1 4 1 1 1"]
 
 
 def test_bindings_under_dmtcp(tmp_path: Path) -> None:
     if shutil.which("dmtcp_launch") is None:
         pytest.skip("no dmtcp_launch (DMTCP isn't installed)")
-    assert run(tmp_path, "dmtcp_launch", "--new-coordinator", "--coord-port", "0", "--no-gzip", sys.executable, "-c", BINDINGS).splitlines()[-3:] == BOUND
+    assert run(tmp_path, "dmtcp_launch", "--new-coordinator", "--coord-port", "0", "--no-gzip", sys.executable, "-u", "-c", BINDINGS).splitlines()[-3:] == BOUND
 
 
 def test_checkpoint_of_all_ranks(program: Path, job: Job) -> None:

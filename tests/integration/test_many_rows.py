@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 
 import pytest
-from jobs import Job
+from jobs import Job, JobError
+
+
+def until_it_runs(job: Job) -> None:
+    """It prints nothing for long, and until its coordinator is there, the old one is what commands find."""
+
+    def runs(_: str) -> bool:
+        with contextlib.suppress(JobError):
+            return bool(job.status()["state"] == "running")
+        return False
+
+    job.wait_for(runs)
 
 
 @pytest.mark.parametrize(("communicators", "requests"), [(1500, 10_000)])
@@ -19,5 +31,6 @@ def test_many_rows(make_job: Callable[..., Job], communicators: int, requests: i
         assert time.monotonic() - begin < 15
     job.kill()
     job.restart()
+    until_it_runs(job)
     job.checkpoint()
     assert "ok" in job.finish().splitlines()
