@@ -116,7 +116,8 @@ def test_in_python(job: Job) -> None:
 
 def test_preload_of_the_user_stays(job: Job) -> None:
     job.env["LD_PRELOAD"] = "libm.so.6 libutil.so.1"
-    script = "import ctypes, os, subprocess; ctypes.CDLL(None).dmtcp_is_enabled(); print(os.environ['LD_PRELOAD'], subprocess.run(['sh', '-c', 'echo $LD_PRELOAD'], capture_output=True, text=True).stdout)"
+    child = "subprocess.run(['sh', '-c', 'echo $LD_PRELOAD'], capture_output=True, text=True).stdout"
+    script = f"import ctypes, os, subprocess; ctypes.CDLL(None).dmtcp_is_enabled(); print(os.environ['LD_PRELOAD'], {child})"
     assert job.start(sys.executable, "-c", script).finish().count("libm.so.6 libutil.so.1 libm.so.6 libutil.so.1\n") == 2
 
 
