@@ -53,8 +53,9 @@ static inline void bench_report(const char *name, long bytes, const char *unit, 
     fflush(stdout);
 }
 
-/* A message buffer, filled with `value`. Where the sending and the receiving buffer of a copy lie within their pages decides its speed (on one machine
- * 130 against 490 us for a Bcast of 1 MB), so all have the same place, that of a large block fresh from malloc. Freed by bench_buffer_free. */
+/* A message buffer, filled with `value`. Where buffers lie within their pages matters for the speed of a copy, and malloc places them differently under
+ * manapy (an Allgather of 1 MB took 4 to 5 % longer for it), so all have the same place, that of a large block fresh from malloc. Freed by
+ * bench_buffer_free. */
 #define BENCH_PAGE 4096
 #define BENCH_OFFSET 16
 static inline char *bench_buffer(size_t bytes, int value) {
