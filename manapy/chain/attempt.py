@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from ..ckpt import command, job
+from ..ckpt import command, job, publish
 from ..ckpt.errors import GoneError, ManapyError
 from . import processes, steps, timing
 from .record import Chain, Event
@@ -37,6 +37,7 @@ STARTS = 30.0  # seconds that a step which is just starting gets to become a job
 KILLS = 20.0  # seconds for killed ranks and processes to go
 GONE = 2.0  # seconds after the script's end in which a coordinator that doesn't answer may just be noting its job's end
 SETTLE = 30.0  # seconds for a coordinator to note the end of its ranks
+LIVE = ("starting", "restarting", "running")  # states of a job in job.json
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -88,7 +89,6 @@ class _Save:
 
     cause: str
     then: str
-    begin: float = field(default_factory=time.monotonic)
     jobs: list[job.Job] = field(default_factory=list)
     results: list[Path | str] | None = None
     seconds: list[float] = field(default_factory=list)
@@ -172,7 +172,7 @@ class Attempt:
                     self._final = None
                     continue
                 if not (problem := _problem(self._final)):
-                    self._end_held(self._final)
+                    self._end_held()
                     return Outcome("yielded" if early else "left", reason=self._final.cause)
                 self.say(f"the checkpoint failed: {problem}; {self._fallback()}")
                 self._final, retry = None, now + RETRY
@@ -215,7 +215,7 @@ class Attempt:
 
     def _coordinators(self) -> set[int]:
         here = socket.gethostname()
-        return {int(j.record["pid"]) for step in self._steps() if (j := steps.current(step)) is not None and j.record.get("hostname") == here}
+        return {int(j.record["pid"]) for j in self._jobs() if j.record.get("hostname") == here}
 
     def _crash(self) -> Outcome | None:
         for step in self._steps():
@@ -251,10 +251,13 @@ class Attempt:
     def _steps(self) -> list[Event]:
         return self.chain.events("step", self.attempt)
 
+    def _jobs(self) -> list[job.Job]:
+        """Of the steps of this attempt, as they are now."""
+        return [found for step in self._steps() if step["verdict"] != "done" and (found := steps.current(step)) is not None]
+
     def _live(self) -> list[job.Job]:
         """Jobs that run now."""
-        found = [steps.current(step) for step in self._steps() if step["verdict"] != "done"]
-        return [j for j in found if j is not None and j.state in ("starting", "restarting", "running")]
+        return [j for j in self._jobs() if j.state in LIVE]
 
     def _starting(self) -> bool:
         """Has a step asked what to do, not long ago, and isn't a job yet?"""
@@ -295,8 +298,6 @@ class Attempt:
                 continue
             for result, seconds in zip(save.results, save.seconds, strict=True):
                 if isinstance(result, Path):
-                    from ..ckpt import publish
-
                     size = publish.read_manifest(result).file_bytes
                     self.chain.append("checkpoint", self.attempt, path=str(result), seconds=round(seconds, 3), bytes=size, cause=save.cause)
                     self.measured.append(seconds)
@@ -316,9 +317,9 @@ class Attempt:
 
     # ---- the end
 
-    def _end_held(self, save: _Save) -> None:
+    def _end_held(self) -> None:
         """Invariant 1, from where the ranks are held."""
-        jobs = self._live_or_held()
+        jobs = [j for j in self._jobs() if j.state in (*LIVE, "checkpointed")]
         spare: set[int] = set()
         here = socket.gethostname()
         for which in jobs:
@@ -333,10 +334,6 @@ class Attempt:
                 command.stop(which, checkpoint=False)
             except ManapyError:
                 continue  # it is gone already
-
-    def _live_or_held(self) -> list[job.Job]:
-        found = [steps.current(step) for step in self._steps()]
-        return [j for j in found if j is not None and j.state in ("starting", "restarting", "running", "checkpointed")]
 
     def _kill_script(self, spare: set[int]) -> None:
         """Until nothing is left below us but ``spare``."""

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from ..ckpt.errors import ManapyError
 from . import policy, record, slurm, timing
-from .attempt import Outcome
 from .record import Chain
 from .supervisor import Supervisor
 
@@ -139,7 +138,7 @@ def guard(supervisor: Supervisor, budget: float | None, poll: float) -> int:
             continue
         _exclude(chain, allocation, unwell, say)
         say(f"{outcome.reason}: to be continued in the next allocation" + ("" if outcome.how in ("left", "yielded") else ", from the last checkpoint"))
-        return again(outcome)
+        return again()
 
 
 def _cancelled(supervisor: Supervisor, job: str) -> int:
@@ -155,16 +154,16 @@ def _give_up(supervisor: Supervisor, why: str) -> int:
     return EXIT_GAVE_UP
 
 
-def _requeue_later(chain: Chain, allocation: slurm.Allocation, say: Callable[[str], None]) -> Callable[[Outcome], int]:
+def _requeue_later(chain: Chain, allocation: slurm.Allocation, say: Callable[[str], None]) -> Callable[[], int]:
     """How the next allocation comes (invariant 1): what to call at the end of this one."""
     if chain.record["mode"] == "requeue" and allocation.requeueable():
-        return lambda outcome: _requeue(allocation, say)
+        return lambda: _requeue(allocation, say)
     if chain.record["mode"] == "requeue":
         say("this job may not be requeued (sbatch --no-requeue, or JobRequeue=0 in slurm.conf): a dependent job follows instead")
     successor = slurm.submit(chain.dir / "batch.sh", [*chain.record["sbatch"], f"--dependency=afterany:{allocation.job}"])
     chain.append("successor", chain.attempts(), id=successor)
     say(f"job {successor} goes on after this one")
-    return lambda outcome: 0
+    return lambda: 0
 
 
 def _requeue(allocation: slurm.Allocation, say: Callable[[str], None]) -> int:

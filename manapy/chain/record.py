@@ -48,6 +48,7 @@ class Chain:
         self.dir = directory
         self.record = record
         self._unwritten: list[Event] = []
+        self._read: tuple[object, list[Event]] = (None, [])  # what history.jsonl was when it was read, and its events
 
     def write(self) -> None:
         """Replace chain.json."""
@@ -55,13 +56,24 @@ class Chain:
 
     def events(self, kind: str | None = None, attempt: int | None = None) -> list[Event]:
         """All, or those of a kind and attempt; oldest first."""
-        found = []
-        with contextlib.suppress(FileNotFoundError):
-            for line in (self.dir / "history.jsonl").read_bytes().splitlines():
+        return [event for event in [*self._history(), *self._unwritten] if kind in (None, event["event"]) and attempt in (None, event["attempt"])]
+
+    def _history(self) -> list[Event]:
+        """The file's events. It only grows, and is asked several times a second: read again only when it has."""
+        path = self.dir / "history.jsonl"
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return []
+        state = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if self._read[0] != state:
+            found = []
+            for line in path.read_bytes().splitlines():
                 with contextlib.suppress(ValueError, AttributeError):  # invariant 1
                     event = json.loads(line)
                     found += [event] if {"event", "attempt"} <= event.keys() else []
-        return [event for event in [*found, *self._unwritten] if kind in (None, event["event"]) and attempt in (None, event["attempt"])]
+            self._read = (state, found)
+        return self._read[1]
 
     def append(self, kind: str, attempt: int, **fields: Any) -> Event:
         """Add an event (invariant 1)."""

@@ -99,13 +99,12 @@ class Allocation:
         self._restarts = ""
         self._promised = 0.0  # the last deadline while the job ran
         self._last = Look(budget_end)
-        self.leaving_nodes: list[str] = []
 
     def look(self) -> Look:
         """See attempt.Watch."""
         try:
             job = show(self.job)
-            self.leaving_nodes = [f"{name} ({state})" for name, state in node_states(self.nodes).items() if any(word in state for word in LEAVING)]
+            leaving = [f"{name} ({state})" for name, state in node_states(self.nodes).items() if any(word in state for word in LEAVING)]
         except SlurmError:
             return self._last  # the controller is away for a while: what it said last still holds
         ends = [end for end in (_epoch(job.get("EndTime", "")), self._budget_end) if end is not None]
@@ -114,8 +113,8 @@ class Allocation:
             self._restarts, self._promised = job.get("Restarts", ""), min(ends, default=time.time() + ANSWER_SECONDS)
         if _epoch(job.get("PreemptTime", "")) is not None:
             leave = "a job of higher priority takes the nodes"
-        elif self.leaving_nodes:
-            leave = f"{', '.join(self.leaving_nodes)} shall be freed"
+        elif leaving:
+            leave = f"{', '.join(leaving)} shall be freed"
         self._last = Look(min(ends, default=None), leave)
         return self._last
 
@@ -176,6 +175,6 @@ def header(script: str) -> list[str]:
     return found
 
 
-def submit(batch: Path, options: Sequence[str], arguments: Sequence[str] = ()) -> str:
+def submit(batch: Path, options: Sequence[str]) -> str:
     """sbatch; the job's id. Raises SlurmError."""
-    return command("sbatch", "--parsable", *options, batch, *arguments).splitlines()[-1].partition(";")[0]
+    return command("sbatch", "--parsable", *options, batch).splitlines()[-1].partition(";")[0]
