@@ -1,0 +1,37 @@
+/* kv.h - the client of the host's key-value agent (`manapy rdma agent`), through which both ends of a connection learn each other's backup attributes.
+ *
+ * Only the background thread of an RNIC calls this, never a thread of the program; every call ends within its timeout. An agent that is not there, or
+ * dies, is an error of the call, not of the traffic: the next call connects again. Protocol: one line per request and per answer over a UNIX-domain
+ * stream socket (agent.py); keys are printable ASCII without blanks, values are bytes (hexadecimal on the wire).
+ */
+#ifndef MANAPY_RDMA_KV_H
+#define MANAPY_RDMA_KV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SHIFT_KV_VALUE = 256 }; /* bytes of the longest value */
+
+typedef struct shift_kv shift_kv_t;
+
+/* The agent's socket and the job's secret come from MANAPY_SHIFT_AGENT (path of the socket; the file PATH.secret beside it, 0600, holds the secret) and
+ * MANAPY_SHIFT_JOB (name; keys of different jobs never meet). NULL with errno when MANAPY_SHIFT_AGENT is unset (ENOENT) or memory is short.
+ * Does not connect yet. */
+shift_kv_t *shift_kv_open(void);
+void shift_kv_close(shift_kv_t *kv);
+
+/* 0, or -errno (-ETIMEDOUT, -ECONNREFUSED, -EACCES: the secret was refused ...). */
+int shift_kv_put(shift_kv_t *kv, const char *key, const void *value, size_t n);
+int shift_kv_del(shift_kv_t *kv, const char *key);
+/* Length of the value, 0 when there is none (yet), or -errno. */
+int shift_kv_get(shift_kv_t *kv, const char *key, void *value, size_t room);
+
+/* Tell the agent that something happened (one line of JSON, no newline); 0 or -errno. */
+int shift_kv_event(shift_kv_t *kv, const char *json);
+
+/* The connection's descriptor for poll, -1 while unconnected; a readable descriptor outside a call means a command of the agent's. */
+int shift_kv_fd(shift_kv_t *kv);
+/* Next command line of the agent ("MOVE <qp number or *> <device>"), into line: its length, 0 when none is there, or -errno. Never waits. */
+int shift_kv_command(shift_kv_t *kv, char *line, size_t room);
+
+#endif
