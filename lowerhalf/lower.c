@@ -9,6 +9,7 @@
 #include "lower.h"
 #include "checkpoint.h"
 #include "control/control.h"
+#include "control/jobdir.h"
 #include "control/pmi.h"
 #include "control/pmi_again.h"
 #include "sys.h"
@@ -115,10 +116,18 @@ static const mpy_services_t services = {
     .die = die,
     .request_checkpoint = mpy_control_request,
     .checkpoint_done = mpy_control_request_done,
+    .set_checkpoint_dir = mpy_control_set_place,
 };
 
 static mpy_job_t job;
 static const char *resumed;
+
+/* As DMTCP has it: checkpoints go on to where the one lies that this job comes from. */
+static void note_checkpoint_dir(mpy_lower_t *b) {
+    char owner[PATH_MAX], directory[PATH_MAX];
+    bool ours = b->checkpoint[0] && mpy_jobdir_of_checkpoint(b->checkpoint, owner, directory) && strcmp(owner, b->job_dir) == 0;
+    strcpy(b->checkpoint_dir, ours && strlen(directory) < sizeof b->checkpoint_dir ? directory : b->job_dir);
+}
 
 const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t generation) {
     char error[1024];
@@ -154,6 +163,7 @@ const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uin
     b->tls_upper_fs = mpy_thread_tls_offset();
     snprintf(b->job_dir, sizeof b->job_dir, "%s", job.dir);
     snprintf(b->checkpoint, sizeof b->checkpoint, "%s", resume ? resume : "");
+    note_checkpoint_dir(b);
     resumed = resume;
     b->version = MPY_BOUNDARY_VERSION;
     b->magic = MPY_BOUNDARY_MAGIC;

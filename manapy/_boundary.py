@@ -10,7 +10,7 @@ import ctypes
 from ctypes import c_char, c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
 MAGIC = 0x59444E554F42594D
-VERSION = 5
+VERSION = 6
 AT_BOUNDARY = 0x6D616E61
 UPPER_ADDR = 0x200000010000
 ROW_FREED = 0xFFFFFFFF
@@ -29,6 +29,7 @@ class ServicesStruct(ctypes.Structure):
         ("die", c_void_p),
         ("request_checkpoint", c_void_p),
         ("checkpoint_done", c_void_p),
+        ("set_checkpoint_dir", c_void_p),
     ]
 
 
@@ -52,6 +53,7 @@ class LowerStruct(ctypes.Structure):
         ("pad", c_uint32),
         ("job_dir", c_char * PATH_BYTES),
         ("checkpoint", c_char * PATH_BYTES),
+        ("checkpoint_dir", c_char * PATH_BYTES),
     ]
 
 

@@ -112,7 +112,7 @@ def dmtcp_get_ckpt_filename() -> str | None:
     """Path of this process's checkpoint image, whether there is one yet or not. None without an engine.
 
     DMTCP: DIR/ckpt_PROGRAM_UNIQUEPID.dmtcp, replaced by each checkpoint. manapy: DIR/latest/rank-NNNNN.img, and DIR/latest is a link to the
-    newest checkpoint's directory.
+    newest checkpoint's directory; if DIR isn't the job directory (dmtcp_set_ckpt_dir), DIR/manapy-HASH/latest/rank-NNNNN.img.
     """
     return _text("dmtcp_get_ckpt_filename")
 
@@ -123,15 +123,24 @@ def dmtcp_get_uniquepid_str() -> str | None:
 
 
 def dmtcp_get_ckpt_dir() -> str:
-    """Directory of the checkpoints: DMTCP's --ckptdir or manapy's job directory. Empty without an engine."""
+    """Where the next checkpoint goes: DMTCP's --ckptdir or manapy's job directory, or what dmtcp_set_ckpt_dir was given, as it was given.
+
+    After a restart it is the directory of the checkpoint that the process comes from, absolute. Empty without an engine.
+    """
     return _text("dmtcp_get_ckpt_dir") or ""
 
 
 def dmtcp_set_ckpt_dir(directory: str | os.PathLike[str] | None) -> int:
-    """Where later images of this process go. DMTCP_IS_PRESENT (4), also for None, which changes nothing; DMTCP_NOT_PRESENT (3) without an engine.
+    """Where later checkpoints go. DMTCP_IS_PRESENT (4) for whatever it is given, also for None, which changes nothing; DMTCP_NOT_PRESENT (3) without
+    an engine.
 
-    manapy: the checkpoints of a job stay in one directory, where restarts, pruning and `manapy list` look for them: 4 if it is the one named, else
-    0 and one line that says so. DMTCP takes any path and looks at it when it writes.
+    The directory is looked at when the next checkpoint is taken, and made (mode 0700) if only its last component is missing. If it can't be used,
+    that checkpoint fails and the program goes on; DMTCP ends the process with exit code 99. After a restart checkpoints go to where the one lies
+    that the process comes from.
+
+    manapy: a checkpoint of all ranks is one directory, so one rank's call is for all of them, and if several name directories the last one counts; with
+    DMTCP each process has its own. It lies in DIR/manapy-HASH, so that several jobs may name the same DIR, and the job directory has a link to it:
+    all commands find it there. A relative DIR is meant from the working directory of this moment; with DMTCP, from that of the checkpoint.
     """
     function = _function("dmtcp_set_ckpt_dir")
     return DMTCP_NOT_PRESENT if function is None else int(function(c_char_p(None if directory is None else os.fsencode(directory))))

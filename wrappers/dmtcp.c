@@ -19,6 +19,7 @@
 #include <manapy/fnv.h>
 #include <manapy/lock.h>
 
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +36,7 @@ enum { FAILED = 0, DONE = 1, AFTER_CHECKPOINT = 1, AFTER_RESTART = 2, NOT_PRESEN
 static int process; /* id of the process that manapy-launch started; 0: none */
 static char unique_pid[64];
 static __thread unsigned nesting;
+static uint32_t naming; /* lock: who names a directory */
 
 static void hide_preload(void) {
     static const char name[] = "LD_PRELOAD=", own[] = "libdmtcp.so";
@@ -140,20 +142,31 @@ API uint32_t dmtcp_get_generation(void) { return present() ? MPY_UPPER->checkpoi
 
 API const char *dmtcp_get_uniquepid_str(void) { return present() ? unique_pid : NULL; }
 
+static int same(const char *directory, const char *job) {
+    char one[PATH_MAX], other[PATH_MAX];
+    return !strcmp(directory, job) || (realpath(directory, one) && realpath(job, other) && !strcmp(one, other));
+}
+
 API const char *dmtcp_get_ckpt_filename(void) {
-    static char path[sizeof MPY_LOWER->job_dir + 32];
+    static char path[sizeof MPY_LOWER->checkpoint_dir + 64];
+    char within[32] = ""; /* as manapy/ckpt/publish.py names it */
     if (!present()) return NULL;
-    snprintf(path, sizeof path, "%s/latest/rank-%05d.img", MPY_LOWER->job_dir, MPY_LOWER->rank);
+    const char *directory = MPY_LOWER->checkpoint_dir, *job = MPY_LOWER->job_dir;
+    if (!same(directory, job)) snprintf(within, sizeof within, "/manapy-%016" PRIx64, mpy_fnv1a(job, strlen(job)));
+    snprintf(path, sizeof path, "%s%s/latest/rank-%05d.img", directory, within, MPY_LOWER->rank);
     return path;
 }
 
-API const char *dmtcp_get_ckpt_dir(void) { return present() ? MPY_LOWER->job_dir : ""; }
+API const char *dmtcp_get_ckpt_dir(void) { return present() ? MPY_LOWER->checkpoint_dir : ""; }
 
 API int dmtcp_set_ckpt_dir(const char *directory) {
-    char line[512], given[PATH_MAX], ours[PATH_MAX];
+    char path[2 * PATH_MAX] = "";
     if (!present()) return NOT_PRESENT;
-    if (!directory || (realpath(directory, given) && realpath(MPY_LOWER->job_dir, ours) && !strcmp(given, ours))) return IS_PRESENT;
-    snprintf(line, sizeof line, "dmtcp_set_ckpt_dir(%.200s): checkpoints go on to %.200s (choose another place with manapy-launch --dir)", directory, MPY_LOWER->job_dir);
-    MPY_LOWER->svc->say(line);
-    return FAILED;
+    if (!directory) return IS_PRESENT;
+    if (directory[0] != '/' && directory[0] && getcwd(path, PATH_MAX)) strcat(path, "/");
+    strncat(path, directory, PATH_MAX);
+    mpy_lock_acquire(&naming);
+    MPY_LOWER->svc->set_checkpoint_dir(directory, path);
+    mpy_lock_release(&naming);
+    return IS_PRESENT;
 }

@@ -54,6 +54,7 @@ static struct {
     bool published;          /* it runs because of RESUME, not of an abort: to be answered */
     const char *mpi_state;   /* as last sent in PROGRAM */
     int64_t tickets_sent;
+    uint32_t place_sent;     /* its version */
     pthread_mutex_t go_lock;
     pthread_cond_t go_changed;
     go_t go;
@@ -184,9 +185,24 @@ static void report_program(void) {
     mpy_text_add(&plane.out, " %s\n", segments);
 }
 
+/* Before CHECKED and REQUEST: a directory that was named before a checkpoint was asked for is the one it goes to. */
+static void report_place(void) {
+    char place[sizeof WORDS->place];
+    uint32_t version = __atomic_load_n(&WORDS->place_version, __ATOMIC_SEQ_CST);
+    if (version == plane.place_sent || version % 2 != 0) return;
+    memcpy(place, WORDS->place, sizeof place);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (WORDS->place_version != version) return; /* who writes it anew calls us again */
+    plane.place_sent = version;
+    mpy_text_add(&plane.out, "PLACE ");
+    mpy_text_add_encoded(&plane.out, place);
+    mpy_text_add(&plane.out, "\n");
+}
+
 static void on_event(void) {
     uint64_t count;
     if (read(WORDS->event, &count, sizeof count) < 0) {}
+    report_place();
     mpy_step_result_t result;
     if (mpy_worker_take(&result)) on_step_done(&result);
     start_check();

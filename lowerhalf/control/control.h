@@ -37,6 +37,8 @@ void mpy_control_notify(void);
 /* svc->request_checkpoint, svc->checkpoint_done */
 int64_t mpy_control_request(void);
 int64_t mpy_control_request_done(void);
+/* svc->set_checkpoint_dir */
+void mpy_control_set_place(const char *name, const char *path);
 /* The program ends, with this exit code: no further checkpoint. Returns when the coordinator has been told (at once if
  * there is none; in a chain a minute, else two seconds at most). Also ends the dialogue with the process manager if the program has never
  * initialized MPI, so that it may end while other ranks go on. Any number of calls. */

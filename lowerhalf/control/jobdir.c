@@ -105,16 +105,25 @@ static bool lock_directory(const char *dir, int *lock_fd, char *error, size_t n)
     return true;
 }
 
-/* The directory that holds the checkpoint, if it is a job directory: the restarted job goes on there. */
-static bool directory_of_checkpoint(const char *checkpoint, char out[PATH_MAX]) {
-    char path[PATH_MAX], record[PATH_MAX + 16];
-    if (realpath(checkpoint, path) == NULL) return false;
-    char *slash = strrchr(path, '/');
-    if (slash == NULL || slash == path) return false;
-    *slash = '\0';
-    snprintf(record, sizeof record, "%s/job.json", path);
-    strcpy(out, path);
+static bool is_job(const char *dir) {
+    char record[PATH_MAX + 16];
+    snprintf(record, sizeof record, "%s/job.json", dir);
     return access(record, R_OK) == 0;
+}
+
+/* What manapy/ckpt/publish.py makes: JOB/ckpt-000007, or DIRECTORY/manapy-<hash>/ckpt-000007 with a link to JOB beside it. */
+bool mpy_jobdir_of_checkpoint(const char *checkpoint, char job_dir[PATH_MAX], char directory[PATH_MAX]) {
+    char link[PATH_MAX + 16];
+    if (realpath(checkpoint, directory) == NULL) return false;
+    char *slash = strrchr(directory, '/');
+    if (slash == directory) return false;
+    *slash = '\0';
+    strcpy(job_dir, directory);
+    if (is_job(directory)) return true;
+    snprintf(link, sizeof link, "%s/manapy-job", directory);
+    slash = strrchr(directory, '/');
+    slash[slash == directory] = '\0';
+    return readlink(link, job_dir, PATH_MAX) > 0 && realpath(link, job_dir) != NULL && is_job(job_dir);
 }
 
 static bool make_new(char out[PATH_MAX], char *error, size_t n) {
@@ -137,7 +146,7 @@ static bool make_new(char out[PATH_MAX], char *error, size_t n) {
 }
 
 bool mpy_jobdir_create(const mpy_rendezvous_options_t *options, mpy_job_t *job, int *lock_fd, char *error, size_t n) {
-    char path[PATH_MAX];
+    char path[PATH_MAX], unused[PATH_MAX];
     if (options->dir != NULL) {
         if ((mkdir(options->dir, 0777) < 0 && errno != EEXIST) || realpath(options->dir, path) == NULL) {
             snprintf(error, n, "cannot make the job directory %s: %s", options->dir, strerror(errno));
@@ -148,7 +157,7 @@ bool mpy_jobdir_create(const mpy_rendezvous_options_t *options, mpy_job_t *job, 
             snprintf(error, n, "cannot use %s as job directory: %s", options->dir, strerror(ENOTDIR));
             return false;
         }
-    } else if (options->resume == NULL || !directory_of_checkpoint(options->resume, path)) {
+    } else if (options->resume == NULL || !mpy_jobdir_of_checkpoint(options->resume, path, unused)) {
         if (!make_new(path, error, n)) return false;
     }
     if (strlen(path) >= sizeof job->dir) {

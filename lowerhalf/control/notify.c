@@ -41,6 +41,21 @@ int64_t mpy_control_request(void) {
 
 int64_t mpy_control_request_done(void) { return __atomic_load_n(&WORDS->tickets_done, __ATOMIC_SEQ_CST); }
 
+static void copy(char *to, const char *from, size_t n) {
+    size_t i = 0;
+    for (; i < n - 1 && from[i]; i++) to[i] = from[i];
+    to[i] = '\0';
+}
+
+void mpy_control_set_place(const char *name, const char *path) {
+    if (!ours()) return;
+    copy(MPY_LOWER->checkpoint_dir, name, sizeof MPY_LOWER->checkpoint_dir);
+    __atomic_add_fetch(&WORDS->place_version, 1, __ATOMIC_SEQ_CST);
+    copy(WORDS->place, path, sizeof WORDS->place);
+    __atomic_add_fetch(&WORDS->place_version, 1, __ATOMIC_SEQ_CST);
+    mpy_control_notify();
+}
+
 void mpy_control_note_process_manager(int pmi_fd) {
     struct stat now;
     if (pmi_fd < 0 || mpy_sys(SYS_fstat, pmi_fd, &now) < 0) return;

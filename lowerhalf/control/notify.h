@@ -18,6 +18,8 @@ typedef struct mpy_control_words {
     volatile uint32_t finish_sent;     /* futex */
     volatile int64_t tickets;          /* given out */
     volatile int64_t tickets_done;     /* as svc->checkpoint_done returns it */
+    volatile uint32_t place_version;   /* 0: the program has named no directory; odd: it is being written */
+    char place[1024];                  /* for checkpoints */
 } mpy_control_words_t;
 
 extern mpy_control_words_t mpy_control_words;

@@ -52,6 +52,7 @@ class Flow:
     def __init__(self, size: int, directory: Path, send: Callable[[int, str], None]) -> None:
         self.size = size
         self.directory = directory
+        self.place = directory  # where the images go (publish.place)
         self.controller = Controller(size)
         self.phase = Phase.IDLE
         self.epoch = 0
@@ -77,8 +78,8 @@ class Flow:
         self.epoch += 1
         begin = time.monotonic()
         try:
-            self.temporary = publish.begin(self.directory)
             await self._all(Phase.CHECK, "CHECKED", f"CHECK {self.epoch} {grace_ms}")
+            self.temporary = publish.begin(self.directory, self.place)  # not before: CHECKED comes after a PLACE that was said until then
             on_begin()
             await self._converge()
             safe = time.monotonic()
@@ -251,7 +252,7 @@ class Flow:
                 for rank in range(self.size):
                     self._send(rank, protocol.join("ABORT", self.epoch, reason))
         if self.temporary is not None:
-            publish.discard(self.temporary)
+            publish.cancel(self.temporary)
             self.temporary = None
         self._step = None
         self._enter(Phase.IDLE)

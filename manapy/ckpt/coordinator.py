@@ -158,7 +158,10 @@ class Coordinator:
             with contextlib.suppress(publish.ManifestError):
                 manifest = publish.read_manifest(Path(self.settings.resume))
                 self.record |= {"argv": manifest.argv, "protocol": manifest.record.get("protocol", "cc")}
-        self.record |= {"pid": os.getpid(), "manapy": __version__, "mpirun": _launcher(self.settings.rank0_pid)}
+            where = Path(self.settings.resume).resolve().parent
+            if publish.owner(where) == self.dir.resolve():
+                self.flow.place = where
+        self.record |= {"pid": os.getpid(), "checkpoint_dir": str(self.flow.place), "manapy": __version__, "mpirun": _launcher(self.settings.rank0_pid)}
         self._set_state("starting")
 
     def _remove_segments(self) -> None:
@@ -279,6 +282,8 @@ class Coordinator:
             self._look_whether_started()
         elif kind == "REQUEST":
             self._on_ticket(rank.number, int(fields[0]))
+        elif kind == "PLACE":
+            self._on_place(rank.number, protocol.decode_text(fields[0]))
         else:
             log.warning("rank %d sent something unknown: %s", rank.number, line[:200])
 
@@ -370,6 +375,13 @@ class Coordinator:
         keys = ("argv", "cwd", "mpi", "mpirun", "protocol")
         generation = max((r.generation for r in self.ranks.values()), default=0)
         return {"manapy": __version__, "job": self.record["id"], "generation": generation, **{k: self.record.get(k) for k in keys}}
+
+    def _on_place(self, rank: int, choice: str) -> None:
+        """Whoever says it last decides, for all ranks: a checkpoint is one directory."""
+        self.flow.place = publish.place(self.dir, choice)
+        log.info("rank %d sends checkpoints to %s", rank, self.flow.place)
+        self.record["checkpoint_dir"] = str(self.flow.place)
+        self._write_record()
 
     async def _serve_interval(self) -> None:
         await self._started.wait()
@@ -520,6 +532,7 @@ class Coordinator:
             "ranks": [self._rank_status(n) for n in range(self.settings.ranks)],
             "waiting": self.waiting(),
             "written": self.flow.written(),
+            "checkpoint_dir": str(self.flow.place),
             "last_checkpoint": None if last is None else {"path": str(last.path), "time": last.manifest.time, "bytes": last.manifest.file_bytes},
         }
 

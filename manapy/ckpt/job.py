@@ -120,8 +120,8 @@ def find_live(which: str | None) -> Job:
         for directory in (Path(which), here / f"manapy-{which}"):
             if is_job(directory):
                 return read(directory)
-        if publish.is_checkpoint(Path(which)) and is_job(Path(which).resolve().parent):
-            return read(Path(which).resolve().parent)
+        if publish.is_checkpoint(Path(which)) and is_job(directory := publish.owner(Path(which).resolve().parent)):
+            return read(directory)
         raise JobError(f"{which}: no such job (neither a job directory nor the id of one in {here.resolve()})")
     if is_job(here):
         return read(here)

@@ -4,11 +4,21 @@
     ckpt-000007/       the same directory after the rename
     latest             symbolic link to the newest
 
+A program may send later checkpoints to a directory of its choice (dmtcp_set_ckpt_dir). They get a directory of the job's own in there, its
+place, for other jobs may be sent there, too; the job directory shows them as its own:
+
+    CHOICE/manapy-<hash of the job directory's path>/    the place: checkpoints as above, `latest`, and `manapy-job`, a link to the job directory
+    ckpt-000008 -> CHOICE/manapy-.../ckpt-000008         in the job directory
+
 Invariants
  1. A directory called ckpt-NNNNNN is complete: every image is fsynced and has the size the manifest says, and the manifest was
     written last. What goes wrong before the rename leaves older checkpoints and `latest` as they were.
  2. `latest` is replaced by rename, after the checkpoint is durable. A crash between the two leaves it at the one before.
  3. A checkpoint is deleted under a temporary name, so that half of one is never taken for a whole one.
+ 4. The link to a checkpoint in another place is there, and durable, before any of it is written: so the one rename publishes it for the job
+    directory, too, and what is left behind there is found. A link to what isn't there is no checkpoint, and its number is taken: perhaps that file
+    system isn't mounted.
+ 5. Nothing in another place is deleted unless it is this job's.
 
 Records are named tuples here and in job.py: `manapy checkpoint` is mostly the interpreter's start, and dataclasses costs it a third more.
 """
@@ -27,7 +37,9 @@ from .errors import CheckpointError, ManifestError
 
 MAGIC = "manapy checkpoint"
 FORMAT = 1
+PATH_MAX = 1000  # bytes of a checkpoint's path; boundary.h has room for so many
 _NAME = re.compile(r"ckpt-(\d{6,})\Z")
+_OWNER = "manapy-job"  # in another place: a link to the job directory
 
 
 class Entry(NamedTuple):
@@ -135,18 +147,58 @@ def numbered(directory: Path) -> list[tuple[int, Path]]:
     return sorted((int(match[1]), directory / name) for name in names if (match := _NAME.match(name)) and is_checkpoint(directory / name))
 
 
+# ---- places
+
+
+def place(directory: Path, choice: str) -> Path:
+    """Where checkpoints of a job directory (as the ranks know it) go if the program sends them to ``choice``; begin() says if they can't."""
+    from ..clock import fnv1a  # here: only the coordinator needs it
+
+    if not os.path.isabs(choice):
+        return Path(choice)
+    real = os.path.realpath(choice)
+    return directory if real == os.path.realpath(directory) else Path(real) / f"manapy-{fnv1a(os.fsencode(directory)):016x}"
+
+
+def owner(where: Path) -> Path:
+    """The job directory whose checkpoints lie here: this one, or, if this is another place of a job's, that job's."""
+    link = where / _OWNER
+    return where if (where / "job.json").is_file() or not link.is_symlink() else link.resolve()
+
+
+def _belongs(where: Path, directory: Path) -> bool:
+    return where.is_dir() and owner(where) == directory.resolve()
+
+
+def _open_place(where: Path, directory: Path) -> None:
+    where.parent.mkdir(mode=0o700, exist_ok=True)  # but no more than this one, as DMTCP does
+    where.mkdir(exist_ok=True)
+    if not (where / _OWNER).is_symlink():
+        (where / _OWNER).symlink_to(directory)
+
+
 # ---- writing
 
 
-def begin(directory: Path) -> Path:
-    """Make the temporary directory of a new checkpoint. Raises CheckpointError."""
-    path = directory
+def begin(directory: Path, where: Path | None = None) -> Path:
+    """Make the temporary directory of a new checkpoint of a job, in ``where`` if that isn't the job directory. Raises CheckpointError."""
+    where = path = directory if where is None else where
+    if where != directory and not where.is_absolute():
+        raise CheckpointError(f"the program sends checkpoints to '{where}', which is no directory's absolute path")
+    if len(os.fsencode(where)) > PATH_MAX:
+        raise CheckpointError(f"the program sends checkpoints to a directory whose path is too long: {where}")
     try:
-        taken = [int(match[1]) for name in os.listdir(directory) if (match := _NAME.match(name))]
-        path = directory / f"tmp-{max(taken, default=0) + 1:06d}-{os.urandom(3).hex()}"
+        if where != directory:
+            _open_place(where, directory)
+        taken = [int(match[1]) for each in {directory, where} for name in os.listdir(each) if (match := _NAME.match(name))]
+        number = max(taken, default=0) + 1
+        path = where / f"tmp-{number:06d}-{os.urandom(3).hex()}"
+        if where != directory:
+            (directory / f"ckpt-{number:06d}").symlink_to(where / f"ckpt-{number:06d}")
+            _sync(directory)
         path.mkdir()
     except OSError as error:
-        raise CheckpointError(f"cannot make {path}: {error.strerror}") from error
+        raise CheckpointError(f"cannot make {error.filename or path}: {error.strerror}") from error
     return path
 
 
@@ -175,7 +227,8 @@ def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry]) -> P
             raise CheckpointError(f"{final} exists already")
         os.rename(temporary, final)
         _sync(directory)
-        _link_latest(directory, final.name)
+        for each in {directory, owner(directory)}:
+            _link_latest(each, final.name)
     except OSError as error:
         raise CheckpointError(f"{error.filename or temporary}: {error.strerror}") from error
     return final
@@ -188,16 +241,25 @@ def _link_latest(directory: Path, name: str) -> None:
     _sync(directory)
 
 
-def discard(temporary: Path) -> None:
+def cancel(temporary: Path) -> None:
     """Delete what an unpublished checkpoint has left."""
+    discard(temporary)
+    _drop_dangling(owner(temporary.parent) / f"ckpt-{temporary.name.split('-')[1]}")
+
+
+def discard(tree: Path) -> None:
+    """Delete all of a directory."""
     import shutil  # here: it costs a quick command 3 ms
 
-    shutil.rmtree(temporary, ignore_errors=True)
+    shutil.rmtree(tree, ignore_errors=True)
 
 
 def clean(directory: Path) -> list[Path]:
     """Delete what interrupted checkpoints and deletions have left; only for the owner of the directory."""
-    left = [directory / name for name in os.listdir(directory) if name.startswith("tmp-")]
+    links = [directory / name for name in os.listdir(directory) if _NAME.match(name) and (directory / name).is_symlink()]
+    places = {where for link in links if _belongs(where := Path(os.readlink(link)).parent, directory)}
+    left = [where / name for where in {directory, *places} for name in os.listdir(where) if name.startswith("tmp-")]
+    left += [link for link in links if Path(os.readlink(link)).parent in places and not link.exists()]
     for path in left:
         if path.is_symlink():
             path.unlink(missing_ok=True)
@@ -211,13 +273,23 @@ def prune(directory: Path, keep: int) -> list[Path]:
     spared = latest(directory)
     removed = []
     for _, path in numbered(directory)[:-keep]:
-        if path.resolve() == spared:
+        real = path.resolve()
+        if real == spared:
             continue
-        grave = directory / f"tmp-deleted-{path.name}-{os.urandom(3).hex()}"
-        os.rename(path, grave)
+        grave = real.with_name(f"tmp-deleted-{path.name}-{os.urandom(3).hex()}")
+        if _belongs(real.parent, directory):
+            os.rename(real, grave)
+        if path.is_symlink():
+            path.unlink()
+            _drop_dangling(real.with_name("latest"))
         discard(grave)
         removed.append(path)
     return removed
+
+
+def _drop_dangling(link: Path) -> None:
+    if link.is_symlink() and not link.exists():
+        link.unlink(missing_ok=True)
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:

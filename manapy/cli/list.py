@@ -67,7 +67,7 @@ def _checkpoints(directory: Path, out: Output) -> int:
         return 0
     now = time.time()
     rows = [
-        (c.path.name + (" (latest)" if c.path == latest else ""), f"{ago(now - c.manifest.time)} ago", len(c.manifest.ranks), size(c.manifest.file_bytes))
+        ((c.path.name if c.path.parent == directory.resolve() else str(c.path)) + (" (latest)" if c.path == latest else ""), f"{ago(now - c.manifest.time)} ago", len(c.manifest.ranks), size(c.manifest.file_bytes))
         for c in found
     ]
     out.table(("checkpoint", "taken", "ranks", "size"), rows)

@@ -75,6 +75,8 @@ def show(status: dict[str, Any], out: Output) -> None:
     out.table(("rank", "host", "pid", "state", "waits for", "program"), rows)
     for text in status.get("waiting", []):
         out.line(text)
+    if status["checkpoint_dir"] != status["dir"]:
+        out.line(f"checkpoints go to {status['checkpoint_dir']}")
     if last := status.get("last_checkpoint"):
         out.line(f"last checkpoint {last['path']}, {ago(time.time() - last['time'])} ago, {size(last['bytes'])}")
     else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._explain import explain_disabled
-    from ._state import WORLD, Mode, Phase, Row, State, Thread, Verdict, child_identity, ggid, group_identity
+    from ._state import WORLD, Mode, Phase, Row, State, Thread, Verdict, child_identity, fnv1a, ggid, group_identity
     from ._table import table
     from .controller import Controller, Counters, Stage
     from .messages import WireError, from_wire
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "_explain": ("explain_disabled",),
-    "_state": ("WORLD", "Mode", "Phase", "Row", "State", "Thread", "Verdict", "child_identity", "ggid", "group_identity"),
+    "_state": ("WORLD", "Mode", "Phase", "Row", "State", "Thread", "Verdict", "child_identity", "fnv1a", "ggid", "group_identity"),
     "_table": ("table",),
     "controller": ("Controller", "Counters", "Stage"),
     "messages": ("WireError", "from_wire"),
@@ -42,6 +42,7 @@ __all__ = [
     "WireError",
     "child_identity",
     "explain_disabled",
+    "fnv1a",
     "from_wire",
     "ggid",
     "group_identity",

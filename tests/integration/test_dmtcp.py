@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jobs import BIN, PATIENCE, PROGRAMS, Job
+from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +73,134 @@ def test_codes_are_those_of_dmtcp(alone: Path, tmp_path: Path) -> None:
     assert returned(run(tmp_path, "dmtcp_restart", *engine, *tmp_path.glob("ckpt_*.dmtcp"))) == CAME_BACK
 
 
+SENT = ["set 4 as given 1 there 0", "checkpoint 1", "set to given 1 image 1", "ok"]
+SENT_BACK = ["checkpoint 2", "set to real path 1 image 1", "ok"]
+
+
+def test_other_directory(alone: Path, make_job: Callable[..., Job]) -> None:
+    job = make_job(1)
+    assert returned(job.start(alone, "place", "elsewhere").finish()) == SENT
+    assert [path.name for path in job.where.glob("elsewhere/*/ckpt-*")] == ["ckpt-000001"] and (job.where / "elsewhere").stat().st_mode & 0o777 == 0o700
+    assert returned(job.restart().finish()) == SENT_BACK
+
+
+def test_other_directory_with_dmtcp(alone: Path, tmp_path: Path) -> None:
+    if shutil.which("dmtcp_launch") is None:
+        pytest.skip("no dmtcp_launch (DMTCP isn't installed)")
+    engine = ["--new-coordinator", "--coord-port", "0"]
+    assert returned(run(tmp_path, "dmtcp_launch", *engine, "--no-gzip", alone, "place", "elsewhere")) == SENT
+    assert (tmp_path / "elsewhere").stat().st_mode & 0o777 == 0o700
+    assert returned(run(tmp_path, "dmtcp_restart", *engine, *tmp_path.glob("elsewhere/ckpt_*.dmtcp"))) == SENT_BACK
+
+
+def send(job: Job, directory: str | Path) -> None:
+    """The program sends its checkpoints there from now on."""
+    file = job.where / "send.new"
+    file.write_text(str(directory))
+    file.rename(job.where / "send")
+    job.wait_for(f"sent to {directory}: 4 {directory}\n")
+
+
+def test_places(job: Job) -> None:
+    """Checkpoints in two directories are one row of checkpoints, for every command."""
+    elsewhere = job.where / "else where"
+    job.start_python("dmtcp_places.py")
+    assert job.wait_for(lambda t: t.count("begins at") == 2).count(f"begins at {job.dir}\n") == 2
+    first = job.checkpoint()
+    send(job, "else where")
+    second, third = job.checkpoint(), job.checkpoint()
+    place = second.parent
+    assert place.parent == elsewhere and third.parent == place
+    assert [path.name for path in (first, second, third)] == ["ckpt-000001", "ckpt-000002", "ckpt-000003"]
+    assert job.status()["checkpoint_dir"] == str(place) == json.loads((job.dir / "job.json").read_text())["checkpoint_dir"]
+    assert job.status()["last_checkpoint"]["path"] == str(third)
+    assert f"checkpoints go to {place}\n" in manapy("status", job.dir).stdout
+    listed = json.loads(manapy("list", job.dir, "--json").stdout)
+    assert [(row["path"], row["latest"]) for row in listed] == [(str(first), False), (str(second), False), (str(third), True)]
+    assert str(second) in manapy("list", job.dir).stdout
+    assert json.loads(manapy("inspect", job.dir, "--json").stdout)["checkpoint"] == str(third)
+    assert manapy("verify", job.dir).stdout.startswith(f"{third}: 2 images")
+    job.kill()
+
+    back = f"is back in {elsewhere} image {place}/ckpt-00000"
+    job.restart_by_command()
+    job.wait_for(lambda t: t.count(back) == 2)
+    assert job.checkpoint() == place / "ckpt-000004"
+    job.kill()
+    job.restart(second)
+    job.wait_for(lambda t: t.count(back) == 2)
+    assert json.loads((job.dir / "job.json").read_text())["resumed_from"] == str(second)
+    assert job.checkpoint() == place / "ckpt-000005"
+    job.kill()
+    job.restart(first)
+    job.wait_for(lambda t: t.count(f"is back in {job.dir} image ") == 2)
+    assert job.checkpoint() == job.dir / "ckpt-000006", "they go to where the one lies that it comes from"
+    send(job, elsewhere)
+    assert job.checkpoint() == place / "ckpt-000007"
+    send(job, job.dir)
+    assert job.checkpoint() == job.dir / "ckpt-000008"
+    assert not [path for where in (job.dir, place) for path in where.glob("tmp-*")]
+
+    assert manapy("verify", second).returncode == 0
+    removed = manapy("prune", job.dir, "--keep", "2")
+    assert removed.returncode == 0 and removed.stdout.count("deleted") == 6
+    assert sorted(path.name for path in job.dir.glob("ckpt-*")) == ["ckpt-000007", "ckpt-000008"]
+    assert sorted(path.name for path in place.iterdir()) == ["ckpt-000007", "latest", "manapy-job"]
+    (job.where / "end").touch()
+    assert job.finish().count("ok") == 2
+    (job.dir / "latest").unlink()
+    shutil.rmtree(job.dir / "ckpt-000008")
+    (job.where / "end").unlink()
+    job.restart_by_command()
+    job.wait_for(lambda t: t.count(f"{back}7/") == 2)
+    (job.where / "end").touch()
+    assert job.finish().count("ok") == 2
+
+
+def test_directory_that_cannot_be_used(job: Job) -> None:
+    """The checkpoint fails in one line, before anything has stopped; the ones before and the job are as they were."""
+    job.start_python("dmtcp_places.py")
+    job.wait_for(lambda t: t.count("begins at") == 2)
+    first = job.checkpoint()
+    file = job.where / "file"
+    file.write_text("a file")
+    missing = job.where / "no" / "such"
+    cases = [(file, f"cannot make {file}"), (missing, f"cannot make {missing}: No such file"), ("x" * 990, "too long"), ("", "no directory's absolute path")]
+    for directory, why in cases:
+        send(job, directory)
+        done = manapy("checkpoint", job.dir)
+        assert done.returncode == 1 and why in done.stderr and done.stderr.count("\n") == 1, done.stderr
+        assert job.status()["last_checkpoint"]["path"] == str(first) and sorted(path.name for path in job.dir.glob("*-0*")) == [first.name]
+    assert file.read_text() == "a file" and manapy("verify", first).returncode == 0
+    send(job, job.where / "good")
+    assert job.checkpoint().parent.parent == job.where / "good"
+    (job.where / "end").touch()
+    assert job.finish().count("ok") == 2
+
+
+def test_jobs_that_share_a_directory(make_job: Callable[..., Job]) -> None:
+    """They and what one leaves behind when it is killed don't touch the other's."""
+    jobs = [make_job(1), make_job(1)]
+    shared = jobs[0].where / "shared"
+    taken = []
+    for job in jobs:
+        job.start_python("dmtcp_places.py")
+        job.wait_for("begins at")
+        send(job, shared)
+        taken.append(job.checkpoint())
+    assert taken[0].name == taken[1].name == "ckpt-000001" and len(list(shared.iterdir())) == 2
+    left = [path.parent / "tmp-000002-abcdef" for path in taken]
+    for path in left:
+        path.mkdir()
+    jobs[0].kill()
+    jobs[0].restart()
+    jobs[0].wait_for("is back in")
+    assert [path.exists() for path in left] == [False, True]
+    for job in jobs:
+        (job.where / "end").touch()
+        assert "ok" in job.finish()
+
+
 BINDINGS = """
 from manapy import dmtcp as d
 print(d.dmtcp_is_enabled(), d.dmtcp_disable_ckpt(), d.dmtcp_enable_ckpt(), d.dmtcp_set_ckpt_dir(d.dmtcp_get_ckpt_dir()), d.dmtcp_set_ckpt_dir(None))
@@ -109,7 +238,7 @@ def test_in_python(job: Job) -> None:
     job.start_python("dmtcp_api.py")
     text = job.wait_for(lambda t: t.count("got 1, generation 2") == 2)
     assert text.count("preload None") == 2
-    assert text.count(f"dmtcp_set_ckpt_dir(/nowhere): checkpoints go on to {job.dir}") == 2
+    assert text.count("the checkpoint that the program asked for failed: cannot make /nowhere/at/all: ") == 1
     job.kill()
     assert job.restart().finish().count("got 2, generation 2") == 2
 

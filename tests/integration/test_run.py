@@ -303,6 +303,28 @@ def test_damaged_checkpoint(job: Run, undisturbed: bytes) -> None:  # noqa: F811
     assert result(job) == undisturbed
 
 
+def test_checkpoints_in_another_directory(job: Run) -> None:
+    """dmtcp_set_ckpt_dir: the chain continues from where the newest whole checkpoint lies."""
+    elsewhere = job.where / "elsewhere"
+    job.run("--interval", "500ms", command=[*LAUNCH, str(PROGRAMS / "dmtcp_places.py")])
+    job.wait_for_event("checkpoint")
+    (job.where / "send").write_text(str(elsewhere))
+    job.wait_for(lambda text: any(event["path"].startswith(f"{elsewhere}/") for event in job.events("checkpoint")))
+    job.kill_rank()
+    job.wait_for(lambda text: text.count(f"is back in {elsewhere} image ") == 2)
+    assert job.process is not None
+    job.process.send_signal(signal.SIGINT)
+    assert job.wait() == 130
+    assert [e["path"].startswith(f"{elsewhere}/") for e in job.events("step")] == [False, True] and job.events("checkpoint")[-1]["path"].startswith(f"{elsewhere}/")
+    for path in elsewhere.glob("*/ckpt-*/rank-00001.img"):
+        images.flip(path, path.stat().st_size // 2)
+    job.run()
+    job.wait_for(lambda text: text.count(f"is back in {job.dir} image ") == 2)
+    assert len(job.events("skipped")) == len(list(elsewhere.glob("*/ckpt-*"))) > 0
+    (job.where / "end").touch()
+    assert job.finish().count("ok\n") == 2
+
+
 def test_killed_supervisor(job: Run, undisturbed: bytes) -> None:  # noqa: F811
     """Its job goes on without it, and isn't run a second time; when that has ended, the chain goes on."""
     job.run("--interval", "500ms", command=["0.12" if word == "0.03" else word for word in HEAT])

@@ -1,6 +1,7 @@
 /* A program written for DMTCP: weak symbols, called through macros that fall back, as those of dmtcp.h do. Knows nothing of manapy.
  *
  *   alone            prints what every function returns, around one checkpoint; all there is if compiled with -DWITHOUT_MPI
+ *   place DIR        sends checkpoints there and takes one; DIR is relative, and new
  *   checkpoint DIR   all ranks ask for one; then they wait to be killed, or, come back from it, end
  *   disabled DIR     rank 0 disables checkpoints twice and enables them when DIR/one and DIR/two are there; MPI goes on meanwhile
  *   regions DIR      every rank disables checkpoints here and there, over messages and collectives: none may come in between */
@@ -62,6 +63,17 @@ static void alone(void) {
     show("after");
     if (id && strcmp(before, dmtcp_get_uniquepid_str())) fail("another process id");
     if (file && access(dmtcp_get_ckpt_filename(), R_OK)) fail("no image");
+}
+
+static void place(const char *directory) {
+    printf("set %d", CALL(dmtcp_set_ckpt_dir, NOT_PRESENT, directory));
+    printf(" as given %d there %d\n", !strcmp(dmtcp_get_ckpt_dir(), directory), access(directory, F_OK) == 0);
+    fflush(stdout);
+    int result = dmtcp_checkpoint();
+    char path[4096] = "";
+    if (!realpath(directory, path)) fail("the directory isn't there");
+    const char *expected = result == AFTER_RESTART ? path : directory, *file = dmtcp_get_ckpt_filename();
+    printf("checkpoint %d\nset to %s %d image %d\n", result, result == AFTER_RESTART ? "real path" : "given", !strcmp(dmtcp_get_ckpt_dir(), expected), !strncmp(file, expected, strlen(expected)) && access(file, R_OK) == 0);
 }
 
 #ifndef WITHOUT_MPI
@@ -143,6 +155,7 @@ static void together(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     if (argc == 2 && !strcmp(argv[1], "alone")) alone();
+    else if (argc == 3 && !strcmp(argv[1], "place")) place(argv[2]);
 #ifndef WITHOUT_MPI
     else together(argc, argv);
 #endif

@@ -28,8 +28,12 @@ api.dmtcp_get_ckpt_filename.restype = ctypes.c_char_p
 api.dmtcp_get_ckpt_dir.restype = ctypes.c_char_p
 image = Path(os.fsdecode(api.dmtcp_get_ckpt_filename()))
 assert image.name == f"rank-{rank:05d}.img" and image.is_file(), image
-assert api.dmtcp_set_ckpt_dir(b"/nowhere") == 0
-assert api.dmtcp_set_ckpt_dir(api.dmtcp_get_ckpt_dir()) == 4
+usual = api.dmtcp_get_ckpt_dir()
+assert api.dmtcp_set_ckpt_dir(b"/nowhere/at/all") == 4 and api.dmtcp_get_ckpt_dir() == b"/nowhere/at/all"
+MPI.COMM_WORLD.Barrier()
+assert api.dmtcp_checkpoint() == 0, "that directory can't be made"
+assert api.dmtcp_set_ckpt_dir(usual) == 4 and api.dmtcp_get_ckpt_dir() == usual
+MPI.COMM_WORLD.Barrier()
 
 result = api.dmtcp_checkpoint()
 MPI.COMM_WORLD.Barrier()

@@ -38,7 +38,7 @@
 #include <stdint.h>
 
 #define MPY_BOUNDARY_MAGIC   0x59444E554F42594Dul /* "MYBOUNDY" */
-#define MPY_BOUNDARY_VERSION 5u
+#define MPY_BOUNDARY_VERSION 6u
 
 #define MPY_ARENA_LO   0x200000000000ul
 #define MPY_ARENA_HI   0x210000000000ul
@@ -172,6 +172,8 @@ typedef struct mpy_services {
     int64_t (*request_checkpoint)(void);
     /* Tickets up to the returned one are published (or failed: negative of the ticket). */
     int64_t (*checkpoint_done)(void);
+    /* Later checkpoints go to a directory that the program names so, and that lies there (absolute). One caller at a time. */
+    void (*set_checkpoint_dir)(const char *name, const char *path);
 } mpy_services_t;
 
 typedef struct mpy_lower {
@@ -191,6 +193,7 @@ typedef struct mpy_lower {
     uint32_t pad;
     char job_dir[1024];
     char checkpoint[1024]; /* path of the checkpoint this process was restarted from, or "" */
+    char checkpoint_dir[1024]; /* where checkpoints go, as the program has named it; before: job_dir, or where that checkpoint lies */
     void *mpi_data[MPY_MPI_DATA]; /* what the real library's data symbols hold (MPI_UNWEIGHTED ...), in the table's order */
     void *mpi[MPY_MPI_SLOTS]; /* real functions in the order of the generated table; never NULL after mpi_load */
 } mpy_lower_t;

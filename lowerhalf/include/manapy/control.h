@@ -39,6 +39,7 @@
  *   RESUMED epoch
  *   READY generation                                          after a restart: image verified, memory restored, MPI rebuilt
  *   REQUEST ticket                                            the program itself asks for a checkpoint
+ *   PLACE directory                                           the program wants later checkpoints there (dmtcp_set_ckpt_dir); absolute
  *   DONE code                                                 the program ends, with this exit code: no further checkpoint
  * coordinator -> rank
  *   CHECK epoch grace_ms                                      look for what can't be saved; nothing stops yet
@@ -67,7 +68,7 @@
 #ifndef MANAPY_CONTROL_H
 #define MANAPY_CONTROL_H
 
-#define MPY_PROTOCOL_VERSION 3
+#define MPY_PROTOCOL_VERSION 4
 #define MPY_LINE_MAX (1 << 20)
 #define MPY_SECRET_BYTES 32
 /* Exit code of the ranks after `manapy checkpoint --then exit`. */

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from manapy.ckpt.errors import CheckpointError, ManifestError
 RECORD: dict[str, Any] = {"argv": ["prog"], "manapy": "0.1.0", "mpirun": "/bin/mpirun"}
 
 
-def write(directory: Path, ranks: int = 2) -> tuple[Path, list[publish.Entry]]:
+def write(directory: Path, ranks: int = 2, where: Path | None = None) -> tuple[Path, list[publish.Entry]]:
     """A temporary directory with images."""
-    temporary = publish.begin(directory)
+    temporary = publish.begin(directory, where)
     entries = []
     for rank in range(ranks):
         (temporary / f"rank-{rank:05d}.img").write_bytes(b"x" * (rank + 1))
@@ -23,8 +24,8 @@ def write(directory: Path, ranks: int = 2) -> tuple[Path, list[publish.Entry]]:
     return temporary, entries
 
 
-def take(directory: Path) -> Path:
-    temporary, entries = write(directory)
+def take(directory: Path, where: Path | None = None) -> Path:
+    temporary, entries = write(directory, where=where)
     return publish.commit(temporary, RECORD, entries)
 
 
@@ -107,3 +108,79 @@ def test_clean_removes_only_what_is_temporary(tmp_path: Path) -> None:
     (tmp_path / "tmp-latest-1").symlink_to("nowhere")
     publish.clean(tmp_path)
     assert sorted(os.listdir(tmp_path)) == ["ckpt-000001", "latest"] and publish.latest(tmp_path) == first
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """A job directory."""
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "job.json").touch()
+    return tmp_path / "job"
+
+
+@pytest.fixture
+def place(job: Path, tmp_path: Path) -> Path:
+    """Where its checkpoints go if the program names another directory."""
+    return publish.place(job, str(tmp_path / "elsewhere"))
+
+
+def test_place(job: Path, place: Path, tmp_path: Path) -> None:
+    assert place.parent == tmp_path / "elsewhere" and re.fullmatch("manapy-[0-9a-f]{16}", place.name)
+    (tmp_path / "link").symlink_to(job)
+    assert publish.place(job, str(tmp_path / "link")) == publish.place(job, f"{job}/") == job
+    assert publish.place(tmp_path / "other", str(tmp_path / "elsewhere")) != place
+    for choice in ("", "relative"):
+        with pytest.raises(CheckpointError, match="no directory's absolute path"):
+            publish.begin(job, publish.place(job, choice))
+    with pytest.raises(CheckpointError, match="too long"):
+        publish.begin(job, publish.place(job, f"/{'x' * 990}"))
+    assert os.listdir(job) == ["job.json"]
+
+
+def test_another_place(job: Path, place: Path) -> None:
+    taken = [take(job), take(job, place), take(job, place), take(job)]
+    assert [path.parent for path in taken] == [job, place, place, job]
+    assert [c.path for c in publish.checkpoints(job)] == taken
+    assert publish.latest(job) == taken[-1] and publish.latest(place) == taken[2]
+    assert publish.owner(place) == publish.owner(job) == job
+    assert publish.prune(job, 2) == [job / "ckpt-000001", job / "ckpt-000002"]
+    assert not taken[1].exists() and sorted(os.listdir(place)) == ["ckpt-000003", "latest", "manapy-job"]
+    assert publish.prune(job, 1) == [job / "ckpt-000003"] and sorted(os.listdir(place)) == ["manapy-job"]
+    assert take(job, place).name == "ckpt-000005"
+
+
+def test_interrupted_in_another_place(job: Path, place: Path) -> None:
+    first = take(job)
+    temporary, _ = write(job, where=place)
+    assert [c.path for c in publish.checkpoints(job)] == [first] and publish.latest(job) == first
+    publish.cancel(temporary)
+    assert sorted(os.listdir(job)) == ["ckpt-000001", "job.json", "latest"] and os.listdir(place) == ["manapy-job"]
+    temporary, _ = write(job, where=place)
+    place.rename(place.with_name("unmounted"))
+    publish.clean(job)
+    assert publish.checkpoints(job)[-1].path == first and (job / "ckpt-000002").is_symlink(), "what isn't there now may be there later"
+    place.with_name("unmounted").rename(place)
+    publish.clean(job)
+    assert sorted(os.listdir(job)) == ["ckpt-000001", "job.json", "latest"] and os.listdir(place) == ["manapy-job"]
+
+
+def test_an_older_jobs_checkpoints_stay(job: Path, place: Path) -> None:
+    """The job directory was deleted and made again: what lies elsewhere isn't written over."""
+    old = take(job, place)
+    for name in ("ckpt-000001", "latest"):
+        (job / name).unlink()
+    assert take(job, place).name == "ckpt-000002" and publish.read_manifest(old)
+
+
+def test_archived_by_hand(job: Path, tmp_path: Path) -> None:
+    """A checkpoint that somebody has moved away and linked: only the link is ours."""
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    (archive / "tmp-of-somebody").mkdir()
+    taken = [take(job), take(job)]
+    taken[0].rename(archive / "first")
+    (job / "ckpt-000001").symlink_to(archive / "first")
+    publish.clean(job)
+    assert len(publish.checkpoints(job)) == 2
+    assert publish.prune(job, 1) == [job / "ckpt-000001"] and not (job / "ckpt-000001").is_symlink()
+    assert sorted(os.listdir(archive)) == ["first", "tmp-of-somebody"] and publish.read_manifest(archive / "first")
