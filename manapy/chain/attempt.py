@@ -117,15 +117,15 @@ class Attempt:
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._told_interval = 0.0
 
-    def run(self) -> Outcome:
-        """Until it has ended, one way or the other."""
+    def run(self, look: Look) -> Outcome:
+        """Until it has ended, one way or the other. ``look``: at the surroundings, just now."""
         processes.adopt_orphans()
         before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
         signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
         try:
             self._script = subprocess.Popen(self.command, env=self.env, start_new_session=True)  # kept: subprocess reaps one that is forgotten
             self._child = self._script.pid
-            outcome = self._loop()
+            outcome = self._loop(look)
             if outcome.how != "finished":
                 self._kill_script(self._coordinators())
                 self._await_coordinators()
@@ -144,9 +144,9 @@ class Attempt:
 
     # ---- the loop
 
-    def _loop(self) -> Outcome:
-        begin, look, looked, signals = time.time(), Look(), 0.0, 0
-        retry = 0.0
+    def _loop(self, look: Look) -> Outcome:
+        begin = looked = time.time()
+        signals, retry = 0, 0.0
         while True:
             status = processes.reap(self._child)
             if status is not None:

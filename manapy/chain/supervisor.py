@@ -8,7 +8,11 @@ Invariants
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import os
+import stat
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -63,8 +67,9 @@ class Supervisor:
     def attempt(self, identity: str, nodes: Sequence[str], watch: Watch, env: Mapping[str, str]) -> Outcome:
         """Run the chain's command once. ``identity``: of the Slurm job, or empty."""
         number = self.chain.attempts() + 1
-        self.chain.append("attempt", number, id=identity, nodes=list(nodes), deadline=watch.look().deadline)
-        outcome = Attempt(self.chain, number, self.chain.record["command"], self.how, watch, self.say, env).run()
+        look = watch.look()
+        self.chain.append("attempt", number, id=identity, nodes=list(nodes), deadline=look.deadline, output=_output())
+        outcome = Attempt(self.chain, number, self.chain.record["command"], self.how, watch, self.say, env).run(look)
         if outcome.how == "finished" and outcome.code and (left := policy.unfinished(self.chain, number)):
             outcome = Outcome("crashed", outcome.code, f"exit code {outcome.code}, though {left} isn't finished")
         outcome = watch.judge(outcome)
@@ -81,3 +86,11 @@ class Supervisor:
     def stop(self, reason: str) -> None:
         """The chain ends before its program has."""
         self.chain.append("stopped", self.chain.attempts(), reason=reason)
+
+
+def _output() -> str:
+    """The file that standard output goes to, which the script inherits; empty if it isn't one."""
+    with contextlib.suppress(OSError, ValueError):
+        if stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode):
+            return os.readlink(f"/proc/self/fd/{sys.stdout.fileno()}")
+    return ""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..ckpt.errors import ManapyError
-from . import policy, timing
+from . import policy, steps, timing
 from .record import Chain
+
+TAIL = 4096  # bytes of the output in which its last line is looked for
+_ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|[@-_])")  # ECMA-48
 
 COLOURS = {"finished": "#4c9f70", "left": "#5b8db8", "yielded": "#8172b3", "crashed": "#c44e52", "lost": "#c44e52", "expired": "#dd8452", "taken": "#dd8452", "running": "#bbbbbb"}
 
@@ -54,8 +59,22 @@ def state(chain: Chain) -> str:
     return "between two attempts" if chain.events("end", chain.attempts()) else "running"
 
 
+def last_words(chain: Chain) -> str:
+    """The last line that the script has written, as far as it went to a file; without what would do something to a terminal."""
+    begun = chain.events("attempt")
+    path = begun[-1].get("output") if begun else ""
+    try:
+        with open(path or os.devnull, "rb") as stream:
+            stream.seek(max(stream.seek(0, os.SEEK_END) - TAIL, 0))
+            text = stream.read(TAIL).decode(errors="replace")
+    except OSError:
+        return ""
+    lines = [line for line in ("".join(filter(str.isprintable, _ESCAPE.sub("", line))).strip() for line in text.splitlines()) if line]
+    return lines[-1] if lines else ""
+
+
 def summary(chain: Chain, margin: float = timing.MARGIN) -> dict[str, Any]:
-    """What stands now, as data. Times in seconds; ``leaves_at`` is when the running attempt will be saved at the latest."""
+    """What stands now, as data. Times in seconds; ``leaves_at`` is when the running attempt will be saved at the latest; ``output``: the last line."""
     rows = attempts(chain)
     last = rows[-1] if rows else None
     taken = [event for row in rows for event in row.checkpoints]
@@ -63,7 +82,8 @@ def summary(chain: Chain, margin: float = timing.MARGIN) -> dict[str, Any]:
     running = last is not None and last.how == "running"
     deadline = last.deadline if running and last is not None else None
     lead = timing.lead(measured, deadline - last.begin, margin) if deadline is not None and last is not None else None
-    steps = {event["step"]: event for event in chain.events("step")}
+    met = {event["step"]: event for event in chain.events("step")}
+    fates = {number: steps.fate(Path(event["dir"])) for number, event in met.items()}
     return {
         "dir": str(chain.dir),
         "state": state(chain),
@@ -75,7 +95,8 @@ def summary(chain: Chain, margin: float = timing.MARGIN) -> dict[str, Any]:
         "last_checkpoint": {k: taken[-1][k] for k in ("path", "time", "seconds", "bytes")} if taken else None,
         "deadline": deadline,
         "leaves_at": deadline - lead if deadline is not None and lead is not None else None,
-        "steps": [{"step": e["step"], "argv": e["argv"], "ranks": e["ranks"], "verdict": e["verdict"], "dir": e["dir"]} for e in steps.values()],
+        "steps": [{**{k: e[k] for k in ("step", "argv", "ranks", "verdict", "dir")}, "done": fates[number].kind == "done"} for number, e in met.items()],
+        "output": last_words(chain),
     }
 
 

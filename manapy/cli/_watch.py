@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -61,13 +63,14 @@ def _live(text: Callable[[], list[str]], over: Callable[[], bool], out: Output) 
     from rich.live import Live
     from rich.text import Text
 
-    with Live(console=Console(file=out.file), refresh_per_second=4) as live:
+    with contextlib.suppress(KeyboardInterrupt), Live(console=Console(file=out.file), auto_refresh=False) as live:  # Ctrl-C is how one leaves
         while True:
             ended = over()
-            live.update(Text("\n".join(text())))
+            live.update(Text("\n".join(text())), refresh=True)
             if ended:
-                return 0
+                break
             time.sleep(EVERY)
+    return 0
 
 
 def _follow(chain: Chain, out: Output) -> int:
@@ -95,7 +98,7 @@ def job_lines(where: object) -> list[str]:
 
 
 def lines(chain: Chain) -> list[str]:
-    """A chain's state: attempts and time used, deadline, checkpoints, its steps with their ranks, the last events."""
+    """A chain's state: attempts and time used, deadline, checkpoints, steps with their ranks, what the script has printed last, the last events."""
     from ..chain import view
     from ..ckpt import command, job
     from ..ckpt.errors import JobError
@@ -109,15 +112,21 @@ def lines(chain: Chain) -> list[str]:
         found.append(f"{stands['checkpoints']} checkpoints, the last one {ago(now - last['time'])} ago, {size(last['bytes'])} in {last['seconds']:.2f} s: {last['path']}")
     else:
         found.append("no checkpoint yet")
+    if done := sum(step["done"] for step in stands["steps"]):
+        found.append(f"steps done: {done}")
     for step in stands["steps"]:
-        what = {"new": "from the beginning", "resume": "continued", "done": "has ended"}[step["verdict"]]
-        found.append(f"step {step['step']}, {step['ranks']} ranks, {what}: {' '.join(step['argv'])[:100]}")
+        if step["done"]:
+            continue
+        what = "continued" if step["verdict"] == "resume" else "from the beginning"
+        found.append(f"step {step['step']}, {step['ranks']} ranks, {what}: {textwrap.shorten(' '.join(step['argv']), 100, placeholder=' ...')}")
         try:
             status = command.status(job.read(Path(step["dir"])))
         except JobError:
             continue
         states = [rank["state"] for rank in status["ranks"]]
         found.append("  " + ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)) + "".join(f"; {text}" for text in status["waiting"][:2]))
+    if stands["output"]:
+        found.append(f"last output: {stands['output'][:200]}")
     return [*found, *(f"  {event_line(event)}" for event in chain.events()[-6:])]
 
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import images
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
 from manapy.chain import processes
+from terminal import Terminal
 from test_bad_input import small_disk  # noqa: F401 (a fixture)
 from test_heat2d import SOLVER, after, step, undisturbed  # noqa: F401 (a fixture)
 
@@ -369,3 +370,41 @@ def test_watch(job: Run) -> None:
     assert any(line.startswith("attempt 1 crashed: rank ") for line in lines)
     assert len(lines) == len(job.events())
     assert watching.returncode == 0
+
+
+@pytest.fixture
+def watch() -> Iterator[Callable[[Path], Terminal]]:
+    """manapy status --watch DIR on a terminal of its own."""
+    made: list[Terminal] = []
+
+    def start(directory: Path) -> Terminal:
+        made.append(Terminal(BIN / "manapy", "status", "--watch", directory))
+        return made[-1]
+
+    yield start
+    for terminal in made:
+        terminal.close()
+
+
+def test_watch_on_a_terminal(job: Run, watch: Callable[[Path], Terminal]) -> None:
+    """Drawn over and over at the same place; Ctrl-C ends the view and nothing else; else it ends with what it shows."""
+    job.run("--interval", "500ms", command=SHORT)
+    job.wait_for_event("checkpoint")
+    left, of_chain, of_job = watch(job.chain), watch(job.chain), watch(job.dir)
+    shown = left.wait_for(lambda lines: "  2 running" in lines and any(line.startswith("last output: step ") for line in lines))
+    assert shown[0] == f"chain {job.chain}: running" and shown[1].startswith("1 attempts, ") and " checkpoints, the last one " in shown[2]
+    assert any(line.startswith("step 1, 2 ranks, from the beginning: ") for line in shown) and any(line.endswith(" attempt 1 begins") for line in shown)
+    times = next(line for line in shown if line.startswith("last output: step "))
+    left.wait_for(lambda lines: times not in lines and any(line.startswith("last output: step ") for line in lines))
+    left.type(b"\x03")
+    assert left.wait() == 0 and left.is_sane()
+    assert len([line for line in left.screen() if line.startswith("chain ")]) == 1 and "Traceback" not in "".join(left.screen())
+    assert of_job.wait_for(lambda lines: len([line for line in lines if "running" in line]) == 3)[0].startswith(f"job step-001 in {job.dir}: running, 2 ranks")
+    job.kill_rank()
+    of_chain.wait_for(lambda lines: any(line.endswith(" attempt 2 begins") for line in lines))
+    job.finish()
+    assert of_job.wait() == 0 and of_job.is_sane()
+    assert of_chain.wait() == 0 and of_chain.is_sane()
+    final = of_chain.screen()
+    assert final[0] == f"chain {job.chain}: finished with exit code 0" and "steps done: 1" in final and "last output: heat2d: done" in "\n".join(final), final
+    assert len([line for line in final if line.startswith("chain ")]) == 1
