@@ -35,7 +35,8 @@ prepare_venv() {
     check_prerequisites
     [ -x "$venv/bin/pip" ] || make_venv "$venv"
     if [ -e "$stamp" ] && [ -x "$venv/bin/manapy" ] &&
-        [ -z "$(cd "$root" && find manapy wrappers lowerhalf osu_bench pyproject.toml CMakeLists.txt -newer "$stamp" -type f ! -name '*.pyc' -print -quit)" ]; then
+        [ -z "$(cd "$root" && find manapy wrappers lowerhalf osu_bench pyproject.toml CMakeLists.txt -newer "$stamp" -type f ! -name '*.pyc' -print -quit)" ] &&
+        [ -z "$(find /usr/include/infiniband/verbs.h -cnewer "$stamp" 2>/dev/null)" ]; then  # RDMA is built only where libibverbs-dev is
         return
     fi
     say "installing manapy[$extra] into $venv"

@@ -1,0 +1,83 @@
+"""The machine with RDMA devices (tools/vm), one for all tests. Everything a test has started in it is ended after it."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from vm import VM, ImageError, VMDied, missing
+
+PROGRAMS = Path(__file__).resolve().parent.parent / "programs" / "rdma"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that use the machine are known by that."""
+    for item in items:
+        if "rdma_machine" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.rdma_vm)
+
+
+@pytest.fixture(scope="session")
+def rdma_share(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory in which this machine and the virtual one both write, at the same path. What tests make for the guest goes here:
+    it may not see changes elsewhere."""
+    return tmp_path_factory.mktemp("shared")
+
+
+@pytest.fixture(scope="session")
+def rdma_machine(rdma_share: Path) -> Iterator[VM]:
+    """The machine itself; tests ask for `rdma_vm`."""
+    if reason := missing():
+        pytest.skip(reason)
+    machine = VM([rdma_share])
+    yield machine
+    machine.stop()
+
+
+@pytest.fixture
+def rdma_vm(rdma_machine: VM) -> Iterator[VM]:
+    """The machine, running, with all its rails whole. If a test has let it die, the next one finds a new one."""
+    with contextlib.suppress(VMDied):
+        if rdma_machine.alive:
+            rdma_machine.repair()
+    if not rdma_machine.alive:
+        _boot(rdma_machine)
+    yield rdma_machine
+    if rdma_machine.alive:
+        for process in rdma_machine.running():
+            process.kill()
+
+
+@pytest.fixture
+def shared_path(rdma_share: Path, request: pytest.FixtureRequest) -> Path:
+    """Like tmp_path, where the guest sees it."""
+    path = rdma_share / "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
+    path.mkdir(exist_ok=True)
+    return path
+
+
+@pytest.fixture(scope="session")
+def rdma_program(rdma_share: Path) -> Callable[[str], Path]:
+    """Compiles a program of programs/rdma with libibverbs, for the guest."""
+    if not Path("/usr/include/infiniband/verbs.h").exists():
+        pytest.skip("no infiniband/verbs.h (apt install libibverbs-dev)")
+
+    def program(name: str) -> Path:
+        target = rdma_share / Path(name).stem
+        if not target.exists():
+            subprocess.run(["gcc", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", str(PROGRAMS / name), "-o", str(target), "-libverbs"], check=True)
+        return target
+
+    return program
+
+
+def _boot(machine: VM) -> None:
+    try:
+        machine.boot()
+    except ImageError as error:
+        pytest.skip(str(error))
+    except VMDied:  # once more: on a machine under load, an emulated one may take its own slowness for a hang
+        machine.boot()

@@ -1,0 +1,158 @@
+"""The guest's agent: runs the host's commands, several at a time, and says what becomes of them.
+
+Requests and answers are lines of JSON on a virtio-serial port; bytes travel as text in Latin-1, one character a byte.
+
+    {"id": 7, "run": [PROGRAM, ...], "cwd": DIR, "env": {...}}      start a command
+    {"id": 7, "signal": 15}                                         to its process group
+    {"id": 7, "kill": true}                                         SIGKILL to all its processes
+    {"id": 7, "out": TEXT}, {"id": 7, "err": TEXT}                  what it has written
+    {"id": 7, "exit": 0}                                            the last line about it; -N: ended by signal N
+    {"id": 0, "ready": true}                                        the first line of all
+
+Invariants
+ 1. The processes of a command are the members of its control group, whatever sessions they have made themselves. When the
+    command's own process has ended, the others are killed: nothing outlives a command.
+ 2. `exit` comes after all output.
+ 3. The agent ends, and with it the machine, when the host closes its end of the port.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+NAME = "manapy"  # of the port
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+@dataclass
+class Command:
+    """One running command. streams: of its output, those that are still open."""
+
+    process: subprocess.Popen[bytes]
+    group: Path
+    streams: int
+    status: int | None = None
+
+    def kill(self) -> None:
+        (self.group / "cgroup.kill").write_text("1")
+
+
+class Agent:
+    """Everything happens in one thread: the selector's data are functions to call."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.received = b""
+        self.commands: dict[int, Command] = {}
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(port, selectors.EVENT_READ, self._hear)
+
+    def serve(self) -> None:
+        """Until the host has gone."""
+        self._say(id=0, ready=True)
+        with contextlib.suppress(EOFError):
+            while True:
+                for key, _ in self.selector.select():
+                    key.data()
+
+    def _say(self, **fields: object) -> None:
+        line = json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+        while line:
+            line = line[os.write(self.port, line) :]
+
+    def _hear(self) -> None:
+        data = os.read(self.port, 65536)
+        if not data:
+            raise EOFError
+        *lines, self.received = (self.received + data).split(b"\n")
+        for line in lines:
+            request = json.loads(line)
+            number = request["id"]
+            if "run" in request:
+                self._run(number, request)
+            elif number in self.commands:  # else it has just ended, and the host will hear of that
+                self._signal(self.commands[number], request)
+
+    def _run(self, number: int, request: dict) -> None:
+        group = CGROUPS / f"command-{number}"
+        group.mkdir()
+
+        def join() -> None:
+            (group / "cgroup.procs").write_text("0")
+
+        try:
+            process = subprocess.Popen(
+                request["run"],
+                cwd=request["cwd"],
+                env=request["env"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+                preexec_fn=join,
+            )
+        except OSError as error:
+            group.rmdir()
+            self._say(id=number, err=f"{error.filename}: {error.strerror}\n")
+            self._say(id=number, exit=127 if isinstance(error, FileNotFoundError) else 126)
+            return
+        self.commands[number] = Command(process, group, streams=2)
+        assert process.stdout and process.stderr
+        self.selector.register(process.stdout, selectors.EVENT_READ, partial(self._copy, number, "out", process.stdout))
+        self.selector.register(process.stderr, selectors.EVENT_READ, partial(self._copy, number, "err", process.stderr))
+        pidfd = os.pidfd_open(process.pid)
+        self.selector.register(pidfd, selectors.EVENT_READ, partial(self._ended, number, pidfd))
+
+    def _signal(self, command: Command, request: dict) -> None:
+        if "kill" in request:
+            command.kill()
+        else:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(command.process.pid, request["signal"])
+
+    def _copy(self, number: int, name: str, stream) -> None:
+        if data := stream.read(65536):
+            self._say(id=number, **{name: data.decode("latin-1")})
+            return
+        self.selector.unregister(stream)
+        stream.close()
+        self.commands[number].streams -= 1
+        self._forget_if_over(number)
+
+    def _ended(self, number: int, pidfd: int) -> None:
+        command = self.commands[number]
+        self.selector.unregister(pidfd)
+        os.close(pidfd)
+        command.status = command.process.wait()
+        command.kill()  # the rest (invariant 1), which also closes the streams
+        self._forget_if_over(number)
+
+    def _forget_if_over(self, number: int) -> None:
+        command = self.commands[number]
+        if command.status is None or command.streams:
+            return
+        with contextlib.suppress(OSError):  # not yet reaped by init: an empty directory stays, which hurts nobody
+            command.group.rmdir()
+        del self.commands[number]
+        self._say(id=number, exit=command.status)
+
+
+def open_port() -> int:
+    """The port that has our name."""
+    for entry in Path("/sys/class/virtio-ports").iterdir():
+        if (entry / "name").read_text().strip() == NAME:
+            return os.open(f"/dev/{entry.name}", os.O_RDWR | os.O_CLOEXEC)
+    sys.exit(f"agent: no virtio-serial port {NAME}")
+
+
+if __name__ == "__main__":
+    Agent(open_port()).serve()
