@@ -60,7 +60,7 @@ def state(chain: Chain) -> str:
 
 
 def last_words(chain: Chain) -> str:
-    """The last line that the script has written, as far as it went to a file; without what would do something to a terminal."""
+    """The last line that the script has written, as far as it went to a file; our own left out, and what would do something to a terminal."""
     begun = chain.events("attempt")
     path = begun[-1].get("output") if begun else ""
     try:
@@ -69,7 +69,7 @@ def last_words(chain: Chain) -> str:
             text = stream.read(TAIL).decode(errors="replace")
     except OSError:
         return ""
-    lines = [line for line in ("".join(filter(str.isprintable, _ESCAPE.sub("", line))).strip() for line in text.splitlines()) if line]
+    lines = [line for line in ("".join(filter(str.isprintable, _ESCAPE.sub("", line))).strip() for line in text.splitlines()) if line and not line.startswith("manapy: ")]
     return lines[-1] if lines else ""
 
 

@@ -143,3 +143,18 @@ def test_watch_of_what_is_over(story: History, capsys: pytest.CaptureFixture[str
     ):
         assert expected in lines
     assert lines[-1] == "finished with exit code 3"
+
+
+def test_last_words(history: History, tmp_path: Path) -> None:
+    """What a terminal would obey, a half character, our own lines: none of it is shown."""
+    assert view.last_words(history.chain) == ""
+    history.begin()
+    assert view.last_words(history.chain) == ""
+    output = tmp_path / "out"
+    history.begin(output=str(output))
+    assert view.last_words(history.chain) == ""
+    output.write_bytes("ä".encode() * 5000 + b"\nstep 7\n\x1b[1;31m 50 %\x07\r\x1b[2K 60 %\x1b[0m\nmanapy: a checkpoint\n \n")
+    assert view.last_words(history.chain) == "60 %"
+    assert view.summary(history.chain)["output"] == "60 %"
+    output.write_bytes(b"x" * 9000)
+    assert view.last_words(history.chain) == "x" * view.TAIL
