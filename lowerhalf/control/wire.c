@@ -1,8 +1,6 @@
-/* wire.c - text lines over a socket, and the handshake that opens a control connection (control.h). Lower half; libc.
+/* wire.c - text lines over a socket, and opening a control connection with the handshake (handshake.c). Lower half; libc.
  *
- * Invariants
- *  1. A peer that hasn't proved that it knows the secret gets nothing from us but a keyed hash of its own nonce.
- *  2. Keyed hashes are compared in constant time.
+ * Invariant: a peer that hasn't proved that it knows the secret gets nothing from us but a keyed hash of its own nonce.
  */
 #define _GNU_SOURCE
 #include "wire.h"
@@ -16,13 +14,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "state/fdguard.h"
-#include "sha256.h"
+#include "handshake.h"
 
 static void *must_alloc(void *old, size_t n) {
     void *p = realloc(old, n);
@@ -279,49 +276,25 @@ int mpy_wire_connect(const char *host, int port, int timeout_ms) {
     return fd;
 }
 
-static void keyed_hash(const uint8_t secret[MPY_SECRET_BYTES], const char *a, const char *b, const char *c, const char *d, uint8_t out[MPY_SHA256_BYTES]) {
-    mpy_hmac_t m;
-    mpy_hmac_init(&m, secret, MPY_SECRET_BYTES);
-    mpy_hmac_update(&m, a, strlen(a));
-    mpy_hmac_update(&m, b, strlen(b));
-    mpy_hmac_update(&m, c, strlen(c));
-    mpy_hmac_update(&m, d, strlen(d));
-    mpy_hmac_final(&m, out);
-}
-
 bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret[MPY_SECRET_BYTES], int timeout_ms, char *error, size_t n) {
-    char *line = mpy_wire_wait_line(w, timeout_ms), theirs[33];
-    int version = 0;
-    if (line == NULL || sscanf(line, "MANAPY %d %32[0-9a-f]", &version, theirs) != 2 || strlen(theirs) != 32) {
+    char *line = mpy_wire_wait_line(w, timeout_ms);
+    int version = MPY_PROTOCOL_VERSION;
+    mpy_handshake_t h;
+    switch (line == NULL ? MPY_HANDSHAKE_STRANGER : mpy_handshake_answer(&h, line, "MANAPY", &version, role, secret)) {
+    case MPY_HANDSHAKE_GOOD: break;
+    case MPY_HANDSHAKE_STRANGER:
         snprintf(error, n, line == NULL ? "the coordinator did not answer" : "the coordinator's greeting is not manapy's");
         return false;
-    }
-    if (version != MPY_PROTOCOL_VERSION) {
+    case MPY_HANDSHAKE_VERSION:
         snprintf(error, n, "the coordinator speaks protocol version %d, this program version %d", version, MPY_PROTOCOL_VERSION);
         return false;
+    case MPY_HANDSHAKE_RANDOM: snprintf(error, n, "getrandom: %s", strerror(errno)); return false;
     }
-    uint8_t random[16], hash[MPY_SHA256_BYTES], answer[MPY_SHA256_BYTES];
-    if (getrandom(random, sizeof random, 0) != sizeof random) {
-        snprintf(error, n, "getrandom: %s", strerror(errno));
-        return false;
-    }
-    mpy_text_t ours = {0}, text = {0};
-    mpy_text_add_hex(&ours, random, sizeof random);
-    keyed_hash(secret, "client", theirs, ours.data, role, hash);
-    mpy_text_add(&text, "AUTH %s %s ", role, ours.data);
-    mpy_text_add_hex(&text, hash, sizeof hash);
-    mpy_wire_send(w, text.data, text.length);
-    keyed_hash(secret, "server", ours.data, theirs, "", hash);
-    mpy_text_free(&ours);
-    mpy_text_free(&text);
+    mpy_wire_send(w, h.line, strlen(h.line));
     line = mpy_wire_wait_line(w, timeout_ms);
-    unsigned differs = 1;
-    if (line != NULL && strncmp(line, "OK ", 3) == 0 && mpy_hex_decode(line + 3, answer, sizeof answer)) {
-        differs = 0;
-        for (size_t i = 0; i < sizeof answer; i++) differs |= (unsigned)(hash[i] ^ answer[i]);
-    }
-    if (differs) snprintf(error, n, "%s", line == NULL ? "the coordinator closed the connection" : "the coordinator and this program do not share the job's secret");
-    return !differs;
+    bool good = line != NULL && mpy_handshake_check(&h, line);
+    if (!good) snprintf(error, n, "%s", line == NULL ? "the coordinator closed the connection" : "the coordinator and this program do not share the job's secret");
+    return good;
 }
 
 bool mpy_secret_read(const char *dir, uint8_t secret[MPY_SECRET_BYTES], char *error, size_t n) {

@@ -2,7 +2,12 @@
  *
  * Only the background thread of an RNIC calls this, never a thread of the program; every call ends within its timeout. An agent that is not there, or
  * dies, is an error of the call, not of the traffic: the next call connects again. Protocol: one line per request and per answer over a UNIX-domain
- * stream socket (agent.py); keys are printable ASCII without blanks, values are bytes (hexadecimal on the wire).
+ * stream socket (kv_protocol.h); keys are printable ASCII without blanks, values are bytes (hexadecimal on the wire).
+ *
+ * What was put is put again after the agent has died and another one was started, also if the call that put it has failed: a key is what the last call
+ * of shift_kv_put or shift_kv_del has said of it, sooner or later. It vanishes with the process or shift_kv_close, or 30 s after the
+ * connection was lost if nobody calls shift_kv_connect. After a timeout calls fail at once (-ETIMEDOUT), without waiting, for a second or until
+ * the agent shows signs of life. One thread at a time may use a handle. In a forked child every call fails (-ECHILD).
  */
 #ifndef MANAPY_RDMA_KV_H
 #define MANAPY_RDMA_KV_H
@@ -20,16 +25,26 @@ typedef struct shift_kv shift_kv_t;
 shift_kv_t *shift_kv_open(void);
 void shift_kv_close(shift_kv_t *kv);
 
-/* 0, or -errno (-ETIMEDOUT, -ECONNREFUSED, -EACCES: the secret was refused ...). */
+/* Longest time of a call in ms; 2000 at first. */
+void shift_kv_set_timeout(shift_kv_t *kv, int ms);
+
+/* To be called every few seconds while shift_kv_fd() is -1: connects, and puts again what the agent lost. 0 or -errno. */
+int shift_kv_connect(shift_kv_t *kv);
+
+/* 0, or -errno: -ECONNREFUSED (no agent), -ECONNRESET (it has just died), -ETIMEDOUT, -EACCES (the secret was refused, or it serves another job),
+ * -EHOSTUNREACH (the agent can't reach its store), -EINVAL, -EMSGSIZE. shift_kv_reason() has a line for a person on the last one. */
 int shift_kv_put(shift_kv_t *kv, const char *key, const void *value, size_t n);
-int shift_kv_del(shift_kv_t *kv, const char *key);
+int shift_kv_del(shift_kv_t *kv, const char *key); /* only what this handle has put */
 /* Length of the value, 0 when there is none (yet), or -errno. */
 int shift_kv_get(shift_kv_t *kv, const char *key, void *value, size_t room);
+
+const char *shift_kv_reason(const shift_kv_t *kv);
 
 /* Tell the agent that something happened (one line of JSON, no newline); 0 or -errno. */
 int shift_kv_event(shift_kv_t *kv, const char *json);
 
-/* The connection's descriptor for poll, -1 while unconnected; a readable descriptor outside a call means a command of the agent's. */
+/* The connection's descriptor for poll, -1 while unconnected; a readable descriptor outside a call means a command of the agent's, or its end: call
+ * shift_kv_command until it returns 0 or less. Also after other calls, which may have read a command by the way. */
 int shift_kv_fd(shift_kv_t *kv);
 /* Next command line of the agent ("MOVE <qp number or *> <device>"), into line: its length, 0 when none is there, or -errno. Never waits. */
 int shift_kv_command(shift_kv_t *kv, char *line, size_t room);

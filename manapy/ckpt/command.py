@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import json
 import socket
 import time
@@ -10,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import auth, protocol
+from . import auth, connection, protocol
 from .errors import CheckpointError, CoordinatorError, DiedError, GoneError, JobError
 
 if TYPE_CHECKING:
@@ -23,63 +22,19 @@ ANSWER_SECONDS = 10.0  # for the handshake and for STATUS; its interpreter may s
 Progress = Callable[[str], None]
 
 
-class Connection:
+class Connection(connection.Connection):
     """An authenticated connection for one command. Raises CoordinatorError, with one line that says what is wrong."""
 
     def __init__(self, job: Job) -> None:
-        self._job = job
         secret = job.secret()
         try:
-            self._socket = socket.create_connection((job.host, job.port), timeout=CONNECT_SECONDS)
+            connected = socket.create_connection((job.host, job.port), timeout=CONNECT_SECONDS)
         except OSError as error:
             raise GoneError(f"{job.dir}: the job is not running any more (no coordinator at {job.host} port {job.port}: {error.strerror or error})") from error
-        self._stream = self._socket.makefile("rb")
-        self._socket.settimeout(ANSWER_SECONDS)
-        try:
-            line, expected = auth.answer(secret, self.receive(), "command")
-            self.send(line)
-            if not hmac.compare_digest(self.receive().encode(), expected.encode()):
-                raise CoordinatorError(f"{job.dir}: the coordinator refuses: {job.dir / 'secret'} is not its secret")
-        except BaseException:
-            self.close()
-            raise
-
-    def send(self, line: str) -> None:
-        """One line."""
-        try:
-            self._socket.sendall(line.encode() + b"\n")
-        except OSError as error:
-            raise self._lost(error) from error
-
-    def receive(self) -> str:
-        """One line."""
-        try:
-            line = self._stream.readline(protocol.LINE_MAX)
-        except OSError as error:
-            raise self._lost(error) from error
-        if not line.endswith(b"\n"):
-            raise self._lost(None)
-        return line[:-1].decode("utf-8", "replace")
-
-    def patient(self) -> None:
-        """From now on an answer may take as long as it takes."""
-        self._socket.settimeout(None)
-
-    def _lost(self, error: OSError | None) -> CoordinatorError:
-        if isinstance(error, TimeoutError):
-            return CoordinatorError(f"{self._job.dir}: the coordinator does not answer")
-        return CoordinatorError(f"{self._job.dir}: the connection to the coordinator is lost: the job has ended, or see {self._job.dir / 'coordinator.log'}")
-
-    def close(self) -> None:
-        """Any number of times."""
-        self._stream.close()
-        self._socket.close()
-
-    def __enter__(self) -> Connection:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        lost = f"the connection to the coordinator is lost: the job has ended, or see {job.dir / 'coordinator.log'}"
+        super().__init__(
+            connected, secret, auth.COORDINATOR, what=str(job.dir), lost=lost, secret_path=job.dir / "secret", timeout=ANSWER_SECONDS, limit=protocol.LINE_MAX
+        )
 
 
 def checkpoint(job: Job, *, then: str = "continue", child_grace: float | None = None, progress: Progress | None = None) -> Path:

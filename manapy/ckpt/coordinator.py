@@ -421,7 +421,7 @@ class Coordinator:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         try:
-            role = await asyncio.wait_for(self._authenticate(reader, writer), HANDSHAKE_SECONDS)
+            role = await asyncio.wait_for(auth.admit_stream(reader, writer, self._secret), HANDSHAKE_SECONDS)
             if role == "rank":
                 await self._serve_rank(reader, writer)
             elif role == "command":
@@ -436,21 +436,6 @@ class Coordinator:
             if task is not None:
                 self._commands.discard(task)
             writer.close()
-
-    async def _authenticate(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str | None:
-        nonce = auth.nonce()
-        writer.write(f"{auth.greeting(nonce)}\n".encode())
-        line = await reader.readline()
-        admitted = auth.admit(self._secret, nonce, line.decode("ascii", "replace").rstrip("\n"))
-        if admitted is None:
-            if line:
-                log.warning("connection from %s denied: it does not know the secret", writer.get_extra_info("peername"))
-                writer.write(b"DENIED\n")
-                await writer.drain()
-            return None
-        role, answer = admitted
-        writer.write(f"{answer}\n".encode())
-        return role
 
     async def _serve_command(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         kind, fields, _ = await _line(reader)

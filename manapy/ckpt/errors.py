@@ -9,6 +9,9 @@
         DiedError          because ranks have died; otherwise the job goes on
       ManifestError        a directory is no checkpoint, or its manifest is damaged
       ImageError           an image is missing, damaged or of another version
+      AgentError           a host's RDMA agent can't be reached, doesn't share the secret, or refuses
+      StoreError           the store in which RDMA agents keep their keys can't be used now
+        LeaseLostError     it has given up the keys of a client that wasn't kept alive in time
 """
 
 from __future__ import annotations
@@ -48,3 +51,15 @@ class ManifestError(ManapyError):
 
 class ImageError(ManapyError):
     """Not a good image."""
+
+
+class AgentError(ManapyError):
+    """The conversation with an RDMA agent failed."""
+
+
+class StoreError(ManapyError):
+    """The key-value store failed."""
+
+
+class LeaseLostError(StoreError):
+    """A lease has expired, and its keys with it."""

@@ -27,6 +27,7 @@ COMMANDS = {
     "prune": "delete all but the newest checkpoints",
     "slurm": "run a job through as many Slurm allocations as it needs",
     "run": "run a job until it has ended, through crashes",
+    "rdma": "RDMA traffic that survives its network card",
     "stop": "end a job, with a final checkpoint",
     "bench": "what does manapy cost on this machine?",
     "history": "what a chain of allocations has done so far: table and picture",

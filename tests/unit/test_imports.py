@@ -17,6 +17,7 @@ ALLOWED = {
     ("cli", "clock"),
     ("cli", "doctor"),
     ("cli", "mpi"),
+    ("cli", "rdma"),
     ("cli", ""),
     ("ckpt", "clock"),
     ("ckpt", ""),
@@ -24,6 +25,8 @@ ALLOWED = {
     ("doctor", "mpi"),
     ("doctor", ""),
     ("mpi", ""),
+    ("rdma", "ckpt"),  # errors, auth
+    ("rdma", ""),
     ("", "ckpt"),  # CheckpointError, raised by manapy.checkpoint()
     ("", "clock"),
 }

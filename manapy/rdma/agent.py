@@ -1,0 +1,475 @@
+"""The agent of a job on one host: it keeps the keys of the host's programs in the job's store, answers their questions about other hosts' keys, and passes
+events up and commands down. Started by `manapy rdma run` or `manapy rdma agent`; the protocol is in protocol.py.
+
+A client is a program with its RNICs, told by the name that it has given itself, not by its connection: it comes back after a lost connection.
+
+Invariants
+ 1. A client's keys live under one lease of the store. They vanish when the client has said BYE, when its process has ended (watched through a pidfd: a
+    child that it has forked may hold the connection open), or when its connection is gone and it hasn't come back within RETURN_SECONDS.
+ 2. If the agent dies, its leases stay until they expire; clients connect to the next agent and put their keys again, under leases of that one. A store
+    lets a key belong to the lease under which it was put last, so the expiry of the old lease takes nothing away.
+ 3. If a lease is lost while the client is there (the store was out of reach for too long, or the agent was stopped), the agent puts all of the client's keys
+    again under a new one. It has them in memory: `keys` holds what the store has confirmed.
+ 4. Answers may be old, but not for ever. Only values are cached, never absence, for CACHE_SECONDS; and a client that asks again for a key that it
+    has had from the agent has found it stale (a queue pair's number was used again): it gets the store's answer. What this host's own clients put or
+    delete is in the cache at once.
+ 5. Whatever the store does, each request is answered: an error costs the program nothing but its answer.
+ 6. All state is touched by the event loop's thread only; the store's methods run on threads of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import struct
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from .. import __version__
+from ..ckpt import auth
+from ..ckpt.errors import LeaseLostError, StoreError
+from . import protocol
+from .events import Ledger
+from .place import Place
+from .store import Lease, Store
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE_SECONDS = 10.0
+RETURN_SECONDS = 30.0
+CACHE_SECONDS = 10.0
+CACHE_KEYS = 1 << 16
+BACKLOG_MAX = 1 << 22  # bytes that a watcher may be behind before it is cut off
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class Client:
+    """A program, while it is known. pid: 0 if it can't be told (a process of another pid namespace)."""
+
+    id: str
+    pid: int
+    rank: int | None
+    since: float  # seconds since the epoch
+    lease: Lease | None = None
+    keys: dict[str, bytes] = field(default_factory=dict)
+    writer: asyncio.StreamWriter | None = None
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # one at a time uses the lease
+    leaving: asyncio.TimerHandle | None = None
+    gone: bool = False
+
+    def about(self) -> dict[str, Any]:
+        """What goes into each of its events."""
+        return {"pid": self.pid, "rank": self.rank}
+
+
+@dataclass
+class Cached:
+    """A value, and who has had it from here."""
+
+    value: bytes
+    until: float  # monotonic
+    asked: set[str] = field(default_factory=set)
+
+
+class Refused(Exception):
+    """A request that is answered with an error."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Agent:
+    """One job on one host. linger: seconds without any client or process that has asked it to stay, after which it ends; None: never."""
+
+    def __init__(self, place: Place, url: str, store: Store, linger: float | None, ttl: float) -> None:
+        self.place, self.url, self.linger, self.ttl = place, url, linger, ttl
+        self.clients: dict[str, Client] = {}
+        self.ledger = Ledger()
+        self.trouble: str | None = "not connected yet"  # what is wrong with the store
+        self._store = store
+        self._threads = ThreadPoolExecutor(store.threads, "store")
+        self._secret = place.secret.read_bytes()
+        self._cache: OrderedDict[str, Cached] = OrderedDict()
+        self._watchers: dict[asyncio.StreamWriter, int] = {}  # and the number of their request
+        self._staying: set[int] = set()  # pids
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._over = asyncio.Event()
+        self._idle_since = time.monotonic()
+
+    # ---- life
+
+    async def run(self, listener: socket.socket, ready: Callable[[str], None]) -> None:
+        """Serve until nobody needs it. ready() gets "ready", or "waiting" and why, once the store has been tried."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal)
+        server = await asyncio.start_unix_server(self._accept, sock=listener, limit=protocol.LINE_MAX)
+        log.info("manapy %s: agent of job %s, pid %d, keys in %s", __version__, self.place.job, os.getpid(), self.url)
+        with contextlib.suppress(StoreError):
+            await self._ask(self._store.get, "agent")
+        ready("ready" if self.trouble is None else f"waiting {self.trouble}")
+        self._spawn(self._keep_leases())
+        if self.linger is not None:
+            self._spawn(self._end_when_idle(self.linger))
+        await self._over.wait()
+        server.close()
+        for task in self._tasks:
+            task.cancel()
+        with contextlib.suppress(StoreError):
+            await loop.run_in_executor(self._threads, self._store.close)
+        self._threads.shutdown()
+        log.info("the agent has ended")
+
+    async def _end_when_idle(self, linger: float) -> None:
+        """The decision and the removal of the socket are one step for those who hold the lock to look whether there is an agent."""
+        while True:
+            await asyncio.sleep(min(1.0, linger / 4))
+            if self.clients or self._staying:
+                self._idle_since = time.monotonic()
+            if time.monotonic() - self._idle_since < linger:
+                continue
+            with self.place.locked(wait=False) as free:
+                if free:
+                    self.place.remove()
+                    self._over.set()
+                    return
+
+    def _on_signal(self) -> None:
+        """The programs may still be there: what they and the next agent need stays, and the leases run on until they expire."""
+        with self.place.locked():
+            self.place.address.unlink(missing_ok=True)
+        self._over.set()
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(_log_failure)
+
+    # ---- the store
+
+    async def _ask(self, method: Callable[..., T], *arguments: Any) -> T:
+        """One call of the store, on a thread of its own; what is wrong with it is logged when that changes."""
+        try:
+            result = await asyncio.get_running_loop().run_in_executor(self._threads, method, *arguments)
+        except LeaseLostError:
+            raise
+        except StoreError as error:
+            if self.trouble != str(error):
+                log.error("%s", error)
+            self.trouble = str(error)
+            raise
+        if self.trouble is not None:
+            log.info("the store is reached")
+        self.trouble = None
+        return result
+
+    async def _keep_leases(self) -> None:
+        while True:
+            await asyncio.sleep(self.ttl / 3)
+            held = {c.lease: c for c in self.clients.values() if c.lease is not None}
+            try:
+                for lease in await self._ask(self._store.keep, list(held)):
+                    client = held[lease]
+                    async with client.turn:
+                        if client.lease == lease and not client.gone:
+                            log.warning("the lease of process %d was lost: its %d keys are put again", client.pid, len(client.keys))
+                            await self._put_again(client)
+            except StoreError:
+                pass  # it is logged; and the leases live, or are lost and seen to be lost later
+
+    async def _put(self, client: Client, key: str, value: bytes) -> None:
+        """Its turn is held."""
+        if client.lease is None:
+            client.lease = await self._ask(self._store.lease)
+        try:
+            await self._ask(self._store.put, client.lease, key, value)
+        except LeaseLostError:
+            await self._put_again(client)
+            await self._ask(self._store.put, client.lease, key, value)
+        client.keys[key] = value
+
+    async def _put_again(self, client: Client) -> None:
+        """Invariant 3. Its turn is held."""
+        client.lease = await self._ask(self._store.lease)
+        for key, value in client.keys.items():
+            await self._ask(self._store.put, client.lease, key, value)
+
+    # ---- clients
+
+    def _come(self, id: str, rank: str, pid: int, writer: asyncio.StreamWriter) -> tuple[Client, bool]:
+        """A client has connected; whether it was known."""
+        client = self.clients.get(id)
+        known = client is not None
+        if client is None:
+            client = self.clients[id] = Client(id, pid, None if rank == "-" else int(rank), time.time())
+            self._watch_pid(pid, lambda: self._leave(client, "its process has ended"))
+        elif client.writer is not None:
+            client.writer.close()
+        if client.leaving is not None:
+            client.leaving.cancel()
+            client.leaving = None
+        client.writer = writer
+        return client, known
+
+    def _lose(self, client: Client, writer: asyncio.StreamWriter) -> None:
+        """A connection has ended (invariant 1). If the process has, too, its pidfd says so."""
+        if client.writer is writer and not client.gone:
+            client.writer = None
+            client.leaving = asyncio.get_running_loop().call_later(RETURN_SECONDS, self._leave, client, "it has not come back")
+
+    def _leave(self, client: Client, why: str) -> None:
+        if not client.gone:
+            self._spawn(self._forget(client, why))
+
+    async def _forget(self, client: Client, why: str) -> None:
+        client.gone = True
+        async with client.turn:
+            if self.clients.get(client.id) is client:
+                del self.clients[client.id]
+            self.ledger.forget(client.id)
+            for key in client.keys:
+                self._cache.pop(key, None)
+            log.info("process %d is gone (%s), %d keys", client.pid, why, len(client.keys))
+            if client.writer is not None:
+                client.writer.close()
+            if client.lease is not None:
+                with contextlib.suppress(StoreError):  # then it expires
+                    await self._ask(self._store.revoke, client.lease)
+
+    def _watch_pid(self, pid: int, ended: Callable[[], None]) -> None:
+        """Call when a process has ended; never, if it can't be watched."""
+        loop = asyncio.get_running_loop()
+        try:
+            fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            if pid:
+                loop.call_soon(ended)
+            return
+        except OSError:
+            return
+
+        def readable() -> None:
+            loop.remove_reader(fd)
+            os.close(fd)
+            ended()
+
+        loop.add_reader(fd, readable)
+
+    # ---- connections
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            pid, uid = _peer(writer)
+            if uid != os.getuid():
+                log.warning("a connection of user %d was refused", uid)
+                return
+            role = await asyncio.wait_for(auth.admit_stream(reader, writer, self._secret, protocol.AGENT), HANDSHAKE_SECONDS)
+            if role == "program":
+                await self._serve_program(reader, writer, pid)
+            elif role == "command":
+                await self._serve_command(reader, writer, pid)
+        except (ConnectionError, TimeoutError, asyncio.CancelledError):
+            pass  # cancelled: the agent ends
+        except Exception:
+            log.exception("a connection")
+        finally:
+            writer.close()
+
+    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kinds: dict[str, int], serve: Callable[[protocol.Request], Any]) -> None:
+        """Answer each request with what serve() returns, until the connection ends or makes no sense."""
+        while True:
+            try:
+                line = await reader.readline()
+            except ValueError:  # longer than LINE_MAX
+                return
+            if not line.endswith(b"\n"):
+                return
+            try:
+                request = protocol.parse(line, kinds)
+            except protocol.Malformed as error:
+                if error.number is None:
+                    return
+                answer = f"{error.number} ERROR EINVAL {error}"
+            else:
+                try:
+                    answer = f"{request.number} {await serve(request)}"
+                except Refused as error:
+                    answer = f"{request.number} ERROR {error.code} {error}"
+                except StoreError as error:
+                    answer = f"{request.number} ERROR EHOSTUNREACH {error}"
+            writer.write(answer.encode(errors="replace") + b"\n")
+            await writer.drain()
+
+    async def _serve_program(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pid: int) -> None:
+        client: Client | None = None
+
+        async def serve(request: protocol.Request) -> str:
+            nonlocal client
+            fields = request.fields
+            if request.kind == "HELLO":
+                if fields[0] != self.place.job:
+                    raise Refused("EACCES", f"this agent serves the job {self.place.job}, not {fields[0]}")
+                client, known = self._come(fields[1], fields[2], pid, writer)
+                return "OK known" if known else "OK new"
+            if client is None or client.gone or client.writer is not writer:  # what an abandoned connection still held must not undo what came later
+                raise Refused("EINVAL", "HELLO must be first")
+            match request.kind:
+                case "PUT":
+                    value = bytes.fromhex(fields[1])
+                    async with client.turn:
+                        await self._put(client, fields[0], value)
+                    self._remember(fields[0], value)
+                    return "OK"
+                case "GET":
+                    found = await self._get(client, fields[0])
+                    return "NONE" if found is None else f"OK {found.hex()}"
+                case "DEL":
+                    async with client.turn:
+                        if client.lease is not None:
+                            await self._ask(self._store.delete, client.lease, fields[0])
+                        client.keys.pop(fields[0], None)
+                    self._cache.pop(fields[0], None)
+                    return "OK"
+                case "EVENT":
+                    return self._on_event(client, fields[0])
+                case _:  # BYE
+                    self._leave(client, "it has said so")
+                    return "OK"
+
+        try:
+            await self._requests(reader, writer, protocol.FROM_PROGRAM, serve)
+        finally:
+            if client is not None:
+                self._lose(client, writer)
+
+    async def _get(self, client: Client, key: str) -> bytes | None:
+        """Invariant 4."""
+        cached = self._cache.get(key)
+        if cached is not None and cached.until > time.monotonic() and client.id not in cached.asked:
+            cached.asked.add(client.id)
+            return cached.value
+        value = await self._ask(self._store.get, key)
+        if value is None:
+            self._cache.pop(key, None)
+        else:
+            self._remember(key, value).asked.add(client.id)
+        return value
+
+    def _remember(self, key: str, value: bytes) -> Cached:
+        entry = self._cache[key] = Cached(value, time.monotonic() + CACHE_SECONDS)
+        self._cache.move_to_end(key)
+        while len(self._cache) > CACHE_KEYS:
+            self._cache.popitem(last=False)
+        return entry
+
+    # ---- events and commands
+
+    def _on_event(self, client: Client, text: str) -> str:
+        try:
+            event = self.ledger.add(client.id, client.about(), text)
+        except (ValueError, RecursionError) as error:
+            raise Refused("EINVAL", f"not an event: {error}") from None
+        line = json.dumps(event)
+        for writer, number in list(self._watchers.items()):
+            if writer.transport.get_write_buffer_size() > BACKLOG_MAX:
+                writer.transport.abort()
+                del self._watchers[writer]
+            else:
+                writer.write(f"{number} EVENT {line}\n".encode())
+        return "OK"
+
+    async def _serve_command(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pid: int) -> None:
+        async def serve(request: protocol.Request) -> str:
+            match request.kind:
+                case "STATUS":
+                    return f"OK {json.dumps(self.status())}"
+                case "STAY":
+                    if pid and pid not in self._staying:
+                        self._staying.add(pid)
+                        self._watch_pid(pid, lambda: self._staying.discard(pid))
+                    return "OK"
+                case "MOVE":
+                    return f"OK {self._move(*request.fields)}"
+                case _:  # WATCH
+                    self._watchers[writer] = request.number
+                    old = "".join(f"\n{request.number} EVENT {json.dumps(event)}" for event in self.ledger.after(int(request.fields[0])))
+                    return f"OK{old}"
+
+        try:
+            await self._requests(reader, writer, protocol.FROM_COMMAND, serve)
+        finally:
+            self._watchers.pop(writer, None)
+
+    def _move(self, target: str, qp: str, device: str) -> int:
+        here = [c for c in self.clients.values() if c.writer is not None and not c.gone]
+        chosen = [c for c in here if target == "*" or str(c.rank) == target] or [c for c in here if str(c.pid) == target]
+        if not chosen:
+            there = ", ".join(sorted(str(c.pid) if c.rank is None else f"{c.pid} (rank {c.rank})" for c in here))
+            raise Refused("ENOENT", f"no program with rank or process id {target} on this host: there {'are ' + there if there else 'is none'}")
+        for client in chosen:
+            assert client.writer is not None
+            client.writer.write(f"!MOVE {qp} {device}\n".encode())
+        return len(chosen)
+
+    def status(self) -> dict[str, Any]:
+        """The answer to STATUS; the members are in README.md."""
+        clients = [
+            {
+                "pid": c.pid,
+                "rank": c.rank,
+                "program": _program(c.pid),
+                "since": round(c.since, 3),
+                "connected": c.writer is not None,
+                "keys": len(c.keys),
+                "states": self.ledger.states(c.id),
+            }
+            for c in sorted(self.clients.values(), key=lambda c: (c.rank is None, c.rank or 0, c.pid))
+        ]
+        return {
+            "job": self.place.job,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "manapy": __version__,
+            "socket": str(self.place.address),
+            "store": self.url,
+            "trouble": self.trouble,
+            "clients": clients,
+        }
+
+
+def _peer(writer: asyncio.StreamWriter) -> tuple[int, int]:
+    """Process id (0 if it is of a namespace that can't be seen) and user id of the other end (unix(7), SO_PEERCRED)."""
+    data = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
+    pid, uid, _ = struct.unpack("iII", data)
+    return pid, uid
+
+
+def _program(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm") as stream:
+            return stream.read().rstrip("\n")
+    except OSError:
+        return ""
+
+
+def _log_failure(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("internal error", exc_info=task.exception())
+
+
+def serve(place: Place, url: str, store: Store, listener: socket.socket, ready: Callable[[str], None], linger: float | None, ttl: float) -> None:
+    """Until the agent ends. `store` is opened by its own threads."""
+    asyncio.run(Agent(place, url, store, linger, ttl).run(listener, ready))

@@ -1,0 +1,56 @@
+"""Talking with the agent of a job on this host: for `manapy rdma ...` and for the checkpoint engine. Plain sockets; nothing heavy is imported."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+from ..ckpt import connection
+from ..ckpt.errors import AgentError
+from . import protocol
+from .place import Place
+
+ANSWER_SECONDS = 20.0  # the agent may just be starting, or wait for its store
+
+
+class Connection(connection.Connection):
+    """An authenticated connection in the role of a command. Raises AgentError, with one line that says what is wrong."""
+
+    def __init__(self, place: Place) -> None:
+        self._number = 0
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            secret = place.secret.read_bytes()
+            connected.settimeout(ANSWER_SECONDS)
+            connected.connect(str(place.address))
+        except OSError as error:
+            connected.close()
+            raise AgentError(f"no agent of job {place.job} runs on this host ({place.address}: {error.strerror or error})") from error
+        what, lost = f"job {place.job}", "the agent has ended"
+        super().__init__(connected, secret, protocol.AGENT, what=what, lost=lost, secret_path=place.secret, timeout=ANSWER_SECONDS, limit=protocol.ANSWER_MAX)
+
+    def ask(self, kind: str, *fields: str | int) -> str:
+        """One request; what follows OK in its answer."""
+        self._number += 1
+        self.send(" ".join(map(str, (self._number, kind, *fields))))
+        number, _, rest = self.receive().partition(" ")
+        outcome, _, text = rest.partition(" ")
+        if number != str(self._number) or outcome not in ("OK", "ERROR"):
+            raise AgentError(f"the agent's answer makes no sense: {number[:20]} {outcome[:20]}")
+        if outcome == "ERROR":
+            raise AgentError(text.partition(" ")[2])
+        return text
+
+    def status(self) -> dict[str, Any]:
+        """The agent and its clients; the members are in README.md."""
+        return dict(json.loads(self.ask("STATUS")))
+
+    def watch(self, after: int = -1) -> Iterator[dict[str, Any]]:
+        """Events with a `seq` above this one (0: all that are kept; -1: new ones only) as they come, until the agent ends (AgentError)."""
+        self.ask("WATCH", after)
+        self.patient()
+        while True:
+            _, _, text = self.receive().partition(" EVENT ")
+            yield dict(json.loads(text))

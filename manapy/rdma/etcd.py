@@ -1,0 +1,187 @@
+"""Keys in an etcd cluster: `etcd://host[:port][,host[:port]...][?user=NAME&password-file=FILE][&ca=FILE][&cert=FILE&key=FILE]`.
+
+TLS is used when `ca` is given (with `cert` and `key`: the client shows a certificate of its own), a user's password stands in a file. Keys are
+/manapy/shift/JOB/KEY; a user needs the permission readwrite for that prefix. The client is the package etcd3 (extra `manapy[rdma]`).
+
+Invariants
+ 1. One endpoint is used at a time. A call that fails for want of a connection, a leader or a valid token is tried again on the next endpoint, for
+    PATIENCE_SECONDS; while the whole cluster is known to be gone, once on each. All calls may be repeated: a lease that was granted twice expires.
+ 2. A login's token is as short-lived as the server likes: one that is refused is a reason to log in again, not an error.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..ckpt.errors import LeaseLostError, StoreError, UsageError
+from .store import PATIENCE_SECONDS, Lease, Store, Url
+
+DEFAULT_PORT = 2379
+CALL_SECONDS = 2.0  # for one endpoint to answer
+_OPTIONS = "user, password-file, ca, cert, key"
+_PREFIX = "/manapy/shift"
+_PURE = "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"
+
+T = TypeVar("T")
+
+
+class EtcdStore(Store):
+    """One cluster."""
+
+    threads = 4
+
+    def __init__(self, url: Url, job: str, ttl: float) -> None:
+        self._endpoints = [_endpoint(url, text) for text in url.place.split(",")]
+        if url.path not in ("", "/"):
+            raise UsageError(f"{url.text}: nothing may follow the hosts but options (?user=...): the job is the prefix of the keys")
+        self._user, password_file = url.take("user"), url.take("password-file")
+        if (self._user is None) != (password_file is None):
+            raise UsageError(f"{url.text}: user and password-file belong together")
+        self._tls = {"ca_cert": url.take("ca"), "cert_cert": url.take("cert"), "cert_key": url.take("key")}
+        if (self._tls["cert_cert"] is None) != (self._tls["cert_key"] is None):
+            raise UsageError(f"{url.text}: cert and key belong together")
+        if self._tls["cert_cert"] is not None and self._tls["ca_cert"] is None:
+            raise UsageError(f"{url.text}: cert and key need ca, by which the server is checked")
+        url.done(_OPTIONS)
+        self._password = None if password_file is None else _read(Path(password_file)).decode().rstrip("\n")
+        for path in filter(None, self._tls.values()):
+            _read(Path(path))
+        self._etcd3, self._grpc = _packages()
+        self._rpc = self._etcd3.etcdrpc
+        self._url, self._prefix, self._ttl = f"etcd://{url.place}", f"{_PREFIX}/{job}/", max(1, round(ttl))
+        self._lock = threading.Lock()
+        self._client: Any = None
+        self._at = 0  # index of the endpoint in use
+        self._gone = False  # the last call found no endpoint that works
+
+    def lease(self) -> Lease:
+        return str(self._call(lambda c: c.lease(self._ttl)).id)
+
+    def keep(self, leases: Sequence[Lease]) -> set[Lease]:
+        def ended(lease: Lease) -> bool:
+            return not any(answer.TTL > 0 for answer in self._call(lambda c: list(c.refresh_lease(int(lease)))))
+
+        return {lease for lease in leases if ended(lease)}
+
+    def revoke(self, lease: Lease) -> None:
+        try:
+            self._call(lambda c: c.revoke_lease(int(lease)))
+        except LeaseLostError:
+            pass
+
+    def put(self, lease: Lease, key: str, value: bytes) -> None:
+        self._call(lambda c: c.put(self._prefix + key, value, lease=int(lease)))
+
+    def get(self, key: str) -> bytes | None:
+        value = self._call(lambda c: c.get(self._prefix + key))[0]
+        return None if value is None else bytes(value)
+
+    def delete(self, lease: Lease, key: str) -> None:
+        """One transaction; etcd3 has no comparison with a lease, so its message is made here."""
+        name, rpc = (self._prefix + key).encode(), self._rpc
+        mine = rpc.Compare(result=rpc.Compare.EQUAL, target=rpc.Compare.LEASE, key=name, lease=int(lease))
+        request = rpc.TxnRequest(compare=[mine], success=[rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=name))])
+        self._call(lambda c: c.kvstub.Txn(request, CALL_SECONDS, metadata=c.metadata))
+
+    def close(self) -> None:
+        with self._lock:
+            if self._client is not None:
+                self._client.close()
+                self._client = None
+
+    # ---- endpoints
+
+    def _call(self, work: Callable[[Any], T]) -> T:
+        """Invariant 1."""
+        deadline, tries = time.monotonic() + PATIENCE_SECONDS, 0
+        while True:
+            client = None
+            try:
+                client = self._connected()
+                result = work(client)
+                self._gone = False
+                return result
+            except (self._etcd3.Etcd3Exception, self._grpc.RpcError) as error:
+                code, text = self._cause(error)
+                if code == "NOT_FOUND" and "lease" in text:
+                    raise LeaseLostError(f"{self._url}: the lease has ended") from error
+                if code not in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL", "UNAUTHENTICATED"):
+                    raise StoreError(f"{self._url}: {text}") from error
+                self._drop(client)
+                tries += 1
+                if tries >= len(self._endpoints) and (self._gone or time.monotonic() > deadline):
+                    self._gone = True
+                    raise StoreError(f"{self._url}: {text}") from error
+            time.sleep(0.05 if tries < len(self._endpoints) else 0.2)
+
+    def _connected(self) -> Any:
+        with self._lock:
+            if self._client is None:
+                host, port = self._endpoints[self._at % len(self._endpoints)]
+                options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]  # a new channel doesn't wait for an old one's back-off
+                login = {"user": self._user, "password": self._password}
+                self._client = self._etcd3.Etcd3Client(host, port, timeout=CALL_SECONDS, grpc_options=options, **self._tls, **login)
+                self._client.call_credentials = None  # the token is in the metadata; as credentials, gRPC would refuse it on connections without TLS
+            return self._client
+
+    def _drop(self, client: Any) -> None:
+        """The next call connects to the next endpoint, unless another thread has dropped this connection already."""
+        with self._lock:
+            if self._client is client:
+                self._at += 1
+                if client is not None:
+                    client.close()
+                self._client = None
+
+    def _cause(self, error: Exception) -> tuple[str, str]:
+        """Name of the status, and text. etcd3's own exceptions have neither, but what they were made from."""
+        cause = error.__context__ if isinstance(error, self._etcd3.Etcd3Exception) else error
+        if not isinstance(cause, self._grpc.RpcError):
+            return "UNKNOWN", str(error) or type(error).__name__
+        text = " ".join((cause.details() or "").split())
+        if "last error: " in text:  # gRPC's list of all that it has tried
+            text = text.rpartition("last error: ")[2]
+        if cause.code().name == "INVALID_ARGUMENT" and "token" in text:  # some versions say so instead of UNAUTHENTICATED
+            return "UNAUTHENTICATED", text
+        return cause.code().name, text.removeprefix("etcdserver: ") or cause.code().name
+
+
+def _endpoint(url: Url, text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
+    if not colon:
+        host, port = host or text, str(DEFAULT_PORT)
+    if not host or (":" in host and not host.startswith("[")) or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise UsageError(f"{url.text}: '{text}' is not host:port")
+    return host, int(port)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
+
+
+def _packages() -> tuple[Any, Any]:
+    """etcd3 and grpc. etcd3's generated messages are of an age that protobuf reads only in its pure Python implementation: a variable says so, which is set
+    only while it is imported."""
+    before = os.environ.get(_PURE)
+    os.environ[_PURE] = "python"
+    try:
+        import etcd3
+        import grpc
+    except ImportError as error:
+        raise StoreError(f"etcd needs the package etcd3: pip install 'manapy[rdma]' ({error})") from error
+    except TypeError as error:
+        raise StoreError(f"etcd3 can't be used in a process that has imported protobuf before ({str(error).splitlines()[0]})") from error
+    finally:
+        if before is None:
+            os.environ.pop(_PURE, None)
+        else:
+            os.environ[_PURE] = before
+    return etcd3, grpc

@@ -1,0 +1,55 @@
+"""What the queue pairs of this host's programs are doing: the last state of each, and the newest events.
+
+An event is what a program has sent, a JSON object, with members that the agent adds (README.md). It belongs to the queue pair `qp` of its program, or,
+without that member, to the program as a whole. Members that an event leaves out stay in the state as they were.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+KEPT = 1000  # events
+SWITCHES = frozenset({"fallback", "return", "move"})  # events after which traffic runs on another device
+
+State = dict[str, Any]
+
+
+class Ledger:
+    """States and events of one agent."""
+
+    def __init__(self) -> None:
+        self._states: dict[tuple[str, Any], State] = {}
+        self._events: deque[State] = deque(maxlen=KEPT)
+        self._numbers = itertools.count(1)
+
+    def add(self, client: str, about: State, text: str) -> State:
+        """An event that a client has sent; about: what the agent knows of the client. Returns the whole event. Raises ValueError if it isn't one."""
+        sent = json.loads(text)
+        if not isinstance(sent, dict) or not isinstance(sent.get("event"), str) or not isinstance(sent.get("qp", 0), int):
+            raise ValueError("no 'event', or a 'qp' that isn't a number")
+        event = {**about, **sent, "seq": next(self._numbers), "time": round(time.time(), 6)}
+        self._events.append(event)
+        state = self._states.setdefault((client, sent.get("qp")), {"switches": 0})
+        switches = state["switches"] + (sent["event"] in SWITCHES)
+        state.update({"switches": switches, **event})
+        return event
+
+    def forget(self, client: str) -> None:
+        """The program has ended: it has no states any more. Its events stay."""
+        for key in [k for k in self._states if k[0] == client]:
+            del self._states[key]
+
+    def states(self, client: str) -> list[State]:
+        """Of one client's queue pairs; that of the program as a whole first."""
+        mine = [(qp, state) for (owner, qp), state in self._states.items() if owner == client]
+        return [state for _, state in sorted(mine, key=lambda item: (item[0] is not None, item[0] or 0))]
+
+    def after(self, seq: int) -> Iterator[State]:
+        """The kept events that are newer than this one; -1: none."""
+        if seq >= 0:
+            yield from (event for event in self._events if event["seq"] > seq)

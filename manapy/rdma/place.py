@@ -1,0 +1,190 @@
+"""Where the agent of a job is on this host, and starting it: one agent per job, user and host.
+
+    /tmp/manapy-shift-UID/JOB/   0700, both (MANAPY_SHIFT_DIR names another place than /tmp/manapy-shift-UID)
+      agent                      the socket, 0600
+      agent.secret               0600, 32 bytes: who knows them may talk with the agent
+      agent.lock                 who starts or ends the agent holds it
+      agent.log
+      keys.db                    the keys, if no other store was chosen
+
+Invariants
+ 1. The socket is made, and removed, under the lock. Whoever makes it gives it, already listening, to the agent that it starts: so several ranks that
+    start at the same time get one agent, and nobody has to wait until it has come up before connecting.
+ 2. An agent is alive if its socket takes connections; the socket of a dead one doesn't, and is replaced. The secret stays, so that programs find
+    their way to the next agent.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from ..ckpt.errors import AgentError, UsageError
+from ..ckpt.protocol import SECRET_BYTES
+from . import protocol
+
+START_SECONDS = 15.0  # for an agent to come up, its store connected
+_MANAPY = "import sys; from manapy.cli import main; sys.exit(main())"
+_PATH_MAX = 107  # bytes of a UNIX-domain socket's path (unix(7))
+
+
+class Place(NamedTuple):
+    """The directory of one job."""
+
+    dir: Path
+    job: str
+
+    @property
+    def address(self) -> Path:
+        """Where the agent listens."""
+        return self.dir / "agent"
+
+    @property
+    def secret(self) -> Path:
+        """What lets a client in."""
+        return self.dir / "agent.secret"
+
+    @property
+    def log(self) -> Path:
+        """The agent's messages, if `manapy rdma run` has started it."""
+        return self.dir / "agent.log"
+
+    @property
+    def keys(self) -> Path:
+        """The default store."""
+        return self.dir / "keys.db"
+
+    @property
+    def default_url(self) -> str:
+        """Of the store that serves this host alone."""
+        return f"sqlite://{self.keys}?sync=off"
+
+    @contextmanager
+    def locked(self, wait: bool = True) -> Iterator[bool]:
+        """Invariant 1; with wait False, yields whether the lock was free."""
+        fd = os.open(self.dir / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+        finally:
+            os.close(fd)
+
+    def is_alive(self) -> bool:
+        """Invariant 2."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.setblocking(False)
+            try:
+                probe.connect(str(self.address))
+            except BlockingIOError:  # its queue is full: it is there, though busy or stopped
+                return True
+            except OSError:
+                return False
+        return True
+
+    def listen(self) -> socket.socket:
+        """Make the socket and, if there is none, the secret. The lock is held, and no agent is alive."""
+        if not self.secret.exists():
+            with open(os.open(self.secret, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as stream:
+                stream.write(os.urandom(SECRET_BYTES))
+        self.address.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o177)
+        try:
+            listener.bind(str(self.address))
+        finally:
+            os.umask(before)
+        listener.listen(512)
+        return listener
+
+    def remove(self) -> None:
+        """What an agent leaves when it ends as it should. The lock is held. Keys of the default store are nobody's any more."""
+        for path in (self.address, self.secret, self.keys, self.keys.with_name("keys.db-journal")):
+            path.unlink(missing_ok=True)
+
+
+def root() -> Path:
+    """The directory of all jobs of this user on this host."""
+    return Path(os.environ.get("MANAPY_SHIFT_DIR") or f"/tmp/manapy-shift-{os.getuid()}")
+
+
+def default_job() -> str:
+    """MANAPY_SHIFT_JOB; else that of Slurm, else the user: all that the user runs then shares one agent, and one set of keys."""
+    if given := os.environ.get("MANAPY_SHIFT_JOB"):
+        return given
+    if slurm := os.environ.get("SLURM_JOB_ID"):
+        return f"slurm-{slurm}"
+    return f"user-{os.getuid()}"
+
+
+def of(job: str) -> Place:
+    """The job's place; its directories are made. Raises UsageError, or AgentError if they are not this user's alone."""
+    if not protocol.is_job(job):
+        raise UsageError(f"'{job}' can't be a job's name: letters, digits and . _ -, at most 64, the first a letter or digit")
+    place = Place(root().absolute() / job, job)
+    if len(os.fsencode(place.address)) > _PATH_MAX:
+        raise UsageError(f"{place.address}: too long for a socket's path ({_PATH_MAX} bytes): set MANAPY_SHIFT_DIR to a shorter one")
+    for directory in (place.dir.parent, place.dir):
+        with suppress(FileExistsError):
+            directory.mkdir(mode=0o700)
+        found = directory.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+            raise AgentError(f"{directory} must be a directory of this user's that nobody else may enter (mode 0700): remove it, or set MANAPY_SHIFT_DIR")
+    return place
+
+
+def places() -> list[Place]:
+    """Of all jobs of this user on this host that have an agent."""
+    found = [Place(path, path.name) for path in sorted(root().absolute().glob("*")) if protocol.is_job(path.name)]
+    return [place for place in found if place.is_alive()]
+
+
+def start(place: Place, url: str, linger: float, ttl: float) -> str | None:
+    """Start the job's agent if none is alive. Returns what it complains about (its store can't be reached yet), or None. Raises AgentError if it
+    doesn't come up."""
+    with place.locked():
+        if place.is_alive():
+            return None
+        listener = place.listen()
+        ready, ready_end = os.pipe()
+        command = [sys.executable, "-P", "-c", _MANAPY, "rdma", "agent", "--job", place.job, "--kv", url, f"--linger={linger}", f"--ttl={ttl}"]
+        command += ["--fd", str(listener.fileno()), "--ready-fd", str(ready_end)]
+        with listener, place.log.open("ab") as log, open(ready_end, "wb") as theirs:
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(listener.fileno(), theirs.fileno()), start_new_session=True)
+    with open(ready, "rb", buffering=0) as stream:
+        text = _read_line(stream.fileno(), START_SECONDS)
+    if text is None:
+        raise AgentError(f"the agent did not come up within {START_SECONDS:.0f} s: see {place.log}")
+    outcome, _, why = text.partition(" ")
+    if outcome == "failed":
+        raise AgentError(why)
+    if outcome not in ("ready", "waiting"):
+        raise AgentError(f"the agent ended at once: see {place.log}")
+    return why or None
+
+
+def _read_line(fd: int, seconds: float) -> str | None:
+    """One line from a pipe, "" at its end, None when the time is over."""
+    deadline, data = time.monotonic() + seconds, b""
+    while not data.endswith(b"\n"):
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([fd], [], [], left)[0]:
+            return None
+        piece = os.read(fd, 4096)
+        if not piece:
+            break
+        data += piece
+    return data.decode(errors="replace").rstrip("\n")

@@ -1,0 +1,89 @@
+"""What agents, programs and commands say to each other: the mirror of lowerhalf/rdma/kv_protocol.h (a test compares them)."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from ..ckpt.auth import Service
+from ..ckpt.errors import AgentError
+
+VERSION = 1
+LINE_MAX = 4096  # bytes of a request, newline included
+ANSWER_MAX = 1 << 26  # bytes of an answer to a command
+KEY_MAX = 255  # characters
+VALUE_MAX = 256  # bytes
+
+AGENT = Service("MANAPY-SHIFT", VERSION, ("program", "command"), "agent", AgentError)
+
+# Number of fields; what stands in TO_END has blanks in its last one.
+FROM_PROGRAM = {"HELLO": 3, "PUT": 2, "GET": 1, "DEL": 1, "EVENT": 1, "BYE": 0}
+FROM_COMMAND = {"STATUS": 0, "WATCH": 1, "MOVE": 3, "STAY": 0}
+TO_END = frozenset({"EVENT"})
+
+_KEY = re.compile(rf"[!-~]{{1,{KEY_MAX}}}")
+_VALUE = re.compile(rf"(?:[0-9a-f]{{2}}){{1,{VALUE_MAX}}}")
+_CLIENT = re.compile(r"[0-9a-f]{32}")
+_RANK = re.compile(r"-|[0-9]{1,9}")
+_JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_QP = re.compile(r"\*|[0-9]{1,9}")
+_TARGET = re.compile(r"\*|[0-9]{1,10}")
+_DEVICE = re.compile(r"[A-Za-z0-9_.:-]{1,63}")
+_SEQUENCE = re.compile(r"-1|[0-9]{1,18}")
+_JSON = re.compile(r"\{.*\}")
+
+_FORMS = {
+    "HELLO": (_JOB, _CLIENT, _RANK),
+    "PUT": (_KEY, _VALUE),
+    "GET": (_KEY,),
+    "DEL": (_KEY,),
+    "EVENT": (_JSON,),
+    "WATCH": (_SEQUENCE,),
+    "MOVE": (_TARGET, _QP, _DEVICE),
+}
+
+
+class Request(NamedTuple):
+    """One request; number is what its answer repeats."""
+
+    number: int
+    kind: str
+    fields: list[str]
+
+
+class Malformed(ValueError):
+    """Not a request. `number` is the request's, for the answer; None if it can't even be told."""
+
+    def __init__(self, text: str, number: int | None) -> None:
+        super().__init__(text)
+        self.number = number
+
+
+def parse(line: bytes, kinds: dict[str, int]) -> Request:
+    """One line, with or without its newline. Raises Malformed."""
+    try:
+        text = line.removesuffix(b"\n").decode("utf-8")
+    except UnicodeDecodeError:
+        raise Malformed("not UTF-8", None) from None
+    head, _, rest = text.partition(" ")
+    if not (head.isascii() and head.isdigit() and len(head) <= 18):
+        raise Malformed("no request number", None)
+    number = int(head)
+    kind, blank, rest = rest.partition(" ")
+    if kind not in kinds:
+        raise Malformed(f"no request {kind[:32]!a}", number)
+    fields = ([rest] if kind in TO_END else rest.split(" ")) if blank else []
+    forms = _FORMS.get(kind, ())
+    if len(fields) != kinds[kind] or not all(form.fullmatch(field) for form, field in zip(forms, fields, strict=True)):
+        raise Malformed(f"{kind}: its fields are not what they should be", number)
+    return Request(number, kind, fields)
+
+
+def is_job(name: str) -> bool:
+    """May a job be called so? Letters, digits, and . _ - behind the first; at most 64."""
+    return _JOB.fullmatch(name) is not None
+
+
+def is_device(name: str) -> bool:
+    """May an RNIC be called so?"""
+    return _DEVICE.fullmatch(name) is not None

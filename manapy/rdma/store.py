@@ -1,0 +1,104 @@
+"""Where agents keep keys, so that agents of other hosts find them: one interface, chosen by URL.
+
+    sqlite:///path/to/file.db            a file, on one host or in a shared directory (sqlite.py)
+    etcd://host[:port][,host[:port]...]  an etcd cluster (etcd.py)
+
+A store holds the keys of one job. Each key hangs on a lease, and there is one lease per client of an agent: when the client is gone its lease is revoked
+and all its keys vanish with one request; when the agent or its host is gone, nobody keeps the lease alive any more and it expires.
+
+Invariants
+ 1. All methods block, and return within PATIENCE_SECONDS or a little more. They raise StoreError, whose text is one line that names the store.
+ 2. A key belongs to the lease under which it was put last. Neither delete() nor the end of another lease touches it.
+ 3. get() never answers with a key whose lease has ended; between the death of an agent and the end of its leases it does.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from urllib.parse import parse_qsl, urlsplit
+
+from ..ckpt.errors import UsageError
+
+TTL_SECONDS = 10.0  # default life of a lease that nobody keeps alive
+PATIENCE_SECONDS = 5.0
+
+Lease = str
+
+
+class Store(ABC):
+    """The keys of one job."""
+
+    threads = 1  # how many may call it at the same time; with 1, always the same one
+
+    @abstractmethod
+    def lease(self) -> Lease:
+        """A new lease, which lives for the store's ttl."""
+
+    @abstractmethod
+    def keep(self, leases: Sequence[Lease]) -> set[Lease]:
+        """Let these live on for the ttl; returns those that have ended meanwhile."""
+
+    @abstractmethod
+    def revoke(self, lease: Lease) -> None:
+        """End a lease now; its keys vanish. Nothing if it has ended."""
+
+    @abstractmethod
+    def put(self, lease: Lease, key: str, value: bytes) -> None:
+        """Write a key, whoever has written it before. Raises LeaseLostError."""
+
+    @abstractmethod
+    def get(self, key: str) -> bytes | None:
+        """Its value, as the last put() anywhere left it."""
+
+    @abstractmethod
+    def delete(self, lease: Lease, key: str) -> None:
+        """Remove a key, if it belongs to this lease (invariant 2)."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """No leases are revoked."""
+
+
+class Url:
+    """A store's URL, taken apart; each option may be taken once, and none may be left. Never holds a password."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        parts = urlsplit(text)
+        self.scheme, self.place, self.path = parts.scheme, parts.netloc, parts.path
+        if "@" in self.place:
+            raise UsageError("a store's URL holds no password, everybody can read it: etcd://HOST?user=NAME&password-file=FILE")
+        self._options: dict[str, str] = {}
+        try:
+            for name, value in parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)):
+                if name in self._options or not value:
+                    raise ValueError(name)
+                self._options[name] = value
+        except ValueError:
+            raise UsageError(f"{text}: options must be name=value, each once, separated by '&'") from None
+        if parts.fragment:
+            raise UsageError(f"{text}: nothing may follow '#'")
+
+    def take(self, name: str) -> str | None:
+        """The option's value, if it is given."""
+        return self._options.pop(name, None)
+
+    def done(self, known: str) -> None:
+        """All options have been taken. Raises UsageError."""
+        if self._options:
+            raise UsageError(f"{self.text}: no option '{next(iter(self._options))}' ({self.scheme} has {known})")
+
+
+def open_store(url: str, job: str, ttl: float = TTL_SECONDS) -> Store:
+    """The store that a URL names; nothing is connected yet. ttl in seconds. Raises UsageError for a bad URL, StoreError if a package is missing."""
+    parts = Url(url)
+    if parts.scheme == "sqlite":
+        from .sqlite import SqliteStore
+
+        return SqliteStore(parts, job, ttl)
+    if parts.scheme == "etcd":
+        from .etcd import EtcdStore
+
+        return EtcdStore(parts, job, ttl)
+    raise UsageError(f"{url}: not a store (sqlite:///path/file.db, or etcd://host:port[,host:port...])")

@@ -1,0 +1,78 @@
+"""Fixtures of the tests of the RDMA agent."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rdma_agents import Agent, Program
+
+from manapy.ckpt.errors import AgentError
+
+HERE = Path(__file__).resolve().parent
+
+
+@pytest.fixture(scope="session")
+def driver(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """kv_driver.c with the client."""
+    made, lower = tmp_path_factory.mktemp("kv") / "kv_driver", root / "lowerhalf"
+    sources = [HERE / "kv_driver.c", lower / "rdma" / "kv.c", lower / "control" / "handshake.c", lower / "control" / "sha256.c"]
+    flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    subprocess.run(["gcc", *flags, f"-I{lower / 'rdma'}", f"-I{lower}", f"-I{lower / 'include'}", *map(str, sources), "-o", str(made)], check=True)
+    return made
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A directory whose path is short enough for sockets."""
+    path = Path(tempfile.mkdtemp(prefix="mshift-"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def agent(short: Path) -> Iterator[Callable[..., Agent]]:
+    """Starts agents: agent(NAME, options...)."""
+    made: list[Agent] = []
+
+    def start(name: str = "host", *options: str, **more: Any) -> Agent:
+        made.append(Agent(short / name, *options, **more))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.kill()
+
+
+@pytest.fixture
+def program(driver: Path) -> Iterator[Callable[..., Program]]:
+    """Starts programs at an agent."""
+    made: list[Program] = []
+
+    def start(at: Agent, job: str | None = None, **env: str) -> Program:
+        made.append(Program(driver, at.place, job or at.job, env))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.kill()
+        with suppress(OSError):
+            one.process.stdin.close()  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def clients() -> Callable[[Agent], list[dict[str, Any]]]:
+    """What the agent knows of its clients; [] if it isn't there."""
+
+    def ask(at: Agent) -> list[dict[str, Any]]:
+        with suppress(AgentError):
+            return at.status()["clients"]
+        return []
+
+    return ask

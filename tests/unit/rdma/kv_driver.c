@@ -1,0 +1,106 @@
+/* kv_driver.c - calls of kv.h as lines on standard input, results as lines on standard output: a program with RNICs, played by a test.
+ *
+ *   put KEY HEX | get KEY | del KEY | event JSON | connect | command | fd | timeout MS | many N | wait MS | fork | linger SECONDS | cut | quit
+ * Answers: the return value, then the value, command or reason, if there is one; and the time that the call took, in ms, before all.
+ */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kv.h"
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static size_t unhex(const char *hex, unsigned char *out) {
+    size_t n = strlen(hex) / 2;
+    for (size_t i = 0; i < n; i++) sscanf(hex + 2 * i, "%2hhx", &out[i]);
+    return n;
+}
+
+int main(void) {
+    static char line[100000], text[4096];
+    static unsigned char value[50000];
+    shift_kv_t *kv = shift_kv_open();
+    if (kv == NULL) {
+        perror("shift_kv_open");
+        return 1;
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    while (fgets(line, sizeof line, stdin) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        char *rest = strchr(line, ' ');
+        if (rest != NULL) *rest++ = '\0';
+        else rest = line + strlen(line);
+        double begin = now();
+        int rc = 0;
+        text[0] = '\0';
+        if (strcmp(line, "put") == 0) {
+            char *hex = strchr(rest, ' ');
+            if (hex == NULL) hex = "";
+            else *hex++ = '\0';
+            rc = shift_kv_put(kv, rest, value, unhex(hex, value));
+        } else if (strcmp(line, "get") == 0) {
+            rc = shift_kv_get(kv, rest, value, SHIFT_KV_VALUE);
+            for (int i = 0; i < rc; i++) sprintf(text + 2 * i, "%02x", value[i]);
+        } else if (strcmp(line, "del") == 0) {
+            rc = shift_kv_del(kv, rest);
+        } else if (strcmp(line, "event") == 0) {
+            rc = shift_kv_event(kv, rest);
+        } else if (strcmp(line, "connect") == 0) {
+            rc = shift_kv_connect(kv);
+        } else if (strcmp(line, "command") == 0) {
+            rc = shift_kv_command(kv, text, sizeof text);
+        } else if (strcmp(line, "fd") == 0) {
+            rc = shift_kv_fd(kv);
+        } else if (strcmp(line, "timeout") == 0) {
+            shift_kv_set_timeout(kv, atoi(rest));
+        } else if (strcmp(line, "wait") == 0) {
+            struct pollfd p = {.fd = shift_kv_fd(kv), .events = POLLIN};
+            rc = poll(&p, 1, atoi(rest));
+        } else if (strcmp(line, "many") == 0) { /* put and get so many, each with a value of its own; how many came back right */
+            for (int i = 0; i < atoi(rest); i++) {
+                char key[64];
+                int n = sprintf((char *)value, "value %d", i);
+                snprintf(key, sizeof key, "many/%d", i);
+                if (shift_kv_put(kv, key, value, (size_t)n) != 0) break;
+                unsigned char back[SHIFT_KV_VALUE];
+                rc += shift_kv_get(kv, key, back, sizeof back) == n && memcmp(back, value, (size_t)n) == 0;
+            }
+        } else if (strcmp(line, "fork") == 0) { /* the child's result of a put, and of closing its copy */
+            int status;
+            pid_t child = fork();
+            if (child == 0) {
+                rc = shift_kv_put(kv, "child", "x", 1);
+                shift_kv_close(kv);
+                _exit(-rc);
+            }
+            waitpid(child, &status, 0);
+            rc = -WEXITSTATUS(status);
+        } else if (strcmp(line, "linger") == 0) { /* a child that outlives us, with our descriptors */
+            rc = fork();
+            if (rc == 0) {
+                close(1);
+                sleep((unsigned)atoi(rest));
+                _exit(0);
+            }
+        } else if (strcmp(line, "cut") == 0) {
+            rc = shutdown(shift_kv_fd(kv), SHUT_RDWR);
+        } else if (strcmp(line, "quit") == 0) {
+            break;
+        } else {
+            return 2;
+        }
+        printf("%.0f %d %s\n", now() - begin, rc, text[0] != '\0' ? text : rc < 0 ? shift_kv_reason(kv) : "");
+    }
+    shift_kv_close(kv);
+    return 0;
+}
