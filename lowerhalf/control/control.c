@@ -35,8 +35,8 @@
 #define CONNECT_MS 30000    /* for the coordinator's interpreter to start, on a busy machine */
 #define REFUSED_MS 1000     /* its socket is bound before any rank runs: refused means that it died */
 #define FREEZE_POLL_NS 50000
-#define FINISH_WAIT_S 2        /* for the coordinator to take this rank's DONE */
-#define FINISH_WAIT_CHAIN_S 60 /* a chain must know how its steps have ended */
+#define FINISH_WAIT_S 2         /* for the coordinator to take this rank's DONE */
+#define FINISH_WAIT_CHAIN_S 600 /* for NOTED: a chain must know how its steps have ended, and Slurm may end the coordinator with the last task of its node */
 
 typedef enum { GO_NOT_ASKED, GO_ASKED, GO_SENT, GO_GIVEN, GO_FAILED } go_t;
 
@@ -55,6 +55,8 @@ static struct {
     const char *mpi_state;   /* as last sent in PROGRAM */
     int64_t tickets_sent;
     uint32_t place_sent;     /* its version */
+    bool in_chain;
+    bool done_sent;
     pthread_mutex_t go_lock;
     pthread_cond_t go_changed;
     go_t go;
@@ -81,9 +83,9 @@ static void set_go(go_t go) {
     pthread_mutex_unlock(&plane.go_lock);
 }
 
-static void set_finish_sent(void) {
-    __atomic_store_n(&WORDS->finish_sent, 1, __ATOMIC_SEQ_CST);
-    mpy_sys(SYS_futex, &WORDS->finish_sent, MPY_FUTEX_WAKE, 0x7fffffff);
+static void set_finish_taken(void) {
+    __atomic_store_n(&WORDS->finish_taken, 1, __ATOMIC_SEQ_CST);
+    mpy_sys(SYS_futex, &WORDS->finish_taken, MPY_FUTEX_WAKE, 0x7fffffff);
 }
 
 /* ---- the end of an epoch ---- */
@@ -100,8 +102,9 @@ static void start_resume(bool published, bool exit_after) {
     plane.published = published;
     if (published && exit_after) { /* the step does not return */
         mpy_text_add(&plane.out, "RESUMED %" PRIu64 "\nDONE 0\n", plane.epoch);
+        plane.done_sent = true;
         flush();
-        set_finish_sent();
+        set_finish_taken();
     }
     mpy_worker_run(MPY_STEP_RESUME, exit_after, NULL);
 }
@@ -213,10 +216,11 @@ static void on_event(void) {
     pthread_mutex_lock(&plane.go_lock);
     if (plane.go == GO_ASKED) mpy_text_add(&plane.out, "READY %" PRIu32 "\n", plane.config.generation), plane.go = GO_SENT;
     pthread_mutex_unlock(&plane.go_lock);
-    bool finish = WORDS->finish_asked && !WORDS->finish_sent;
+    bool finish = WORDS->finish_asked && !plane.done_sent;
     if (finish) mpy_text_add(&plane.out, "DONE %d\n", WORDS->exit_code);
     flush();
-    if (finish) set_finish_sent();
+    plane.done_sent |= finish;
+    if (finish && !plane.in_chain) set_finish_taken();
 }
 
 /* ---- messages ---- */
@@ -283,6 +287,7 @@ static void on_line(char *line) {
     char *kind = mpy_field(&line);
     if (kind == NULL) return;
     if (strcmp(kind, "GO") == 0) set_go(GO_GIVEN);
+    else if (strcmp(kind, "NOTED") == 0) set_finish_taken();
     else if (strcmp(kind, "KILL") == 0) on_kill(line);
     else if (strcmp(kind, "TICKET") == 0) on_ticket(line);
     else {
@@ -384,7 +389,7 @@ static void go_on_without_coordinator(bool was_connected) {
     mpy_wire_close(&plane.wire);
     if (was_connected && !WORDS->finish_asked && plane.config.job->rank == 0) say("the coordinator is lost; the job goes on, but can't be checkpointed any more");
     set_go(GO_FAILED);
-    set_finish_sent();
+    set_finish_taken();
     MPY_LOWER->abandoned = 1;
     fail_tickets(); /* before the program goes on and asks */
     abandon();
@@ -418,8 +423,9 @@ bool mpy_control_start(const mpy_control_config_t *config, char *error, size_t n
     if (!mpy_clockside_init(config->job->size, error, n)) return false;
     WORDS->event = mpy_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (WORDS->event < 0) return snprintf(error, n, "eventfd: %s", strerror(errno)), false;
-    WORDS->alone = config->job->size == 1 && !mpy_chain_active();
-    WORDS->finish_wait_s = mpy_chain_active() ? FINISH_WAIT_CHAIN_S : FINISH_WAIT_S;
+    plane.in_chain = mpy_chain_active();
+    WORDS->alone = config->job->size == 1 && !plane.in_chain;
+    WORDS->finish_wait_s = plane.in_chain ? FINISH_WAIT_CHAIN_S : FINISH_WAIT_S;
 
     /* Threads inherit the creator's mask. */
     sigset_t all, before;

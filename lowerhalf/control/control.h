@@ -40,7 +40,7 @@ int64_t mpy_control_request_done(void);
 /* svc->set_checkpoint_dir */
 void mpy_control_set_place(const char *name, const char *path);
 /* The program ends, with this exit code: no further checkpoint. Returns when the coordinator has been told (at once if
- * there is none; in a chain a minute, else two seconds at most). Also ends the dialogue with the process manager if the program has never
+ * there is none; in a chain, noted how the job has ended, after ten minutes at most; else two seconds at most). Also ends the dialogue with the process manager if the program has never
  * initialized MPI, so that it may end while other ranks go on. Any number of calls. */
 void mpy_control_finished(int code);
 /* The connection with the process manager, for the two below; -1: none. */

@@ -8,6 +8,7 @@
  */
 #include "notify.h"
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
@@ -113,5 +114,5 @@ static void tell_coordinator(void) {
     mpy_control_notify();
     if (WORDS->alone && !WORDS->connected) return; /* a short program doesn't wait for the coordinator's interpreter to start */
     struct timespec timeout = {.tv_sec = WORDS->finish_wait_s};
-    if (!WORDS->finish_sent && !WORDS->lost) mpy_sys(SYS_futex, &WORDS->finish_sent, MPY_FUTEX_WAIT, 0, &timeout);
+    while (!WORDS->finish_taken && !WORDS->lost && mpy_sys(SYS_futex, &WORDS->finish_taken, MPY_FUTEX_WAIT, 0, &timeout) != -ETIMEDOUT) {} /* or a signal */
 }

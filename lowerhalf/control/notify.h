@@ -15,7 +15,7 @@ typedef struct mpy_control_words {
     volatile uint32_t lost;            /* there is no coordinator (any more) */
     volatile int exit_code;            /* of the program; valid when finish_asked */
     volatile uint32_t finish_asked;
-    volatile uint32_t finish_sent;     /* futex */
+    volatile uint32_t finish_taken;    /* futex: the coordinator has been told; in a chain, it has noted it */
     volatile int64_t tickets;          /* given out */
     volatile int64_t tickets_done;     /* as svc->checkpoint_done returns it */
     volatile uint32_t place_version;   /* 0: the program has named no directory; odd: it is being written */

@@ -66,6 +66,8 @@ class Flow:
         self._answers: dict[int, list[str]] = {}
         self._step: asyncio.Future[None] | None = None
         self._heard = 0.0
+        self.idle = asyncio.Event()  # set in that phase
+        self.idle.set()
 
     # ---- what the coordinator calls
 
@@ -178,6 +180,7 @@ class Flow:
 
     def _enter(self, phase: Phase) -> None:
         self.phase = phase
+        (self.idle.set if phase is Phase.IDLE else self.idle.clear)()
         self.since = self._heard = time.monotonic()
 
     def _begin_step(self, phase: Phase, answer: str) -> asyncio.Future[None]:

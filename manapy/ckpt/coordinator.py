@@ -10,6 +10,9 @@ Invariants
  3. A process that execs (a script that ends in `exec python ...`) loses its connection and comes back as the same rank: a rank
     is dead when its process is, or, on another host, when it doesn't come back within EXEC_SECONDS.
  4. All state is touched by the event loop's thread only.
+ 5. A scheduler may kill us with the last task of this host, however well we hide (Slurm does with proctrack/cgroup). So in a chain ranks that end
+    wait for NOTED: how the job has ended is on disk, and no checkpoint is half done. With an error it is noted at once, for the others may be about
+    to be killed for it; else when all ranks have ended.
 """
 
 from __future__ import annotations
@@ -174,8 +177,8 @@ class Coordinator:
         self.state = state
         self._write_record()
 
-    def _write_record(self) -> None:
-        self.record |= {"state": self.state, "changed": round(time.time(), 3)}
+    def _write_record(self, state: str = "") -> None:
+        self.record |= {"state": state or self.state, "changed": round(time.time(), 3)}
         try:
             job.write(self.dir, self.record)
         except OSError as error:
@@ -224,6 +227,18 @@ class Coordinator:
                 self.state = "done" if all_came and all(r.done for r in self.ranks.values()) else "failed"
             self._note_end()
         self._over.set()
+
+    async def _note_done(self, rank: Rank) -> None:
+        """Invariant 5."""
+        all_done = len(self.ranks) == self.settings.ranks and all(r.done for r in self.ranks.values())
+        if not (all_done or rank.code):
+            return
+        await self.flow.idle.wait()
+        if self.state in ("starting", "running", "restarting"):
+            self._note_end()
+            self._write_record("done" if all_done else "failed")
+        for each in self.ranks.values() if all_done else (rank,):
+            self._send(each.number, "NOTED")
 
     def _note_end(self) -> None:
         """How it ended: the exit code of the first rank that had one, and which rank failed first: itself (its code), or it died (None).
@@ -277,6 +292,7 @@ class Coordinator:
             if rank.code:
                 self._failures.append((rank, rank.code))
             self.flow.on_done(rank.number)
+            self._spawn(self._note_done(rank))
         elif kind == "READY":
             rank.ready = True
             self._look_whether_started()

@@ -15,7 +15,7 @@ Invariants
 
 Facts that the configuration rests on (slurm.conf(5), 22.05, and tried): `AuthInfo=cred_expire` is also the time that a requeued
 job waits before it may start again (two minutes by default); time limits count in minutes; the number of processors given
-here is believed only with config_overrides.
+here is believed only with config_overrides. A node that shall be rebooted is taken for rebooted when a slurmd registers that was started with -b.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -34,11 +35,17 @@ from pathlib import Path
 
 from jobs import BIN, PATIENCE, JobError
 
+CGROUPS = Path("/sys/fs/cgroup/freezer")
 DAEMONS = ("munged", "slurmctld", "slurmd")
 COMMANDS = ("sbatch", "srun", "sinfo", "scontrol", "scancel")
 _SYSTEM = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
 
 ENDED = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"})
+
+
+def no_cgroups() -> str | None:
+    """Why proctrack/cgroup can't be used here; None if it can. (Slurm 22.05 wants systemd for version 2.)"""
+    return None if os.geteuid() == 0 and os.access(CGROUPS, os.W_OK) else f"no {CGROUPS} (cgroups version 1) that may be written to"
 
 
 def missing() -> str | None:
@@ -121,6 +128,10 @@ class Cluster:
                 process.wait()
         self.daemons.clear()
         self._kill_all()
+        if "proctrack/cgroup" in self.settings.values():
+            for name in self.names:
+                with contextlib.suppress(OSError):  # a cluster beside this one has a node of this name
+                    (CGROUPS / f"slurm_{name}").rmdir()
 
     def lose(self, node: str) -> None:
         """The node dies, as far as anyone can tell: its slurmd and everything that runs on it get SIGKILL, and the controller is told
@@ -136,6 +147,17 @@ class Cluster:
         self._spawn_node(node)
         self.command("scontrol", "update", f"NodeName={node}", "State=RESUME")
         self._wait(lambda: self.node_states()[node] == "IDLE", f"idle {node}")
+
+    def reboot(self, node: str) -> None:
+        """What RebootProgram would do, once Slurm has run it there: all of the node ends, and its slurmd comes back."""
+        self._wait((self.where / f"reboot-{node}").exists, f"reboot of {node}")
+        (self.where / f"reboot-{node}").unlink()
+        daemon = self.daemons.pop(node)
+        daemon.kill()
+        daemon.wait()
+        self._kill_all(node)
+        self._spawn_node(node, "-b")
+        self._wait(lambda: not {"REBOOT", "DOWN", "DRAIN"} & set(re.split(r"\W", self.node_states()[node])), f"rebooted {node}")
 
     def processes(self, job: int | None = None, node: str | None = None) -> list[int]:
         """Process ids of what runs in this cluster, or on one node, except our daemons. Of one job: without its slurmstepd."""
@@ -260,10 +282,14 @@ class Cluster:
             "SlurmctldPidFile": f"{self.where}/slurmctld.pid",
             "SlurmdPidFile": f"{self.where}/slurmd-%n.pid",
             "KillWait": "5",
+            "RebootProgram": f"{self.where}/reboot",
             "MinJobAge": "3600",
             "FirstJobId": str(random.randrange(10_000, 60_000_000)),
             **self.settings,
         }
+        program = self.where / "reboot"
+        program.write_text(f"#!/bin/sh\ntouch {self.where}/reboot-$SLURMD_NODENAME\n")
+        program.chmod(0o700)
         lines = [f"{name}={value}" for name, value in settings.items()]
         for name, port in zip(self.names, ports, strict=True):
             shape = f"CPUs={self.cpus} Sockets=1 CoresPerSocket={self.cpus} ThreadsPerCore=1 RealMemory=2000"
@@ -271,9 +297,9 @@ class Cluster:
         self.conf.write_text("\n".join([*lines, *self.partitions]) + "\n")
         (self.where / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")  # read even where no plugin wants it
 
-    def _spawn_node(self, name: str) -> None:
+    def _spawn_node(self, name: str, *options: str) -> None:
         # In the environment for slurmstepd, which inherits it: so that it is found as part of the node.
-        self._spawn(name, "slurmd", "-D", "-N", name, "-f", self.conf, env={"SLURMD_NODENAME": name})
+        self._spawn(name, "slurmd", "-D", "-N", name, "-f", self.conf, *options, env={"SLURMD_NODENAME": name})
 
     def _spawn(self, name: str, program: str, *arguments: str | Path, env: Mapping[str, str] | None = None) -> None:
         found = shutil.which(program, path=_SYSTEM)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, JobError, manapy
-from slurm import Cluster
+from slurm import Cluster, no_cgroups
 
 pytestmark = pytest.mark.slurm
 
@@ -232,21 +232,31 @@ def test_an_allocation_too_short_for_a_checkpoint(cluster: Cluster, tmp_path: Pa
     assert not queued and not (tmp_path / "chain").exists()
 
 
-def test_freed_nodes_are_left(cluster: Cluster, submit: Callable[..., Chain], undisturbed: Callable[[int], np.ndarray], tmp_path: Path) -> None:
-    """A node that is drained for maintenance: the job is saved at once, and goes on elsewhere."""
+@pytest.mark.parametrize("what", ["drained", "rebooted"])
+def test_freed_nodes_are_left(cluster: Cluster, submit: Callable[..., Chain], undisturbed: Callable[[int], np.ndarray], tmp_path: Path, what: str) -> None:
+    """A node that is drained for maintenance, or shall be rebooted: the job is saved at once, and goes on elsewhere."""
     out = tmp_path / "field.npy"
     chain = submit(body(HYDRA, out, 1))
     chain.wait_for(lambda: "step 100 " in chain.output())
-    drained = expand(cluster, chain.events("attempt")[0]["nodes"][0])[1]
-    cluster.command("scontrol", "update", f"NodeName={drained}", "State=DRAIN", "Reason=maintenance")
+    freed = expand(cluster, chain.events("attempt")[0]["nodes"][0])[1]
+    if what == "drained":
+        cluster.command("scontrol", "update", f"NodeName={freed}", "State=DRAIN", "Reason=maintenance")
+    else:
+        cluster.command("scontrol", "reboot", "ASAP", "nextstate=resume", "reason=maintenance", freed)
     try:
+        chain.wait_for_events("end", 1)
+        first = chain.events("end")[0]
+        assert first["how"] == "yielded" and freed in first["reason"], chain.report()
+        if what == "rebooted":
+            cluster.reboot(freed)
         chain.finish()
         check(chain, out, undisturbed(STEPS))
-        first, last = chain.events("end")[0], chain.events("attempt")[-1]
-        assert first["how"] == "yielded" and drained in first["reason"]
-        assert drained not in expand(cluster, last["nodes"][0])
+        assert [event["verdict"] for event in chain.events("step")] == ["new", "resume"], chain.report()
+        if what == "drained":
+            assert freed not in expand(cluster, chain.events("attempt")[-1]["nodes"][0])
     finally:
-        cluster.command("scontrol", "update", f"NodeName={drained}", "State=RESUME")
+        if what == "drained":
+            cluster.command("scontrol", "update", f"NodeName={freed}", "State=RESUME")
 
 
 def test_preemption(make_cluster: Callable[..., Cluster], submit: Callable[..., Chain], undisturbed: Callable[[int], np.ndarray], tmp_path: Path) -> None:
@@ -290,6 +300,37 @@ def test_no_progress(cluster: Cluster, submit: Callable[..., Chain]) -> None:
     assert cluster.show(chain.job)["ExitCode"] == "75:0"
     assert "no progress in 2 attempts" in chain.events("stopped")[0]["reason"], chain.report()
     assert "giving up: no progress" in chain.output()
+
+
+@pytest.fixture(scope="module")
+def strict_cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
+    """Two nodes on which nothing escapes: with the last task of a step on a node all of it there ends, our coordinator, too."""
+    if reason := no_cgroups():
+        pytest.skip(reason)
+    return make_cluster(nodes=2, settings={"ProctrackType": "proctrack/cgroup"})
+
+
+@pytest.mark.parametrize("launcher", [SRUN, HYDRA], ids=["srun", "mpiexec"])
+@pytest.mark.parametrize("code", [0, 7])
+def test_end_of_the_first_node(strict_cluster: Cluster, submit: Callable[..., Chain], launcher: str, code: int) -> None:
+    """Its tasks end long before the others: how the step has ended is known all the same, and nothing runs twice."""
+    program = f"from mpi4py import MPI; import time; r = MPI.COMM_WORLD.rank; print('runs', flush=True); MPI.Finalize(); time.sleep(r // 2 * 4); raise SystemExit({code})"
+    chain = submit(f'{launcher} manapy-launch {sys.executable} -c "{program}"', "--time=5 --ntasks-per-node=2", on=strict_cluster)
+    chain.wait_for_events("finished", 1)
+    assert [(event["how"], event["code"]) for event in chain.events("end")] == [("finished", code)], chain.report()
+    assert chain.output().count("runs") == 4, chain.report()
+
+
+def test_allocations_of_a_strict_cluster(strict_cluster: Cluster, submit: Callable[..., Chain], undisturbed: Callable[[int], np.ndarray], tmp_path: Path) -> None:
+    """Saved, ended and continued as on others; taken back by force, too."""
+    out = tmp_path / "field.npy"
+    chain = submit(body(SRUN, out, 1), options=("--interval", "1s"), on=strict_cluster)
+    chain.wait_for_events("checkpoint", 2)
+    strict_cluster.command("scontrol", "requeue", str(chain.job))
+    chain.finish()
+    check(chain, out, undisturbed(STEPS))
+    assert [event["verdict"] for event in chain.events("step")] == ["new", "resume"], chain.report()
+    assert not list((chain.dir / "step-001").glob("tmp-*"))
 
 
 def test_two_lines_in_a_script(cluster: Cluster, undisturbed: Callable[[int], np.ndarray], tmp_path: Path) -> None:

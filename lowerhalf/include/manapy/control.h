@@ -55,6 +55,8 @@
  *   ABORT epoch reason                                        nothing published; continue
  *   TICKET ticket ok|failed path_or_reason                    answer to REQUEST (the lower block learns it)
  *   GO                                                        after all READY: run
+ *   NOTED                                                     answer to DONE: how this rank, or the job, has ended stands in job.json; in a chain
+ *                                                             a rank doesn't leave before
  *   KILL code reason                                          another rank died or the job is stopped
  *
  * command -> coordinator: one request line, then answers until the server closes

@@ -46,7 +46,7 @@ def test_summary(story: History) -> None:
     assert (stands["state"], stands["attempts"], stands["allocations"], stands["checkpoints"]) == ("running", 4, 4, 2)
     assert stands["last_checkpoint"]["path"] == "ckpt-000002" and stands["last_checkpoint"]["seconds"] == 4.0
     assert stands["deadline"] - stands["leaves_at"] == pytest.approx(timing.lead([2.0, 4.0], 1000))
-    assert stands["steps"] == [{"step": 1, "argv": ["solver", "-x"], "ranks": 4, "verdict": "resume", "dir": str(story.chain.dir / "step-001")}]
+    assert stands["steps"] == [{"step": 1, "argv": ["solver", "-x"], "ranks": 4, "verdict": "resume", "dir": str(story.chain.dir / "step-001"), "done": False}]
     json.dumps(stands)
 
 

@@ -373,3 +373,31 @@ def test_first_failure_is_the_one_whose_connection_was_lost_first(tmp_path: Path
         assert record["state"] == "failed" and record["first_failure"] == {"rank": 1, "host": "elsewhere", "code": None}
 
     play(tmp_path, test, ranks=2)
+
+
+def test_ranks_that_end_are_told_when_it_is_noted(tmp_path: Path) -> None:
+    """The last one's end is on disk before any of them may leave; an error is at once."""
+
+    async def test(fake: FakeJob) -> None:
+        for rank in fake.ranks[:2]:
+            rank.send("DONE 0")
+        await asyncio.sleep(0.2)
+        assert all("NOTED" not in rank.kinds() for rank in fake.ranks)
+        fake.ranks[2].send("DONE 0")
+        for rank in fake.ranks:
+            await rank.until("NOTED")
+        assert [job.read(fake.dir).record[key] for key in ("state", "code", "first_failure")] == ["done", 0, None]
+
+    play(tmp_path, test)
+
+
+def test_rank_that_ends_with_an_error(tmp_path: Path) -> None:
+    async def test(fake: FakeJob) -> None:
+        fake.ranks[0].send("DONE 0")
+        fake.ranks[1].send("DONE 3")
+        await fake.ranks[1].until("NOTED")
+        record = job.read(fake.dir).record
+        assert (record["state"], record["code"], record["first_failure"]["rank"]) == ("failed", 3, 1)
+        assert "NOTED" not in fake.ranks[0].kinds()
+
+    play(tmp_path, test)
