@@ -1,9 +1,13 @@
 /* rewind.h - which work requests of a queue pair are outstanding, read from the provider's own queues.
  *
  * Asked only after the queue pair is in the error state and all its completions were polled: then the outstanding requests are the last ones posted,
- * as many as error completions came (unsignaled ones flush too). Nothing is done when work is posted, so this costs the data path nothing.
+ * as many as error completions came (unsignaled ones flush too), in the order of those completions. Nothing is done when work is posted, so this costs
+ * the data path nothing.
  * A backend decodes what it finds back into ibv_send_wr / ibv_recv_wr and appends it, oldest first, to a journal (work.h); the replay is the public
  * ibv_post_send on another RNIC, which may have another provider. shift.txt section 3.1 C#2; design/shift.md "Rewind".
+ *
+ * Shared receive queues have no backend: their requests complete out of order, so the ring doesn't tell which are outstanding. Nor have queue pairs that
+ * bind memory windows or invalidate keys locally: such requests are refused with -EOPNOTSUPP when found.
  */
 #ifndef MANAPY_RDMA_REWIND_H
 #define MANAPY_RDMA_REWIND_H
@@ -13,21 +17,29 @@
 typedef struct shift_rewind {
     const char *name; /* "rxe", "mlx5" */
 
-    /* Find the queues of a queue pair (or, with qp NULL, of an SRQ) that was just made. The state is private to the backend. 0; -ENOTSUP when this
-     * provider's queues are not of the layout that the backend knows (the caller then keeps a software journal). */
-    int (*attach)(struct ibv_qp *qp, void **state);
+    /* Are this device's queues of the kind that the backend knows? */
+    bool (*serves)(const struct ibv_device *device);
+
+    /* Find the queues of a reliable connected queue pair that was just made, with nothing posted; made: as ibv_create_qp left it. The state is private to the
+     * backend. 0; -ENOTSUP when they are not of the layout that the backend knows (the caller then keeps a software journal); -ENOMEM. */
+    int (*attach)(struct ibv_qp *qp, const struct ibv_qp_init_attr *made, void **state);
     void (*detach)(void *state);
 
-    /* Append the last n posted sends / receives to the journal, oldest first. -ERANGE when the queue holds fewer than n. For sends, packets and
-     * first_psn are set where the queue tells them (packets 0 else). */
-    int (*sends)(void *state, uint32_t n, shift_journal_t *to);
-    int (*recvs)(void *state, uint32_t n, shift_journal_t *to);
+    /* Append the last n posted sends / receives to the journal, oldest first; wr_ids: of the n error completions. 0, or nothing is appended and
+     * -ERANGE (the queue holds fewer than n), -EBADMSG (it doesn't hold what the completions say), -EOPNOTSUPP (a request that can't be replayed),
+     * -ENOTSUP (recvs: they are in a shared receive queue), -ENOSPC (the journal is too small). */
+    int (*sends)(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_t *to);
+    int (*recvs)(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_t *to);
+
+    /* The packet sequence number at which the oldest of the last n posted sends begins. 0; -ENODATA when nothing was posted before it since the queue pair
+     * was last reset (it begins at the sq_psn then set); -ENOTSUP when the queue doesn't tell. */
+    int (*first_psn)(void *state, uint32_t n, uint32_t *psn);
 } shift_rewind_t;
 
 extern const shift_rewind_t shift_rewind_rxe;
 extern const shift_rewind_t shift_rewind_mlx5;
 
 /* The backend for this queue pair's provider, attached; NULL when there is none. */
-const shift_rewind_t *shift_rewind_for(struct ibv_qp *qp, void **state);
+const shift_rewind_t *shift_rewind_for(struct ibv_qp *qp, const struct ibv_qp_init_attr *made, void **state);
 
 #endif

@@ -12,21 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-HERE = Path(__file__).resolve().parent
-FLAGS = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-INLINE = 8  # IBV_SEND_INLINE
-ATOMICS = {5, 6}  # IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD
+from work_requests import ATOMICS, HERE, INLINE, build, u32, u64
 
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
-    if not Path("/usr/include/infiniband/verbs.h").exists():
-        pytest.skip("libibverbs-dev is not installed")
-    output = tmp_path_factory.mktemp("work") / "work_driver"
-    rdma = root / "lowerhalf" / "rdma"
-    subprocess.run(["gcc", *FLAGS, f"-I{rdma}", str(HERE / "work_driver.c"), str(rdma / "work.c"), "-o", str(output)], check=True)
-    return output
+    return build(tmp_path_factory.mktemp("work") / "work_driver", root, [HERE / "work_driver.c", root / "lowerhalf" / "rdma" / "work.c"])
 
 
 def run(driver: Path, commands: list[str]) -> list[str]:
@@ -63,10 +54,6 @@ class Journal:
             self.held.popleft()
         self.first += n
         return str(self.first)
-
-
-u32 = st.integers(0, 2**32 - 1)
-u64 = st.integers(0, 2**64 - 1)
 
 
 @settings(max_examples=150, deadline=None)
