@@ -1,0 +1,146 @@
+"""The checker of messages, without manapy: it passes where nothing fails, it finds every mistake, and it fails when its rail does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pairs import Pair
+from vm import VM
+
+ALL = "send,imm,write,flag,read"
+
+WAYS = [
+    "-n 200",
+    *[f"-n 200 --kinds {kind}" for kind in ALL.split(",")],
+    f"-n 200 --kinds {ALL} -q 4",
+    "-n 200 -q 4 --srq",
+    "-n 200 -q 4 --threads 2 --cq two",
+    f"-n 200 -q 4 --threads 2 --cq all --srq --kinds {ALL}",
+    "-n 200 -q 4 --threads 2 --cq thread --events",
+    f"-n 200 -q 3 --threads 3 --cq all --events --kinds {ALL}",
+    "-n 200 --wr --pieces 1",
+    "-n 200 -q 2 --ex-poll 1 --events",
+    "-n 200 -q 2 --wr --pieces 1 --ex-poll 1 --srq --cq all",
+    "-n 500 --signal-every 1000 --depth 16",
+    "-n 200 --signal-every 1 --inline 0 --depth 2",
+    "-n 200 --one-way",
+    "-n 200 --one-way --kinds send --events",
+    "-n 20 --pause 50 --events",
+    "-n 20 -q 200 --size 4096 --depth 4 --cq all --srq",
+    "--seconds 2",
+]
+
+
+@pytest.fixture
+def stamps(rdma_program: Callable[[str], Path]) -> Path:
+    """The program."""
+    return rdma_program("stamps.c")
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_passes(rdma_vm: VM, stamps: Path, options: str) -> None:
+    before = rdma_vm.counters("rxa0")
+    pair = Pair.start(rdma_vm, stamps, *options.split())
+    pair.finish()
+    assert rdma_vm.counters("rxa0")["sent_pkts"] > before["sent_pkts"]
+
+
+@pytest.mark.parametrize(
+    "fault, kinds, said",
+    [
+        ("again", "send", "message 49 (send) came instead of 50: a duplicate"),
+        ("again", "write", "message 49 (write) came instead of 50: a duplicate"),
+        ("skip", "flag", "message 51 (flag) came instead of 50: one is missing"),
+        ("byte", "send", "of 35 is wrong"),
+        ("byte", "flag", "of 35 is wrong"),
+        ("late", "write", "behind its 35 has been written"),
+        ("late", "flag", "behind its 35 has been written"),
+        ("back", "write", "counter went back"),
+    ],
+)
+def test_finds_mistakes(rdma_vm: VM, stamps: Path, fault: str, kinds: str, said: str) -> None:
+    server, _ = Pair.start(rdma_vm, stamps, "--kinds", kinds, "--fault", fault).fail()
+    assert said in server
+
+
+def test_stops_when_told(rdma_vm: VM, stamps: Path) -> None:
+    pair = Pair.start(rdma_vm, stamps, "-n", 10**9, "-q", 2)
+    pair.wait_received(200)
+    pair.stop_sending()
+    pair.finish()
+
+
+def test_bad_options(rdma_vm: VM, stamps: Path) -> None:
+    for options, status, said in (("-d rxa9 -c 127.0.0.1", 1, "error: connect to 127.0.0.1"), ("", 2, "stamps -d DEVICE"), ("-d rxa0 --kinds mail", 1, "--kinds: not mail")):
+        done = rdma_vm.run([stamps, *options.split()])
+        assert done.returncode == status and said in done.stderr
+
+
+# ---- what a cut rail does to a program (the table that the interposer is built for)
+
+RETRY_EXCEEDED = "send: transport retry counter exceeded (12)"
+ENDLESS = ("-n", 10**9, "--kinds", "send,write")
+
+
+@pytest.mark.parametrize(
+    "how, host, event",
+    [("switch", None, ""), ("cable", "a", "a"), ("cable", "b", "b"), ("cable", None, "ab"), ("netem", "a", ""), ("netem", "b", ""), ("netem", None, "")],
+)
+def test_cut(rdma_vm: VM, stamps: Path, how: str, host: str | None, event: str) -> None:
+    """The sender's first bad completion says that it has retried too often. The receiver's queue hears nothing, and only who has
+    lost the carrier hears of the port."""
+    pair = Pair.start(rdma_vm, stamps, "--one-way", "-n", 10**9, "--kinds", "send")
+    pair.server.wait_for("received 200\n")
+    rdma_vm.cut(0, host, how=how)
+    server, client = pair.fail()
+    assert RETRY_EXCEEDED in client
+    assert server == "error: the other side has gone\n"
+    assert ("event port error" in pair.client.stdout) == ("a" in event)
+    assert ("event port error" in pair.server.stdout) == ("b" in event)
+
+
+@pytest.mark.parametrize("host", ["a", "b"])
+def test_admin_down(rdma_vm: VM, stamps: Path, host: str) -> None:
+    """Which error comes varies, or none does and traffic just stops (then the program's own patience ends it)."""
+    pair = Pair.start(rdma_vm, stamps, *ENDLESS, "--patience", 15)
+    pair.wait_received(200)
+    rdma_vm.cut(0, host, how="admin-down")
+    pair.fail()
+
+
+def test_loss(rdma_vm: VM, stamps: Path) -> None:
+    """Three percent are not a failure."""
+    pair = Pair.start(rdma_vm, stamps, *ENDLESS, "--progress", 10, "--timeout", 10, "--retry", 6)
+    rdma_vm.cut(0, how="netem", loss=3)
+    pair.wait_received(200, since=pair.received())
+    rdma_vm.repair(0)
+    pair.stop_sending()
+    pair.finish()
+
+
+def test_endless_retries(rdma_vm: VM, stamps: Path) -> None:
+    """rxe retries for ever with the default of perftest and UCX: no error, and traffic goes on after the repair."""
+    pair = Pair.start(rdma_vm, stamps, *ENDLESS, "--retry", 7, "--timeout", 10)
+    pair.wait_received(200)
+    rdma_vm.cut(0, how="switch")
+    before = rdma_vm.counters("rxa0")
+    while rdma_vm.counters("rxa0")["sent_pkts"] < before["sent_pkts"] + 50:
+        assert pair.client.poll() is None
+    rdma_vm.repair(0)
+    pair.wait_received(200, since=pair.received())
+    pair.stop_sending()
+    pair.finish()
+
+
+@pytest.mark.parametrize("rail", [1, 2])
+def test_other_rails(rdma_vm: VM, stamps: Path, rail: int) -> None:
+    """A cut rail hurts no other."""
+    pair = Pair.start(rdma_vm, stamps, *ENDLESS)
+    for how in ("switch", "cable", "netem", "admin-down"):
+        rdma_vm.cut(rail, how=how)
+        pair.wait_received(100, since=pair.received())
+        rdma_vm.repair(rail)
+    pair.stop_sending()
+    pair.finish()
