@@ -20,6 +20,9 @@ typedef struct shift_send {
     uint64_t length;    /* bytes, of all scatter elements */
     uint32_t first_psn; /* of the first packet on the leg it was last posted to (24 bits); valid with packets > 0 */
     uint32_t packets;   /* packet sequence numbers that it takes (a READ: one per response packet); 0: not posted to a leg yet */
+    uint64_t base;      /* bytes that were left out when it was last posted */
+    uint64_t skip;      /* bytes that the peer has already got of it (RDMA writes only): left out when it is posted again */
+    bool done;          /* the peer has executed all of it; only its completion is missing */
 } shift_send_t;
 
 typedef struct shift_recv {

@@ -1,0 +1,573 @@
+/* datapath.c - the data verbs.
+ *
+ * In the default state a post appends the request to the journal and goes to the provider, under the queue pair's spinlock; a poll takes completions from
+ * the provider, under the CQ's, and retires what they complete. Everything else is slow and under the device's lock: a CQ is `special` while one of its
+ * queue pairs is away from the default state or completions wait in `ready`; then its completions are first gathered from all paths.
+ *
+ * Invariants:
+ * - Journal entries [first, posted) are on the leg in use, [posted, next) are held back. In the default state none is held back.
+ * - A leg's receives complete in order, each exactly once; a leg's sends complete in order, unsignaled ones with the next signaled one.
+ * - `first` of a journal is changed under the lock of the CQ that it completes to, `next` under the queue pair's; a switch holds the device's and both.
+ * - The program gets a queue pair's completions in posting order, with the number of its own queue pair, whichever leg they came from.
+ */
+#include "links.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+static const struct ibv_context_ops *ops_of(const struct ibv_context *context)
+{
+    return &((const shift_device_t *)shift_map_get(&shift_devices, (uintptr_t)context))->ops;
+}
+
+static bool signaled(const shift_qp_t *q, const shift_send_t *e) { return q->sq_sig_all || (e->wr.send_flags & IBV_SEND_SIGNALED); }
+
+/* ---- posting ---- */
+
+/* Packets that a request takes, that is: by how much it advances the packet sequence number (InfiniBand specification, 9.7.2). */
+uint32_t shift_packets(const shift_send_t *e, uint32_t mtu)
+{
+    switch (e->wr.opcode) {
+    case IBV_WR_LOCAL_INV:
+    case IBV_WR_BIND_MW:
+        return 0;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        return 1;
+    default:
+        return e->length ? (uint32_t)((e->length + mtu - 1) / mtu) : 1;
+    }
+}
+
+static void number(shift_qp_t *q, shift_send_t *e)
+{
+    shift_leg_t *leg = &q->legs[q->path];
+    e->packets = shift_packets(e, 128u << leg->mtu);
+    e->first_psn = leg->next_psn;
+    leg->next_psn = (leg->next_psn + e->packets) & SHIFT_PSN_MASK;
+}
+
+/* A post that can't go straight to the default leg: into the journal, and on from there as far as the state allows. */
+static int post_send_slowly(shift_qp_t *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+    int r = 0;
+    pthread_mutex_lock(&q->o.device->lock);
+    if (q->states.sq == SHIFT_SQ_RELEASED) {
+        pthread_mutex_unlock(&q->o.device->lock);
+        return q->o.device->ops.post_send(q->qp, wr, bad);
+    }
+    shift_spin_lock(&q->lock);
+    for (; wr && r == 0; wr = wr->next) {
+        if (!shift_journal_send(&q->sends, wr)) {
+            *bad = wr;
+            r = ENOMEM;
+            break;
+        }
+        q->posted++;
+    }
+    shift_spin_unlock(&q->lock);
+    shift_pump_sends(q);
+    if (q->states.sq == SHIFT_SQ_WAIT_SIGNALED || q->missing_rkey)
+        shift_wake(q->o.device);
+    pthread_mutex_unlock(&q->o.device->lock);
+    return r;
+}
+
+/* The journal is as deep as the queue that the program has asked for. A provider may take more (Soft-RoCE frees a slot at the acknowledgement, not at the
+ * poll): then the oldest requests are acknowledged, and their completions, not polled yet, will find nothing to retire. */
+static bool make_room(shift_qp_t *q)
+{
+    shift_spin_lock(&q->send_cq->lock);
+    shift_spin_lock(&q->lock);
+    bool room = q->direct && shift_journal_full(&q->sends);
+    if (room) {
+        q->overtaken += signaled(q, shift_journal_at(&q->sends, q->sends.first));
+        shift_journal_drop(&q->sends, 1);
+    }
+    shift_spin_unlock(&q->lock);
+    shift_spin_unlock(&q->send_cq->lock);
+    return room;
+}
+
+int shift_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+    shift_qp_t *q = shift_map_get(&shift_qps, (uintptr_t)qp);
+    if (unlikely(!q))
+        return ops_of(qp->context)->post_send(qp, wr, bad);
+    shift_device_t *d = q->o.device;
+    if (q->plain)
+        return d->ops.post_send(qp, wr, bad);
+    shift_spin_lock(&q->lock);
+    if (unlikely(!q->direct)) {
+        shift_spin_unlock(&q->lock);
+        return post_send_slowly(q, wr, bad);
+    }
+    shift_journal_t *j = &q->sends;
+    uint64_t before = j->next;
+    uint32_t psn = q->legs[0].next_psn;
+    for (struct ibv_send_wr *w = wr; w; w = w->next) {
+        shift_send_t *e = shift_journal_send(j, w);
+        if (unlikely(!e)) {
+            if (shift_journal_full(j) && w == wr) {
+                shift_spin_unlock(&q->lock);
+                return make_room(q) ? shift_post_send(qp, wr, bad) : (*bad = wr, ENOMEM);
+            }
+            break; /* the provider won't take more either */
+        }
+        number(q, e);
+        q->bytes += e->length;
+    }
+    int r = d->ops.post_send(qp, wr, bad);
+    if (unlikely(r != 0)) { /* the provider refused *bad and what follows */
+        uint64_t taken = before;
+        for (struct ibv_send_wr *w = wr; w && w != *bad; w = w->next)
+            taken++;
+        j->next = taken;
+        q->legs[0].next_psn = psn;
+        for (uint64_t s = before; s < taken; s++)
+            number(q, shift_journal_at(j, s));
+    }
+    q->posted += j->next - before;
+    q->posted_sends = j->next;
+    shift_spin_unlock(&q->lock);
+    return r;
+}
+
+static int post_recv_slowly(shift_qp_t *q, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+    int r = 0;
+    pthread_mutex_lock(&q->o.device->lock);
+    if (q->states.rq == SHIFT_RQ_RELEASED) {
+        pthread_mutex_unlock(&q->o.device->lock);
+        return q->o.device->ops.post_recv(q->qp, wr, bad);
+    }
+    shift_spin_lock(&q->lock);
+    for (; wr && r == 0; wr = wr->next)
+        if (!shift_journal_recv(&q->recvs, wr)) {
+            *bad = wr;
+            r = ENOMEM;
+        }
+    shift_spin_unlock(&q->lock);
+    shift_pump_recvs(q);
+    pthread_mutex_unlock(&q->o.device->lock);
+    return r;
+}
+
+int shift_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+    shift_qp_t *q = shift_map_get(&shift_qps, (uintptr_t)qp);
+    if (unlikely(!q))
+        return ops_of(qp->context)->post_recv(qp, wr, bad);
+    shift_device_t *d = q->o.device;
+    if (q->plain)
+        return d->ops.post_recv(qp, wr, bad);
+    shift_spin_lock(&q->lock);
+    if (unlikely(!q->direct)) {
+        shift_spin_unlock(&q->lock);
+        return post_recv_slowly(q, wr, bad);
+    }
+    shift_journal_t *j = &q->recvs;
+    uint64_t before = j->next;
+    for (struct ibv_recv_wr *w = wr; w; w = w->next)
+        if (unlikely(!shift_journal_recv(j, w)))
+            break;
+    int r = d->ops.post_recv(qp, wr, bad);
+    if (unlikely(r != 0)) {
+        uint64_t taken = before;
+        for (struct ibv_recv_wr *w = wr; w && w != *bad; w = w->next)
+            taken++;
+        j->next = taken;
+    }
+    q->posted_recvs = j->next;
+    shift_spin_unlock(&q->lock);
+    return r;
+}
+
+/* ---- posting on the leg in use, device lock held ---- */
+
+/* The request as this path must have it: local and remote keys exchanged, and what the peer has already executed of it left out. 0, -EAGAIN: the peer's
+ * key isn't known yet (q->missing_rkey), -ENOKEY: a local region isn't registered there. */
+static int translate(shift_qp_t *q, const shift_send_t *e, struct ibv_send_wr *wr, struct ibv_sge *sge)
+{
+    shift_device_t *d = q->o.device;
+    *wr = e->wr;
+    wr->next = NULL;
+    wr->sg_list = sge;
+    int n = 0;
+    uint64_t skip = e->skip;
+    for (int i = 0; i < e->wr.num_sge; i++) {
+        struct ibv_sge s = e->wr.sg_list[i];
+        uint64_t off = skip < s.length ? skip : s.length;
+        skip -= off;
+        s.addr += off;
+        s.length -= (uint32_t)off;
+        if (q->path && !(e->wr.send_flags & IBV_SEND_INLINE)) {
+            const shift_mr_t *m = shift_map_get(&d->mrs, s.lkey);
+            if (!m || !m->on[q->path])
+                return -ENOKEY;
+            s.lkey = m->on[q->path]->lkey;
+        }
+        if (s.length || off == 0)
+            sge[n++] = s;
+    }
+    wr->num_sge = n;
+    bool one_sided = wr->opcode == IBV_WR_RDMA_WRITE || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || wr->opcode == IBV_WR_RDMA_READ;
+    bool atomic = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+    if (one_sided)
+        wr->wr.rdma.remote_addr += e->skip;
+    if (q->path == 0 || !(one_sided || atomic) || (one_sided && e->length == 0))
+        return 0;
+    uint32_t *rkey = atomic ? &wr->wr.atomic.rkey : &wr->wr.rdma.rkey;
+    const uint32_t *known = shift_link_rkey(q->link, *rkey);
+    if (!known) {
+        q->missing_rkey = *rkey;
+        return -EAGAIN;
+    }
+    if (known[q->path] == 0)
+        return -ENOKEY;
+    *rkey = known[q->path];
+    return 0;
+}
+
+static int post_on_leg(shift_qp_t *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+    shift_leg_t *leg = &q->legs[q->path];
+    return q->path ? leg->qp->context->ops.post_send(leg->qp, wr, bad) : q->o.device->ops.post_send(leg->qp, wr, bad);
+}
+
+void shift_pump_sends(shift_qp_t *q)
+{
+    if (q->phase != SHIFT_STEADY || q->states.sq == SHIFT_SQ_WAIT_SINKED || q->states.sq == SHIFT_SQ_RELEASED)
+        return;
+    shift_journal_t *j = &q->sends;
+    struct ibv_sge sge[j->max_sge + 1];
+    struct ibv_send_wr wr, *bad;
+    q->missing_rkey = 0;
+    while (q->posted_sends < j->next) {
+        shift_send_t *e = shift_journal_at(j, q->posted_sends);
+        if (!e->done) {
+            int r = translate(q, e, &wr, sge);
+            if (r == -ENOKEY)
+                shift_release(q, "a work request uses memory that is not registered on the backup");
+            if (r != 0 || post_on_leg(q, &wr, &bad) != 0) /* full: completions make room */
+                return;
+            if (e->skip) { /* the rest of it only */
+                shift_send_t rest = *e;
+                rest.length -= e->skip;
+                number(q, &rest);
+                e->packets = rest.packets;
+                e->first_psn = rest.first_psn;
+                e->base = e->skip;
+            } else {
+                number(q, e);
+                e->base = 0;
+            }
+        }
+        q->posted_sends++;
+    }
+}
+
+void shift_pump_recvs(shift_qp_t *q)
+{
+    if (q->phase == SHIFT_BROKEN || q->phase == SHIFT_DRAINING || q->states.rq == SHIFT_RQ_RELEASED)
+        return;
+    shift_device_t *d = q->o.device;
+    int path = q->phase == SHIFT_WAITING ? q->target : q->path; /* while the peer is awaited they are on the new leg already */
+    shift_leg_t *leg = &q->legs[path];
+    struct ibv_sge sge[q->recvs.max_sge + 1];
+    struct ibv_recv_wr *bad;
+    for (; q->posted_recvs < q->recvs.next; q->posted_recvs++) {
+        const shift_recv_t *e = shift_journal_at(&q->recvs, q->posted_recvs);
+        struct ibv_recv_wr wr = {.wr_id = e->wr.wr_id, .sg_list = sge, .num_sge = e->wr.num_sge};
+        for (int i = 0; i < e->wr.num_sge; i++) {
+            sge[i] = e->wr.sg_list[i];
+            const shift_mr_t *m = path ? shift_map_get(&d->mrs, sge[i].lkey) : NULL;
+            if (path && (!m || !m->on[path])) {
+                shift_release(q, "a receive uses memory that is not registered on the backup");
+                return;
+            }
+            if (path)
+                sge[i].lkey = m->on[path]->lkey;
+        }
+        if ((path ? leg->qp->context->ops.post_recv(leg->qp, &wr, &bad) : d->ops.post_recv(leg->qp, &wr, &bad)) != 0)
+            return;
+    }
+}
+
+/* ---- completions ---- */
+
+void shift_deliver(shift_cq_t *c, const struct ibv_wc *wc)
+{
+    if (c->count == c->room) {
+        uint32_t room = c->room ? c->room * 2 : 64;
+        struct ibv_wc *ready = malloc(room * sizeof *ready);
+        if (!ready) {
+            shift_report("no memory for completions: the program will miss some");
+            return;
+        }
+        for (uint32_t i = 0; i < c->count; i++)
+            ready[i] = c->ready[(c->first + i) % c->room];
+        free(c->ready);
+        c->ready = ready;
+        c->room = room;
+        c->first = 0;
+    }
+    c->ready[(c->first + c->count++) % c->room] = *wc;
+    c->special = true;
+}
+
+static enum ibv_wc_opcode completed_opcode(enum ibv_wr_opcode opcode)
+{
+    switch (opcode) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+        return IBV_WC_RDMA_WRITE;
+    case IBV_WR_RDMA_READ:
+        return IBV_WC_RDMA_READ;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+        return IBV_WC_COMP_SWAP;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        return IBV_WC_FETCH_ADD;
+    case IBV_WR_LOCAL_INV:
+        return IBV_WC_LOCAL_INV;
+    case IBV_WR_BIND_MW:
+        return IBV_WC_BIND_MW;
+    default:
+        return IBV_WC_SEND;
+    }
+}
+
+/* The completion of a request that no leg will complete. */
+void shift_complete_send(shift_qp_t *q, const shift_send_t *e, enum ibv_wc_status status)
+{
+    bool read = e->wr.opcode == IBV_WR_RDMA_READ;
+    struct ibv_wc wc = {.wr_id = e->wr.wr_id, .status = status, .opcode = completed_opcode(e->wr.opcode), .qp_num = q->qp->qp_num,
+                        .byte_len = read ? (uint32_t)e->length : 0};
+    if (status != IBV_WC_SUCCESS || signaled(q, e))
+        shift_deliver(q->send_cq, &wc);
+}
+
+/* A good completion of a leg: the entries that it retires. Requests found executed at a switch (done) come before it in order: theirs are made up. */
+static void retire(shift_qp_t *q, const struct ibv_wc *wc)
+{
+    if (wc->opcode & IBV_WC_RECV) {
+        shift_journal_drop(&q->recvs, 1);
+        return;
+    }
+    if (q->overtaken) {
+        q->overtaken--;
+        return;
+    }
+    shift_journal_t *j = &q->sends;
+    while (j->first < j->next) {
+        const shift_send_t *e = shift_journal_at(j, j->first);
+        bool last = signaled(q, e) && !e->done;
+        if (e->done)
+            shift_complete_send(q, e, IBV_WC_SUCCESS);
+        shift_journal_drop(j, 1);
+        q->completed++;
+        if (last)
+            break;
+    }
+}
+
+/* Completions of requests executed before the switch, when nothing stands before them. */
+void shift_retire_done(shift_qp_t *q)
+{
+    shift_journal_t *j = &q->sends;
+    while (j->first < j->next && ((shift_send_t *)shift_journal_at(j, j->first))->done) {
+        shift_complete_send(q, shift_journal_at(j, j->first), IBV_WC_SUCCESS);
+        shift_journal_drop(j, 1);
+        q->completed++;
+    }
+    if (q->posted_sends < j->first)
+        q->posted_sends = j->first;
+}
+
+/* One completion from a path's queue, device lock and c->lock held. */
+static void take(shift_cq_t *c, int path, const struct ibv_wc *wc)
+{
+    shift_device_t *d = c->o.device;
+    if (path == 0 && c->bell && wc->qp_num == c->bell->qp_num)
+        return;
+    shift_qp_t *q = shift_map_get(&d->path[path].qps, wc->qp_num);
+    if (!q) { /* not protected, or destroyed meanwhile */
+        if (path == 0)
+            shift_deliver(c, wc);
+        return;
+    }
+    shift_leg_t *leg = &q->legs[path];
+    if (wc->wr_id == (uintptr_t)&leg->drained_sends) {
+        leg->drained_sends = true;
+    } else if (wc->wr_id == (uintptr_t)&leg->drained_recvs) {
+        leg->drained_recvs = true;
+    } else if (wc->wr_id == (uintptr_t)&q->marker_done) {
+        q->marker_done = wc->status == IBV_WC_SUCCESS;
+        if (wc->status != IBV_WC_SUCCESS && !leg->fenced && q->states.sq != SHIFT_SQ_RELEASED && path == q->path && q->phase == SHIFT_STEADY)
+            shift_fail(q, wc);
+    } else if (q->states.sq == SHIFT_SQ_RELEASED) {
+        if (path == 0 || !leg->fenced) {
+            struct ibv_wc mine = *wc;
+            mine.qp_num = q->qp->qp_num;
+            shift_deliver(c, &mine);
+        }
+    } else if (wc->status == IBV_WC_SUCCESS) {
+        struct ibv_wc mine = *wc;
+        mine.qp_num = q->qp->qp_num;
+        retire(q, wc);
+        shift_deliver(c, &mine);
+        shift_retire_done(q);
+    } else if (!leg->fenced && path == q->path) {
+        if (shift_transport_error(q, wc)) {
+            if (q->phase == SHIFT_STEADY)
+                shift_fail(q, wc);
+        } else { /* the program's own fault: it has to know */
+            shift_release(q, NULL);
+            shift_deliver(c, wc);
+        }
+    }
+}
+
+void shift_gather(shift_cq_t *c)
+{
+    shift_device_t *d = c->o.device;
+    struct ibv_wc wc[16];
+    int n;
+    shift_spin_lock(&c->lock);
+    struct ibv_wc *stash = c->stash;
+    c->stash = NULL;
+    for (int i = 0; stash && i < c->stashed; i++)
+        take(c, 0, &stash[i]);
+    free(stash);
+    for (int p = 0; p < d->paths; p++) {
+        struct ibv_cq *cq = p ? c->on[p] : c->cq;
+        if (p && (!cq || !c->away))
+            continue;
+        while ((n = p ? cq->context->ops.poll_cq(cq, 16, wc) : d->ops.poll_cq(cq, 16, wc)) > 0)
+            for (int i = 0; i < n; i++)
+                take(c, p, &wc[i]);
+    }
+    c->special = c->away > 0 || c->count > 0;
+    shift_spin_unlock(&c->lock);
+}
+
+static int poll_slowly(shift_cq_t *c, int n, struct ibv_wc *wc)
+{
+    shift_device_t *d = c->o.device;
+    pthread_mutex_lock(&d->lock);
+    shift_gather(c);
+    shift_spin_lock(&c->lock);
+    int r = 0;
+    for (; r < n && c->count; r++) {
+        wc[r] = c->ready[c->first];
+        c->first = (c->first + 1) % c->room;
+        c->count--;
+    }
+    c->special = c->away > 0 || c->count > 0;
+    shift_spin_unlock(&c->lock);
+    for (shift_object_t *o = c->away ? d->objects : NULL; o; o = o->next) { /* completions have made room */
+        shift_qp_t *q = (shift_qp_t *)o;
+        if (o->kind == SHIFT_QP && !q->plain && !q->direct && q->send_cq == c && q->posted_sends < q->sends.next)
+            shift_pump_sends(q);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return r;
+}
+
+int shift_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+{
+    shift_cq_t *c = shift_map_get(&shift_cqs, (uintptr_t)cq);
+    if (unlikely(!c))
+        return ops_of(cq->context)->poll_cq(cq, n, wc);
+    shift_device_t *d = c->o.device;
+    if (d->paths == 1)
+        return d->ops.poll_cq(cq, n, wc);
+    shift_spin_lock(&c->lock);
+    if (unlikely(c->special)) {
+        shift_spin_unlock(&c->lock);
+        return poll_slowly(c, n, wc);
+    }
+    int r = d->ops.poll_cq(cq, n, wc);
+    for (int i = 0; i < r; i++)
+        if (unlikely(wc[i].status != IBV_WC_SUCCESS)) { /* all of them go the slow way, before whatever other polls find */
+            c->stash = malloc((size_t)r * sizeof *wc);
+            if (!c->stash)
+                break;
+            memcpy(c->stash, wc, (size_t)r * sizeof *wc);
+            c->stashed = r;
+            c->special = true;
+            shift_spin_unlock(&c->lock);
+            return poll_slowly(c, n, wc);
+        }
+    for (int i = 0; i < r; i++) {
+        shift_qp_t *q = shift_map_get(&d->path[0].qps, wc[i].qp_num);
+        if (likely(q != NULL) && wc[i].status == IBV_WC_SUCCESS)
+            retire(q, &wc[i]);
+    }
+    shift_spin_unlock(&c->lock);
+    return r;
+}
+
+/* ---- events ---- */
+
+int shift_req_notify_cq(struct ibv_cq *cq, int solicited_only)
+{
+    shift_cq_t *c = shift_map_get(&shift_cqs, (uintptr_t)cq);
+    if (unlikely(!c))
+        return ops_of(cq->context)->req_notify_cq(cq, solicited_only);
+    shift_device_t *d = c->o.device;
+    int r = d->ops.req_notify_cq(cq, solicited_only);
+    c->armed = 1 + solicited_only;
+    if (unlikely(__atomic_load_n(&c->special, __ATOMIC_ACQUIRE))) {
+        pthread_mutex_lock(&d->lock);
+        if (c->count)
+            shift_ring_bell(c);
+        pthread_mutex_unlock(&d->lock);
+    }
+    return r;
+}
+
+/* A queue pair in the error state completes whatever is posted to it: so an event can be made on the program's own CQ and channel. Device lock held. */
+void shift_ring_bell(shift_cq_t *c)
+{
+    const shift_real_t *real = shift_real();
+    if (!c->armed || !c->cq->channel)
+        return;
+    if (!c->bell) {
+        shift_pd_t *pd = NULL;
+        for (shift_object_t *o = c->o.device->objects; o && !pd; o = o->next)
+            if (o->kind == SHIFT_PD)
+                pd = (shift_pd_t *)o;
+        struct ibv_qp_init_attr init = {.send_cq = c->cq, .recv_cq = c->cq, .qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1}};
+        struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = c->o.device->path[0].port};
+        c->bell = pd ? real->create_qp(pd->pd, &init) : NULL;
+        if (!c->bell)
+            return;
+        real->modify_qp(c->bell, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+        attr.qp_state = IBV_QPS_ERR;
+        real->modify_qp(c->bell, &attr, IBV_QP_STATE);
+    }
+    struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED | IBV_SEND_SOLICITED}, *bad;
+    c->o.device->ops.post_send(c->bell, &wr, &bad);
+    c->special = true;
+}
+
+/* ---- entering and leaving the slow path, device lock held ---- */
+
+void shift_away(shift_qp_t *q, bool away)
+{
+    if (q->direct == !away)
+        return;
+    shift_cq_t *both[] = {q->send_cq, q->recv_cq};
+    for (int i = 0; i < (both[0] == both[1] ? 1 : 2); i++) {
+        both[i]->away += away ? 1 : -1;
+        __atomic_store_n(&both[i]->special, both[i]->away > 0 || both[i]->count > 0, __ATOMIC_RELEASE);
+    }
+    shift_spin_lock(&q->lock); /* a post under way on the default leg ends first */
+    q->direct = !away;
+    shift_spin_unlock(&q->lock);
+}

@@ -1,0 +1,206 @@
+/* device.c - a program's RNIC and the backups beside it. */
+#include "links.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+shift_map_t shift_devices = SHIFT_MAP_INIT, shift_pds = SHIFT_MAP_INIT, shift_qps = SHIFT_MAP_INIT, shift_cqs = SHIFT_MAP_INIT;
+
+/* Names of the backups of a device, in order, from MANAPY_SHIFT_BACKUP: "DEV,DEV" for every device (but itself), or "DEFAULT:DEV[:DEV],..." */
+static void name_backups(shift_device_t *d)
+{
+    const char *list = getenv("MANAPY_SHIFT_BACKUP"), *own = d->path[0].name;
+    char copy[1024], *rest = copy, *entry;
+    d->paths = 1;
+    if (!list)
+        return;
+    snprintf(copy, sizeof copy, "%s", list);
+    while ((entry = strsep(&rest, ",")) && d->paths < SHIFT_PATHS) {
+        char *name = strsep(&entry, ":");
+        if (entry && strcmp(name, own) == 0) {
+            while ((name = strsep(&entry, ":")) && d->paths < SHIFT_PATHS)
+                snprintf(d->path[d->paths++].name, sizeof d->path[0].name, "%s", name);
+            return;
+        }
+        if (!entry && *name && strcmp(name, own) != 0)
+            snprintf(d->path[d->paths++].name, sizeof d->path[0].name, "%s", name);
+    }
+}
+
+static bool is_rxe(const struct ibv_device *device)
+{
+    char parent[sizeof device->ibdev_path + 16]; /* the attribute that Soft-RoCE has and hardware has not: its network device */
+    snprintf(parent, sizeof parent, "%s/parent", device->ibdev_path);
+    return access(parent, F_OK) == 0;
+}
+
+shift_device_t *shift_device_add(struct ibv_context *context)
+{
+    shift_device_t *d = calloc(1, sizeof *d);
+    if (!d)
+        return NULL;
+    d->context = context;
+    d->ops = context->ops;
+    struct verbs_context *v = verbs_get_ctx(context);
+    d->create_qp_ex = v ? v->create_qp_ex : NULL;
+    d->create_cq_ex = v ? v->create_cq_ex : NULL;
+    while (d->id == 0)
+        if (getrandom(&d->id, sizeof d->id, 0) != sizeof d->id)
+            d->id = shift_now();
+    d->rxe = is_rxe(context->device);
+    snprintf(d->path[0].name, sizeof d->path[0].name, "%s", context->device->name);
+    name_backups(d);
+    pthread_mutex_init(&d->lock, NULL);
+    pthread_cond_init(&d->idle, NULL);
+    pthread_mutex_init(&d->mrs.lock, NULL);
+    for (int p = 0; p < SHIFT_PATHS; p++)
+        pthread_mutex_init(&d->path[p].qps.lock, NULL);
+    d->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (d->wake < 0 || shift_map_put(&shift_devices, (uintptr_t)context, d) < 0) {
+        if (d->wake >= 0)
+            close(d->wake);
+        free(d);
+        return NULL;
+    }
+    return d;
+}
+
+void shift_device_remove(shift_device_t *d)
+{
+    shift_worker_stop(d);
+    shift_map_remove(&shift_devices, (uintptr_t)d->context);
+    while (d->links) {
+        shift_link_t *l = d->links;
+        d->links = l->next;
+        shift_link_free(l);
+    }
+    for (int p = 0; p < d->paths; p++) {
+        shift_path_t *path = &d->path[p];
+        if (path->cq)
+            shift_real()->destroy_cq(path->cq);
+        if (path->pd)
+            shift_real()->dealloc_pd(path->pd);
+        if (path->channel)
+            shift_real()->destroy_comp_channel(path->channel);
+        if (path->context)
+            shift_real()->close_device(path->context);
+        shift_map_free(&path->qps);
+    }
+    if (d->kv)
+        shift_kv_close(d->kv);
+    shift_map_free(&d->mrs);
+    close(d->wake);
+    free(d);
+}
+
+void shift_wake(shift_device_t *d)
+{
+    uint64_t one = 1;
+    if (write(d->wake, &one, sizeof one) < 0)
+        return; /* the counter is full: it wakes as it is */
+}
+
+void shift_object_add(shift_object_t *o, shift_kind_t kind, shift_device_t *d)
+{
+    o->kind = kind;
+    o->device = d;
+    o->waiting = d->paths > 1;
+    pthread_mutex_lock(&d->lock);
+    o->previous = d->last;
+    *(d->last ? &d->last->next : &d->objects) = o;
+    d->last = o;
+    d->work |= o->waiting;
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* Returns with the device's lock held: the caller takes away the object's shadows, unlocks and frees it. */
+void shift_object_remove(shift_object_t *o)
+{
+    shift_device_t *d = o->device;
+    pthread_mutex_lock(&d->lock);
+    while (o->busy)
+        pthread_cond_wait(&d->idle, &d->lock);
+    *(o->previous ? &o->previous->next : &d->objects) = o->next;
+    *(o->next ? &o->next->previous : &d->last) = o->previous;
+}
+
+/* The GID of this context that is of the kind (RoCE version, IPv4 or IPv6) that the default path's is; the default itself for path 0. */
+static bool choose_gid(shift_path_t *path, const struct ibv_gid_entry *like)
+{
+    struct ibv_gid_entry e;
+    bool found = false;
+    static const uint8_t v4[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    bool like_v4 = memcmp(like->gid.raw, v4, sizeof v4) == 0;
+    for (uint32_t i = 0; i < 256 && !(found && (memcmp(path->gid.raw, v4, sizeof v4) == 0) == like_v4); i++) {
+        if (!shift_real()->query_gid_ex || shift_real()->query_gid_ex(path->context, path->port, i, &e, 0, sizeof e) != 0)
+            continue;
+        if (e.gid_type != like->gid_type || (found && (memcmp(e.gid.raw, v4, sizeof v4) == 0) != like_v4))
+            continue;
+        path->gid = e.gid;
+        path->gid_index = (uint8_t)i;
+        found = true;
+    }
+    return found;
+}
+
+static const char *open_path(shift_path_t *path, uint8_t port, const struct ibv_gid_entry *like)
+{
+    const shift_real_t *real = shift_real();
+    int n;
+    struct ibv_device **list = real->get_device_list(&n);
+    for (int i = 0; list && i < n; i++)
+        if (strcmp(list[i]->name, path->name) == 0)
+            path->context = real->open_device(list[i]);
+    if (list)
+        real->free_device_list(list);
+    if (!path->context)
+        return "there is no such RNIC here";
+    struct ibv_port_attr attr;
+    path->port = port;
+    if (shift_query_port(path->context, port, &attr) != 0) {
+        path->port = 1;
+        if (shift_query_port(path->context, 1, &attr) != 0)
+            return "its port can't be queried";
+    }
+    path->port_up = attr.state == IBV_PORT_ACTIVE;
+    path->lid = attr.lid;
+    path->mtu = attr.active_mtu;
+    path->ethernet = attr.link_layer == IBV_LINK_LAYER_ETHERNET;
+    if (path->ethernet && !choose_gid(path, like))
+        return "it has no GID of the kind that the default RNIC uses";
+    path->channel = real->create_comp_channel(path->context);
+    path->pd = real->alloc_pd(path->context);
+    path->cq = path->channel ? real->create_cq(path->context, 4096, NULL, path->channel, 0) : NULL;
+    if (!path->pd || !path->cq || path->cq->context->ops.req_notify_cq(path->cq, 0) != 0)
+        return "its resources are used up (or RLIMIT_MEMLOCK is too low)";
+    return NULL;
+}
+
+void shift_device_backups(shift_device_t *d)
+{
+    struct ibv_gid_entry like = {.gid_type = IBV_GID_TYPE_ROCE_V2};
+    uint8_t port = 1;
+    pthread_mutex_lock(&d->lock);
+    for (shift_object_t *o = d->objects; o; o = o->next) { /* as the first connected queue pair does it */
+        shift_qp_t *q = (shift_qp_t *)o;
+        if (o->kind == SHIFT_QP && !q->plain && (q->attr_mask & IBV_QP_AV)) {
+            port = q->attr.ah_attr.port_num;
+            if (shift_real()->query_gid_ex)
+                shift_real()->query_gid_ex(d->context, port, q->attr.ah_attr.grh.sgid_index, &like, 0, sizeof like);
+            break;
+        }
+    }
+    pthread_mutex_unlock(&d->lock);
+    for (int p = 0; p < d->paths; p++) {
+        const char *why = open_path(&d->path[p], port, &like);
+        if (!why)
+            d->path[p].usable = true;
+        else
+            shift_report("%s can't be %s: %s", d->path[p].name, p ? "a backup" : "opened a second time", why);
+    }
+}

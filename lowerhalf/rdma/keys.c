@@ -1,0 +1,87 @@
+/* keys.c - names of what the peers can find of us in the key-value store, and keeping it true (shadow.c puts it there).
+ *
+ * A thread of the program that destroys something only notes that its entry is to go; the worker does it. Invariant: withdrawals are carried out
+ * in their order, each before anything newer is put under its key, since keys are put by the worker, too, and it does this first.
+ */
+#include "links.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct shift_withdrawal {
+    struct shift_withdrawal *next;
+    bool region;
+    char key[64];
+} withdrawal_t;
+
+enum { CONNECT_EVERY_NS = 2000000000 };
+
+void shift_mr_key(char *key, uint64_t device, uint32_t index) { snprintf(key, 64, "mr/%016llx/%u", (unsigned long long)device, index); }
+
+/* By the address of the default queue pair: ours as the peer has it, or the peer's. */
+bool shift_qp_key(char *key, const shift_qp_t *q, bool peer)
+{
+    const struct ibv_ah_attr *ah = &q->attr.ah_attr;
+    uint32_t qpn = peer ? q->attr.dest_qp_num : q->qp->qp_num;
+    union ibv_gid gid = ah->grh.dgid;
+    if (!ah->is_global) {
+        struct ibv_port_attr port;
+        if (!peer && shift_query_port(q->qp->context, ah->port_num, &port) != 0)
+            return false;
+        snprintf(key, 64, "qp/lid%04x/%06x", peer ? ah->dlid : port.lid, qpn);
+        return true;
+    }
+    if (!peer && shift_real()->query_gid(q->qp->context, ah->port_num, ah->grh.sgid_index, &gid) != 0)
+        return false;
+    char hex[33];
+    for (int i = 0; i < 16; i++)
+        snprintf(hex + 2 * i, 3, "%02x", gid.raw[i]);
+    snprintf(key, 64, "qp/%s/%06x", hex, qpn);
+    return true;
+}
+
+void shift_keys_withdraw(shift_device_t *d, const char *key, bool region)
+{
+    withdrawal_t *w = calloc(1, sizeof *w);
+    if (!w)
+        return; /* a stale entry: peers see by its contents that it isn't meant for them */
+    w->region = region;
+    snprintf(w->key, sizeof w->key, "%s", key);
+    *(d->withdrawn ? &d->withdrawn_last->next : &d->withdrawn) = w;
+    d->withdrawn_last = w;
+}
+
+void shift_keys_step(shift_device_t *d)
+{
+    static const uint32_t gone[SHIFT_PATHS];
+    while (d->withdrawn) {
+        withdrawal_t *w = d->withdrawn;
+        d->withdrawn = w->next;
+        pthread_mutex_unlock(&d->lock);
+        if (w->region)
+            shift_kv_put(d->kv, w->key, gone, sizeof gone);
+        else
+            shift_kv_del(d->kv, w->key);
+        free(w);
+        pthread_mutex_lock(&d->lock);
+    }
+    if (shift_kv_fd(d->kv) < 0 && shift_now() >= d->next_connect) {
+        pthread_mutex_unlock(&d->lock);
+        shift_kv_connect(d->kv);
+        pthread_mutex_lock(&d->lock);
+        d->next_connect = shift_now() + CONNECT_EVERY_NS;
+    }
+}
+
+void shift_keys_commands(shift_device_t *d)
+{
+    char line[256], which[32], device[64];
+    while (shift_kv_fd(d->kv) >= 0 && shift_kv_command(d->kv, line, sizeof line) > 0) {
+        if (sscanf(line, "MOVE %31s %63s", which, device) == 2)
+            shift_move(d, which, device);
+        else
+            shift_report("the agent asks for something unknown: %s", line);
+    }
+}

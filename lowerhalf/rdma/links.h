@@ -1,0 +1,75 @@
+/* links.h - control messages between one device of this process and its peer process, on whatever path is up.
+ *
+ * One control queue pair per path. Messages are small SENDs: the receiver's worker is woken by a CQ event (shift.txt 3.1, C#3; there a WRITE_WITH_IMM
+ * on the backup queue pair itself: with a queue pair of its own one message may carry more than 32 bits, its receives never mix with the program's, and
+ * the number of posted receives doesn't grow with the number of queue pairs). A message is kept until its completion says that the peer's RNIC
+ * has it; if the path breaks before, it goes again on another, so messages may arrive twice and must be idempotent.
+ */
+#ifndef MANAPY_RDMA_LINK_H
+#define MANAPY_RDMA_LINK_H
+
+#include "shift.h"
+
+enum { SHIFT_LINK_DEPTH = 64 };
+
+typedef enum shift_message_type {
+    SHIFT_FENCE = 1,   /* my leg is fenced: a = rq_psn of it, b = path I left << 8 | path I go to */
+    SHIFT_GONE,        /* no such queue pair here (any more) */
+    SHIFT_LEG_READY,   /* my leg on path a is ready, generation b */
+    SHIFT_SUNK,        /* my send queue is empty for the return */
+    SHIFT_PATH_DOWN,   /* path a does not work (as I see it) */
+    SHIFT_PATH_RESET,  /* control queue pair of path a: made ready again with generation b; do the same and acknowledge */
+    SHIFT_PATH_RESET_DONE,
+    SHIFT_PATH_UP,     /* path a, generation b, works */
+} shift_message_type_t;
+
+typedef struct shift_message {
+    uint8_t type;
+    uint8_t reserved[3];
+    uint32_t epoch;
+    uint32_t from_qpn, to_qpn; /* the program's queue pairs, sender's and receiver's */
+    uint32_t a, b;
+} shift_message_t;
+
+struct slot; /* links.c */
+
+typedef struct shift_link_leg {
+    struct ibv_qp *qp;
+    uint32_t peer_qpn;
+    union ibv_gid peer_gid;
+    uint16_t peer_lid;
+    uint8_t peer_mtu;
+    bool connected, up, probing;
+    uint32_t generation;
+    uint64_t next_probe; /* ns */
+    uint32_t free_sends; /* bit mask would do for 64 */
+    struct slot *slots;
+    struct ibv_mr *mr;
+} shift_link_leg_t;
+
+struct shift_link {
+    shift_device_t *device;
+    shift_link_t *next;
+    uint64_t peer; /* id of the peer's device */
+    bool published, busy, connected;
+    int paths; /* that both have */
+    shift_link_leg_t on[SHIFT_PATHS];
+    struct outgoing *out, *out_last;
+    shift_map_t rkeys; /* the peer's default rkey -> uint32_t[SHIFT_PATHS] */
+    uint32_t rkeys_known;
+    uint64_t next_rkeys; /* ns, when to ask for more */
+};
+
+shift_link_t *shift_link_find(shift_device_t *d, uint64_t peer); /* makes it, too; NULL: no memory */
+void shift_link_step(shift_link_t *l);                          /* by the worker, lock held: set-up, probes, keys */
+void shift_link_send(shift_link_t *l, const shift_message_t *m);
+void shift_link_poll(shift_device_t *d, int path);
+void shift_link_down(shift_link_t *l, int path, bool tell);
+bool shift_link_alive(const shift_link_t *l);
+const uint32_t *shift_link_rkey(shift_link_t *l, uint32_t rkey);
+void shift_link_free(shift_link_t *l);
+
+/* switch.c: what a message of a queue pair does */
+void shift_message_in(shift_link_t *l, const shift_message_t *m);
+
+#endif

@@ -1,0 +1,52 @@
+/* map.h - from a 64-bit key (an object's address, a queue pair's number, a memory key) to our record of it.
+ *
+ * Data verbs look up here, so a look-up is a multiplication and, nearly always, one probe, without a lock; changes are made under the map's own lock.
+ * Invariants: key 0 is never used; a slot's key is written after its value; a slot once taken keeps its key until the map grows; the old slots of a
+ * map that has grown stay readable for ever (look-ups may be under way in them).
+ */
+#ifndef MANAPY_RDMA_MAP_H
+#define MANAPY_RDMA_MAP_H
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct shift_slot {
+    uint64_t key;
+    void *value; /* NULL: removed */
+} shift_slot_t;
+
+typedef struct shift_slots {
+    uint32_t shift; /* 64 - log2(number of slots) */
+    uint32_t mask;
+    shift_slot_t at[];
+} shift_slots_t;
+
+typedef struct shift_map {
+    shift_slots_t *slots;
+    uint32_t used; /* slots with a key */
+    pthread_mutex_t lock;
+} shift_map_t;
+
+#define SHIFT_MAP_INIT { .lock = PTHREAD_MUTEX_INITIALIZER }
+
+/* 0 or -ENOMEM. An existing key gets the new value. */
+int shift_map_put(shift_map_t *m, uint64_t key, void *value);
+void shift_map_remove(shift_map_t *m, uint64_t key);
+void shift_map_free(shift_map_t *m);
+
+static inline void *shift_map_get(const shift_map_t *m, uint64_t key)
+{
+    const shift_slots_t *s = __atomic_load_n(&m->slots, __ATOMIC_ACQUIRE);
+    if (!s)
+        return NULL;
+    for (uint32_t i = (uint32_t)((key * 0x9e3779b97f4a7c15u) >> s->shift);; i = (i + 1) & s->mask) {
+        uint64_t k = __atomic_load_n(&s->at[i].key, __ATOMIC_ACQUIRE);
+        if (__builtin_expect(k == key, 1))
+            return __atomic_load_n(&s->at[i].value, __ATOMIC_ACQUIRE);
+        if (k == 0)
+            return NULL;
+    }
+}
+
+#endif

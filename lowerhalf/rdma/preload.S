@@ -1,0 +1,46 @@
+/* preload.S - dlsym and dlvsym in front of libc's, for programs that open libibverbs by dlopen and so would get past us (preload.c).
+ *
+ * With RTLD_NEXT (-1) libc looks at its return address to know who asks: then we must leave by a jump, with the caller's stack as it was.
+ */
+    .text
+    .globl dlsym
+    .type dlsym, @function
+dlsym:
+    endbr64
+    cmp $-1, %rdi
+    jne shift_dlsym
+    mov shift_next_dlsym(%rip), %rax
+    test %rax, %rax
+    jnz 1f
+    push %rdi
+    push %rsi
+    sub $8, %rsp
+    call shift_find_libc
+    add $8, %rsp
+    pop %rsi
+    pop %rdi
+    mov shift_next_dlsym(%rip), %rax
+1:  jmp *%rax
+    .size dlsym, .-dlsym
+
+    .globl dlvsym
+    .type dlvsym, @function
+dlvsym:
+    endbr64
+    cmp $-1, %rdi
+    jne shift_dlvsym
+    mov shift_next_dlvsym(%rip), %rax
+    test %rax, %rax
+    jnz 1f
+    push %rdi
+    push %rsi
+    push %rdx
+    call shift_find_libc
+    pop %rdx
+    pop %rsi
+    pop %rdi
+    mov shift_next_dlvsym(%rip), %rax
+1:  jmp *%rax
+    .size dlvsym, .-dlvsym
+
+    .section .note.GNU-stack, "", @progbits

@@ -1,0 +1,72 @@
+/* report.c - what SHIFT has to say: to a person once, to the agent always. */
+#include "shift.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+uint64_t shift_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void shift_report(const char *format, ...)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static uint64_t said[256];
+    static unsigned n;
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    uint64_t hash = 14695981039346656037u;
+    for (const char *c = text; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+    pthread_mutex_lock(&lock);
+    bool fresh = n < sizeof said / sizeof said[0];
+    for (unsigned i = 0; i < n && fresh; i++)
+        fresh = said[i] != hash;
+    if (fresh) {
+        said[n++] = hash;
+        fprintf(stderr, "manapy shift: %s\n", text);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* Only noted here: the agent may be slow, and a thread of the program may be waiting for the lock. The oldest go when too many are waiting. */
+void shift_tell(shift_qp_t *q, const char *event)
+{
+    static int verbose = -1;
+    shift_device_t *d = q->o.device;
+    char json[sizeof d->events[0].json];
+    if (verbose < 0)
+        verbose = getenv("MANAPY_SHIFT_VERBOSE") != NULL;
+    snprintf(json, sizeof json,
+             "{\"pid\":%d,\"qp\":%u,\"event\":\"%s\",\"device\":\"%s\",\"default\":\"%s\",\"sq\":\"%s\",\"rq\":\"%s\",\"posted\":%llu,\"completed\":%llu,\"bytes\":%llu,"
+             "\"fallbacks\":%u,\"returns\":%u}",
+             (int)getpid(), q->qp->qp_num, event, d->path[q->path].name, d->path[0].name, shift_sq_name(q->states.sq), shift_rq_name(q->states.rq),
+             (unsigned long long)q->posted, (unsigned long long)q->completed, (unsigned long long)q->bytes, q->switches, q->returns);
+    if (verbose)
+        fprintf(stderr, "manapy shift: %.6f %s\n", (double)shift_now() * 1e-9, json);
+    memcpy(d->events[d->event_next++ % (sizeof d->events / sizeof d->events[0])].json, json, sizeof json);
+    if (d->event_next - d->event_first > sizeof d->events / sizeof d->events[0])
+        d->event_first++;
+    shift_wake(d);
+}
+
+void shift_tell_agent(shift_device_t *d)
+{
+    char json[sizeof d->events[0].json];
+    while (d->kv && d->event_first != d->event_next) {
+        memcpy(json, d->events[d->event_first++ % (sizeof d->events / sizeof d->events[0])].json, sizeof json);
+        pthread_mutex_unlock(&d->lock);
+        shift_kv_event(d->kv, json);
+        pthread_mutex_lock(&d->lock);
+    }
+}

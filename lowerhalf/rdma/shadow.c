@@ -1,0 +1,267 @@
+/* shadow.c - the shadow verbs: what the program has set up on its RNIC, executed again on the backups (shift.txt 4.1).
+ *
+ * Objects remember what is missing of them; the worker goes through them again and again and does what can be done. A step that needs something that
+ * isn't there yet (the peer's backup attributes above all) is left for the next round, so no order of set-up on the two sides can lock them up.
+ *
+ * What the peers must know of each other goes through the key-value agent (kv.h), by attributes that the programs themselves have exchanged:
+ *   qp/<GID or LID>/<number>   of the default queue pair as the peer addresses it -> struct qp_value: the legs on the backups
+ *   mr/<device id>/<n>         n-th registered region -> uint32_t[SHIFT_PATHS]: remote keys on the default path and on each backup; zeros: gone
+ * A number may be that of a queue pair that was: a value is believed only if it is connected to us and expects our packet sequence number.
+ */
+#include "links.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    PSN_STEP = 0x13579b, /* odd: generations never share a first number within 2^24 switches */
+    RECEIVER_NS = 300000000,
+};
+
+struct __attribute__((packed)) qp_value {
+    uint64_t device;
+    uint32_t dest_qpn, expected_psn;
+    uint8_t paths;
+    struct __attribute__((packed)) {
+        uint32_t qpn, psn;
+        uint16_t lid;
+        uint8_t mtu;
+        union ibv_gid gid;
+    } leg[SHIFT_PATHS];
+};
+
+/* Runs `verb`, which may take long, without the lock; the object is busy meanwhile. */
+#define UNLOCKED(d, verb)                                                                                                                            \
+    do {                                                                                                                                             \
+        pthread_mutex_unlock(&(d)->lock);                                                                                                            \
+        verb;                                                                                                                                        \
+        pthread_mutex_lock(&(d)->lock);                                                                                                              \
+    } while (0)
+
+static bool shadow_pd(shift_device_t *d, shift_pd_t *p)
+{
+    for (int i = 1; i < d->paths; i++)
+        if (d->path[i].usable && !p->on[i])
+            UNLOCKED(d, p->on[i] = shift_real()->alloc_pd(d->path[i].context));
+    return true;
+}
+
+static bool shadow_mr(shift_device_t *d, shift_mr_t *m)
+{
+    uint32_t keys[SHIFT_PATHS] = {m->mr->rkey};
+    for (int i = 1; i < d->paths; i++) {
+        struct ibv_pd *pd = m->pd->on[i];
+        if (!d->path[i].usable)
+            continue;
+        if (!pd)
+            return false;
+        if (!m->on[i])
+            UNLOCKED(d, m->on[i] = shift_real()->reg_mr_iova2 ? shift_real()->reg_mr_iova2(pd, m->address, m->length, m->iova, (unsigned)m->access)
+                                                              : shift_real()->reg_mr(pd, m->address, m->length, m->access));
+        if (!m->on[i])
+            shift_report("%s refuses to register memory (%s): requests that use it can't be carried over", d->path[i].name, strerror(errno));
+        else
+            keys[i] = m->on[i]->rkey;
+    }
+    char key[64];
+    int r;
+    if (!m->told)
+        m->index = d->mrs_told++;
+    m->told = true; /* the client repeats what an agent has not taken */
+    shift_mr_key(key, d->id, m->index);
+    UNLOCKED(d, r = shift_kv_put(d->kv, key, keys, sizeof keys));
+    return r == 0;
+}
+
+static bool shadow_cq(shift_device_t *d, shift_cq_t *c)
+{
+    for (int i = 1; i < d->paths; i++)
+        if (d->path[i].usable && !c->on[i]) {
+            struct ibv_cq *cq;
+            UNLOCKED(d, cq = shift_real()->create_cq(d->path[i].context, c->cq->cqe, c, d->path[i].channel, 0));
+            if (cq)
+                cq->context->ops.req_notify_cq(cq, 0);
+            else
+                shift_report("%s gives no completion queue (%s): connections that need it are not protected", d->path[i].name, strerror(errno));
+            c->on[i] = cq;
+        }
+    return true;
+}
+
+static bool make_leg(shift_device_t *d, shift_qp_t *q, int path)
+{
+    shift_leg_t *leg = &q->legs[path];
+    struct ibv_qp_init_attr init = q->init;
+    if (!q->pd->on[path] || !q->send_cq->on[path] || !q->recv_cq->on[path])
+        return false;
+    init.send_cq = q->send_cq->on[path];
+    init.recv_cq = q->recv_cq->on[path];
+    init.srq = NULL;
+    init.qp_context = q;
+    struct ibv_qp *qp;
+    UNLOCKED(d, qp = shift_real()->create_qp(q->pd->on[path], &init));
+    if (!qp) {
+        shift_report("%s gives no queue pair (%s): connections that need it are not protected", d->path[path].name, strerror(errno));
+        return false;
+    }
+    leg->qp = qp;
+    leg->send_psn = (uint32_t)(shift_now() * 2654435761u >> 8) & SHIFT_PSN_MASK;
+    return shift_map_put(&d->path[path].qps, qp->qp_num, q) == 0;
+}
+
+static bool publish_qp(shift_device_t *d, shift_qp_t *q)
+{
+    struct qp_value v = {.device = d->id, .dest_qpn = q->attr.dest_qp_num, .expected_psn = q->attr.rq_psn & SHIFT_PSN_MASK, .paths = (uint8_t)d->paths};
+    for (int i = 1; i < d->paths; i++) {
+        v.leg[i].qpn = q->legs[i].qp ? q->legs[i].qp->qp_num : 0;
+        v.leg[i].psn = q->legs[i].send_psn;
+        v.leg[i].lid = d->path[i].lid;
+        v.leg[i].mtu = (uint8_t)d->path[i].mtu;
+        v.leg[i].gid = d->path[i].gid;
+    }
+    char key[64];
+    int r;
+    if (!shift_qp_key(key, q, false))
+        return false;
+    UNLOCKED(d, r = shift_kv_put(d->kv, key, &v, sizeof v));
+    if (r != 0)
+        shift_report("the key-value agent does not answer (%s): new connections are not protected until it does", strerror(-r));
+    return r == 0;
+}
+
+static bool find_peer(shift_device_t *d, shift_qp_t *q)
+{
+    struct qp_value v;
+    char key[64];
+    int r;
+    shift_qp_key(key, q, true);
+    UNLOCKED(d, r = shift_kv_get(d->kv, key, &v, sizeof v));
+    if (r != sizeof v || v.dest_qpn != q->qp->qp_num || (q->state == IBV_QPS_RTS && v.expected_psn != (q->attr.sq_psn & SHIFT_PSN_MASK))) {
+        if (shift_now() - q->since > 10000000000u)
+            shift_report("a peer of %s does not run under SHIFT (or without backups): connections to it are not protected", d->path[0].name);
+        return false;
+    }
+    bool any = false;
+    for (int i = 1; i < d->paths && i < v.paths; i++) {
+        shift_leg_t *leg = &q->legs[i];
+        if (!leg->qp || !v.leg[i].qpn)
+            continue;
+        leg->peer_qpn = v.leg[i].qpn;
+        leg->recv_psn = v.leg[i].psn;
+        leg->peer_gid = v.leg[i].gid;
+        leg->peer_lid = v.leg[i].lid;
+        leg->mtu = v.leg[i].mtu < (uint8_t)d->path[i].mtu ? v.leg[i].mtu : (uint8_t)d->path[i].mtu;
+        if (leg->mtu < (uint8_t)q->attr.path_mtu)
+            shift_report("%s has a smaller MTU than %s: traffic on it uses %u bytes", d->path[i].name, d->path[0].name, 128u << leg->mtu);
+        any = true;
+    }
+    q->link = any ? shift_link_find(d, v.device) : NULL;
+    return q->link != NULL;
+}
+
+bool shift_leg_usable(const shift_qp_t *q, int path)
+{
+    const shift_leg_t *leg = &q->legs[path];
+    return leg->qp && leg->ready && leg->peer_ready && leg->generation == leg->peer_generation && q->link && q->link->on[path].up;
+}
+
+/* Bring a leg from whatever state to RTS with the sequence numbers of a generation; tells the peer. Device lock held. 0 or an errno. */
+int shift_leg_connect(shift_qp_t *q, int path, uint32_t generation)
+{
+    shift_device_t *d = q->o.device;
+    shift_path_t *via = &d->path[path];
+    shift_leg_t *leg = &q->legs[path];
+    struct ibv_qp_attr a = q->attr;
+    if (q->state != IBV_QPS_RTS) { /* only receives so far */
+        a.timeout = 14;
+        a.retry_cnt = a.rnr_retry = 6;
+        a.max_rd_atomic = 1;
+    }
+    if (path) {
+        a.ah_attr.port_num = a.port_num = via->port;
+        a.ah_attr.grh.sgid_index = via->gid_index;
+        a.ah_attr.grh.dgid = leg->peer_gid;
+        a.ah_attr.dlid = leg->peer_lid;
+        a.ah_attr.src_path_bits = 0;
+        a.dest_qp_num = leg->peer_qpn;
+        a.pkey_index = 0;
+        if (leg->mtu && leg->mtu < (uint8_t)a.path_mtu)
+            a.path_mtu = (enum ibv_mtu)leg->mtu;
+    }
+    a.rq_psn = (leg->recv_psn + generation * PSN_STEP) & SHIFT_PSN_MASK;
+    a.sq_psn = (leg->send_psn + generation * PSN_STEP) & SHIFT_PSN_MASK;
+    static const struct {
+        enum ibv_qp_state to;
+        int mask;
+    } steps[] = {
+        {IBV_QPS_RESET, 0},
+        {IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
+        {IBV_QPS_RTR, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER},
+        {IBV_QPS_RTS, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC},
+    };
+    for (unsigned i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        a.qp_state = steps[i].to;
+        int r = shift_real()->modify_qp(leg->qp, &a, IBV_QP_STATE | steps[i].mask);
+        if (r != 0) {
+            shift_report("a queue pair on %s can't be brought to %s: %s", via->name, (const char *[]){"RESET", "INIT", "RTR", "RTS"}[i], strerror(r));
+            return r;
+        }
+    }
+    leg->mtu = (uint8_t)a.path_mtu;
+    leg->next_psn = a.sq_psn;
+    leg->generation = generation;
+    leg->fenced = leg->sentinel_send = leg->sentinel_recv = leg->drained_sends = leg->drained_recvs = false;
+    leg->ready = true;
+    shift_link_send(q->link, &(shift_message_t){.type = SHIFT_LEG_READY, .from_qpn = q->qp->qp_num, .to_qpn = q->legs[0].peer_qpn, .a = (uint32_t)path, .b = generation});
+    return 0;
+}
+
+static bool shadow_qp(shift_device_t *d, shift_qp_t *q)
+{
+    if (q->states.sq == SHIFT_SQ_RELEASED)
+        return true;
+    bool any = false;
+    for (int i = 1; i < d->paths; i++) {
+        if (d->path[i].usable && !q->legs[i].qp && !make_leg(d, q, i))
+            return false;
+        any |= q->legs[i].qp != NULL;
+    }
+    if (!any)
+        return true; /* said already why no backup is usable */
+    if (!q->published) {
+        if (!(q->attr_mask & IBV_QP_DEST_QPN) || !publish_qp(d, q))
+            return false;
+        q->published = true;
+        q->since = shift_now();
+    }
+    /* A side that only receives may never go on to RTS: then it has no number to compare. */
+    if ((q->state != IBV_QPS_RTS && shift_now() - q->since < RECEIVER_NS) || !find_peer(d, q))
+        return false;
+    for (int i = 1; i < d->paths; i++)
+        if (q->legs[i].qp && q->legs[i].peer_qpn)
+            shift_leg_connect(q, i, 0);
+    q->linked = true;
+    shift_tell(q, "protected");
+    return true;
+}
+
+void shift_shadow_step(shift_device_t *d)
+{
+    if (!d->work)
+        return;
+    d->work = false;
+    for (shift_object_t *o = d->objects; o; o = o->next) {
+        if (!o->waiting)
+            continue;
+        o->busy = true;
+        bool done = o->kind == SHIFT_PD   ? shadow_pd(d, (shift_pd_t *)o)
+                    : o->kind == SHIFT_MR ? shadow_mr(d, (shift_mr_t *)o)
+                    : o->kind == SHIFT_CQ ? shadow_cq(d, (shift_cq_t *)o)
+                                          : shadow_qp(d, (shift_qp_t *)o);
+        o->busy = false;
+        o->waiting = !done;
+        d->work |= !done;
+        pthread_cond_broadcast(&d->idle);
+    }
+}

@@ -1,0 +1,256 @@
+/* shift.h - what SHIFT keeps of a program's RDMA objects.
+ *
+ * The program holds the provider's own objects, so every verb that we don't know of works as ever; ours are found from theirs (map.h).
+ * A *path* is one way to the peer: path 0 is the program's own device on both sides, path p the p-th backup of both sides. A queue pair has a *leg* on
+ * each path: leg 0 is the program's, the others are ours. A *link* joins this device to one peer process with a control queue pair on every path.
+ *
+ * Locks, in the order in which they are taken: device->lock (everything slow: control verbs' records, switching, links), cq->lock, qp->lock
+ * (the two spinlocks of the data path). The worker (worker.c, one thread per device) holds device->lock but for verbs on backups and for key-value
+ * requests; an object it works on without the lock is `busy`, and is not freed meanwhile.
+ */
+#ifndef MANAPY_RDMA_SHIFT_H
+#define MANAPY_RDMA_SHIFT_H
+
+#include "kv.h"
+#include "map.h"
+#include "real.h"
+#include "states.h"
+#include "work.h"
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { SHIFT_PATHS = 4, SHIFT_PSN_MASK = 0xffffff };
+
+typedef struct shift_device shift_device_t;
+typedef struct shift_link shift_link_t;
+
+typedef struct shift_spin {
+    int held;
+} shift_spin_t;
+
+static inline void shift_spin_lock(shift_spin_t *s)
+{
+    for (int n = 0; __atomic_exchange_n(&s->held, 1, __ATOMIC_ACQUIRE); n++)
+        n < 100 ? __builtin_ia32_pause() : (void)sched_yield();
+}
+
+static inline void shift_spin_unlock(shift_spin_t *s) { __atomic_store_n(&s->held, 0, __ATOMIC_RELEASE); }
+
+typedef enum shift_kind { SHIFT_PD, SHIFT_MR, SHIFT_CQ, SHIFT_QP } shift_kind_t;
+
+/* The head of every recorded object. Its verbs are executed again on the backups by the worker, in any order that works (shadow.c). */
+typedef struct shift_object {
+    shift_kind_t kind;
+    shift_device_t *device;
+    struct shift_object *next, *previous; /* all of the device, in order of creation */
+    bool busy;                            /* the worker uses it without the lock */
+    bool waiting;                         /* something of it is still to be done on a backup */
+} shift_object_t;
+
+typedef struct shift_pd {
+    shift_object_t o;
+    struct ibv_pd *pd;
+    struct ibv_pd *on[SHIFT_PATHS];
+} shift_pd_t;
+
+typedef struct shift_mr {
+    shift_object_t o;
+    shift_pd_t *pd;
+    struct ibv_mr *mr;
+    void *address;
+    size_t length;
+    uint64_t iova;
+    int access;
+    struct ibv_mr *on[SHIFT_PATHS];
+    bool refused; /* a backup would not register it */
+    bool told;    /* peers can find its keys, by this index */
+    uint32_t index;
+} shift_mr_t;
+
+typedef struct shift_cq {
+    shift_object_t o;
+    struct ibv_cq *cq;
+    struct ibv_cq *on[SHIFT_PATHS];
+    shift_spin_t lock;
+    bool special;        /* not all completions come straight from the default queue: see datapath.c */
+    int armed;           /* 0, or 1 + solicited_only of the program's last ibv_req_notify_cq that had no event yet */
+    int away;            /* queue pairs of it that are not in the default state */
+    struct ibv_wc *stash; /* taken from the default queue by a fast poll that met an error among them */
+    int stashed;
+    struct ibv_wc *ready; /* completions that the program is still to get, oldest first */
+    uint32_t first, count, room;
+    struct ibv_qp *bell; /* completes at once whatever is posted: makes an event (bell.c) */
+} shift_cq_t;
+
+/* One queue pair of a protected connection on one path. */
+typedef struct shift_leg {
+    struct ibv_qp *qp;
+    uint32_t peer_qpn;
+    union ibv_gid peer_gid;
+    uint16_t peer_lid;
+    uint8_t mtu; /* enum ibv_mtu */
+    uint32_t send_psn, recv_psn; /* at the connection's start; + generation * SHIFT_PSN_STEP afterwards */
+    uint32_t next_psn;           /* of the next packet to be posted */
+    uint32_t generation, peer_generation; /* epoch of the switch after which it was made ready again */
+    bool ready, peer_ready;
+    bool fenced; /* in the error state by our will (or found there): its completions are drained */
+    uint32_t lost_in; /* epoch in which it was fenced: the generation in which both sides make it ready again */
+    bool sentinel_send, sentinel_recv;   /* posted, */
+    bool drained_sends, drained_recvs;   /* and come back */
+} shift_leg_t;
+
+typedef enum shift_phase {
+    SHIFT_STEADY,   /* nothing is going on */
+    SHIFT_BROKEN,   /* an error was seen: to be fenced by the worker */
+    SHIFT_DRAINING, /* fenced, completions still coming */
+    SHIFT_WAITING,  /* our progress is told, the peer's is awaited */
+} shift_phase_t;
+
+typedef struct shift_qp {
+    shift_object_t o;
+    struct ibv_qp *qp;
+    shift_pd_t *pd;
+    shift_cq_t *send_cq, *recv_cq;
+    bool plain;  /* can't be protected: the provider alone */
+    bool sq_sig_all;
+    enum ibv_qp_state state; /* that the program has brought it to */
+    struct ibv_qp_init_attr init;
+    struct ibv_qp_attr attr; /* what the program set, over all ibv_modify_qp */
+    int attr_mask;
+
+    shift_spin_t lock;
+    bool direct; /* posts go straight to leg 0: no switch under way, default state */
+    shift_states_t states;
+    shift_phase_t phase;
+    shift_journal_t sends, recvs;
+    uint64_t posted_sends, posted_recvs; /* sequence of the first entry that is not on the leg in use */
+    shift_leg_t legs[SHIFT_PATHS];
+    int path, target;  /* in use; to be used after the switch */
+    bool moved;        /* away by command: doesn't go back by itself */
+    uint32_t epoch;    /* of the last switch begun */
+    shift_link_t *link;
+    bool published, linked;
+    uint32_t overtaken; /* signaled requests that left the journal before they were polled */
+
+    struct ibv_wc trouble; /* the error completion that began the switch, should the program have to see it */
+    bool has_trouble;
+    bool peer_fenced;      /* the peer's progress of this epoch is here */
+    uint32_t peer_psn;
+    uint32_t peer_path_from;
+    uint64_t since;        /* ns, begin of this phase */
+    uint64_t began;        /* ns, error completion */
+    bool peer_sunk, sunk_told, marker_posted, marker_done;
+    uint32_t missing_rkey; /* a key of the peer's that isn't known yet */
+    uint64_t posted, completed, bytes;
+    uint32_t switches, returns;
+} shift_qp_t;
+
+/* One of the host's RNICs as a path. on path 0 this is a second context of the program's device. */
+typedef struct shift_path {
+    char name[64];
+    struct ibv_context *context;
+    struct ibv_comp_channel *channel;
+    struct ibv_pd *pd;
+    struct ibv_cq *cq; /* of the links */
+    uint8_t port;
+    uint8_t gid_index;
+    union ibv_gid gid;
+    uint16_t lid;
+    bool ethernet;
+    enum ibv_mtu mtu;
+    bool usable;  /* opened, with a port and a GID */
+    bool port_up;
+    shift_map_t qps; /* number of a leg -> shift_qp_t (path 0: the program's own) */
+} shift_path_t;
+
+struct shift_device {
+    struct ibv_context *context;
+    struct ibv_context_ops ops;                    /* the provider's */
+    struct ibv_qp *(*create_qp_ex)(struct ibv_context *, struct ibv_qp_init_attr_ex *);
+    struct ibv_cq_ex *(*create_cq_ex)(struct ibv_context *, struct ibv_cq_init_attr_ex *);
+    uint64_t id; /* random; names this context to its peers */
+    bool rxe;
+    int paths; /* 1 + number of backups named */
+    shift_path_t path[SHIFT_PATHS];
+
+    pthread_mutex_t lock;
+    pthread_cond_t idle; /* an object is no longer busy */
+    shift_object_t *objects, *last;
+    shift_map_t mrs; /* lkey -> shift_mr_t */
+    uint32_t mrs_told;
+    struct shift_withdrawal *withdrawn, *withdrawn_last; /* keys.c */
+    uint64_t next_connect;                               /* ns, to the agent */
+    shift_link_t *links;
+    shift_kv_t *kv;
+    pthread_t worker;
+    bool worker_runs, closing;
+    int wake; /* eventfd */
+    bool work; /* objects wait for their shadow verbs */
+    struct {
+        char json[512];
+    } events[64]; /* for the agent: report.c */
+    uint32_t event_first, event_next;
+    shift_device_t *next;
+};
+
+extern shift_map_t shift_devices; /* ibv_context -> shift_device_t */
+extern shift_map_t shift_pds;     /* ibv_pd -> shift_pd_t */
+extern shift_map_t shift_qps;     /* ibv_qp -> shift_qp_t */
+extern shift_map_t shift_cqs;     /* ibv_cq -> shift_cq_t */
+
+uint64_t shift_now(void); /* ns, monotonic */
+
+/* report.c: "manapy shift: ..." on standard error, once per message text; and events to the agent. */
+void shift_report(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void shift_tell(shift_qp_t *q, const char *event); /* device lock held */
+void shift_tell_agent(shift_device_t *d);            /* by the worker; gives the lock up meanwhile */
+
+/* device.c */
+shift_device_t *shift_device_add(struct ibv_context *context);
+void shift_device_remove(shift_device_t *d);
+void shift_device_backups(shift_device_t *d); /* opens the backups; by the worker */
+void shift_object_add(shift_object_t *o, shift_kind_t kind, shift_device_t *d);
+void shift_object_remove(shift_object_t *o); /* waits until the worker has left it */
+void shift_wake(shift_device_t *d);
+
+/* datapath.c */
+int shift_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int shift_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int shift_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+int shift_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+void shift_gather(shift_cq_t *c);  /* all completions that are there, into c->ready (device lock held) */
+void shift_deliver(shift_cq_t *c, const struct ibv_wc *wc);
+void shift_away(shift_qp_t *q, bool away); /* enter or leave the slow path */
+void shift_ring_bell(shift_cq_t *c);
+void shift_pump_sends(shift_qp_t *q);
+void shift_pump_recvs(shift_qp_t *q);
+uint32_t shift_packets(const shift_send_t *e, uint32_t mtu);
+void shift_complete_send(shift_qp_t *q, const shift_send_t *e, enum ibv_wc_status status);
+void shift_retire_done(shift_qp_t *q);
+
+/* shadow.c */
+void shift_shadow_step(shift_device_t *d); /* by the worker */
+int shift_leg_connect(shift_qp_t *q, int path, uint32_t generation);
+bool shift_leg_usable(const shift_qp_t *q, int path);
+
+/* switch.c */
+void shift_fail(shift_qp_t *q, const struct ibv_wc *wc); /* the leg in use is broken */
+void shift_switch_step(shift_qp_t *q);                   /* by the worker */
+void shift_release(shift_qp_t *q, const char *why); /* why it is lost; NULL: the program itself ended the connection */
+void shift_move(shift_device_t *d, const char *which, const char *device); /* on command */
+bool shift_transport_error(const shift_qp_t *q, const struct ibv_wc *wc);
+
+/* keys.c: what the peers can find of us. All by the worker, which gives the lock up meanwhile, but for `withdraw`. */
+void shift_mr_key(char *key, uint64_t device, uint32_t index); /* room: 64 */
+bool shift_qp_key(char *key, const shift_qp_t *q, bool peer);
+void shift_keys_withdraw(shift_device_t *d, const char *key, bool regions); /* a region's entry is emptied, not deleted: they are counted through */
+void shift_keys_step(shift_device_t *d);
+void shift_keys_commands(shift_device_t *d);
+
+/* worker.c */
+int shift_worker_start(shift_device_t *d);
+void shift_worker_stop(shift_device_t *d);
+
+#endif

@@ -1,0 +1,458 @@
+/* switch.c - moving a queue pair's traffic from one path to another, with nothing lost, doubled or reordered.
+ *
+ * One switch (an `epoch`, counted alike on both sides):
+ *   1. fence: the leg in use goes to the error state, so that nothing more happens on it; its completions are drained, those of executed requests go to
+ *      the program;
+ *   2. the packet sequence number that the leg expected next says exactly how far the peer's requests were executed here: FENCE carries it to the peer,
+ *      once our receives are posted on the new leg;
+ *   3. the peer's FENCE says how far ours were executed there: those that were are completed without being sent again, a half-written RDMA write goes on
+ *      behind its last packet, the rest is posted on the new leg.
+ * Both sides do the same whoever began, so two that begin at once do one switch. shift.txt 4.2.2 replays everything that was not acknowledged; what is
+ * different here closes the hole of its 4.3 (acknowledgements lost). The old leg may be reset only when both FENCEs are there: a reset forgets its number.
+ *
+ * The way back is the same switch, begun when both sides' legs on the default path are ready again and their send queues have sunk (4.2.3), so that it
+ * finds nothing to replay; a peer that waits for us in the meantime would wait for ever, so sinking has a time limit: then the replay does its work.
+ */
+#include "links.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    DRAIN_MS = 1000,
+    PEER_MS = 10000,
+    SINK_MS = 100,
+    READY_MS = 3000, /* a backup that is still being set up, or made ready again, is waited for */
+};
+
+bool shift_transport_error(const shift_qp_t *q, const struct ibv_wc *wc)
+{
+    switch (wc->status) {
+    case IBV_WC_RETRY_EXC_ERR:
+    case IBV_WC_WR_FLUSH_ERR: /* the state was left without the program's doing */
+    case IBV_WC_FATAL_ERR:
+    case IBV_WC_RESP_TIMEOUT_ERR:
+    case IBV_WC_GENERAL_ERR:
+        return true;
+    case IBV_WC_LOC_QP_OP_ERR: /* Soft-RoCE: the network device would not take a packet */
+        return q->o.device->rxe;
+    default:
+        return false;
+    }
+}
+
+static void phase(shift_qp_t *q, shift_phase_t to)
+{
+    q->phase = to;
+    q->since = shift_now();
+}
+
+static int choose_target(const shift_qp_t *q)
+{
+    for (int p = 0; p < q->o.device->paths; p++)
+        if (p != q->path && shift_leg_usable(q, p))
+            return p;
+    return -1;
+}
+
+/* The error completion is kept for the program, should there be no way out. Device lock held. */
+void shift_fail(shift_qp_t *q, const struct ibv_wc *wc)
+{
+    if (q->states.sq == SHIFT_SQ_RELEASED || q->phase != SHIFT_STEADY)
+        return;
+    q->began = shift_now();
+    if (wc) {
+        q->trouble = *wc;
+        q->trouble.qp_num = q->qp->qp_num;
+        q->has_trouble = true;
+    }
+    q->target = -1;
+    if (wc)
+        q->moved = false;
+    shift_away(q, true);
+    if (q->linked && !q->moved)
+        shift_link_down(q->link, q->path, true);
+    shift_transition(&q->states, SHIFT_FAIL);
+    q->epoch++;
+    q->peer_fenced = false;
+    phase(q, SHIFT_BROKEN);
+    shift_wake(q->o.device);
+}
+
+/* The provider's again: the program gets the error, then what a queue pair in the error state gives (IB 10.3.1): all its requests, flushed. */
+void shift_release(shift_qp_t *q, const char *why)
+{
+    if (q->states.sq == SHIFT_SQ_RELEASED)
+        return;
+    bool on_default = q->path == 0 && !q->legs[0].fenced;
+    if (why)
+        shift_report("a connection of %s is lost: %s", q->o.device->path[0].name, why);
+    shift_away(q, true);
+    shift_transition(&q->states, SHIFT_GIVE_UP);
+    phase(q, SHIFT_STEADY);
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_ERR};
+    for (int p = 1; p < SHIFT_PATHS; p++)
+        if (q->legs[p].qp) {
+            q->legs[p].fenced = true;
+            shift_real()->modify_qp(q->legs[p].qp, &a, IBV_QP_STATE);
+        }
+    if (q->has_trouble) {
+        shift_deliver(q->send_cq, &q->trouble);
+        if (q->sends.first < q->sends.next && ((shift_send_t *)shift_journal_at(&q->sends, q->sends.first))->wr.wr_id == q->trouble.wr_id)
+            shift_journal_drop(&q->sends, 1);
+        q->has_trouble = false;
+    }
+    if (on_default) /* whatever comes, comes from the provider: what is in its queues, in order */
+        return;
+    for (uint64_t s = q->sends.first; s < q->sends.next; s++)
+        shift_complete_send(q, shift_journal_at(&q->sends, s), IBV_WC_WR_FLUSH_ERR);
+    for (uint64_t s = q->recvs.first; s < q->recvs.next; s++) {
+        const shift_recv_t *e = shift_journal_at(&q->recvs, s);
+        struct ibv_wc wc = {.wr_id = e->wr.wr_id, .status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV, .qp_num = q->qp->qp_num};
+        shift_deliver(q->recv_cq, &wc);
+    }
+    shift_real()->modify_qp(q->qp, &a, IBV_QP_STATE);
+    shift_ring_bell(q->send_cq);
+    if (q->recv_cq != q->send_cq)
+        shift_ring_bell(q->recv_cq);
+    shift_tell(q, "lost");
+}
+
+/* ---- step 1: fence and drain ---- */
+
+static int leg_send(shift_qp_t *q, int path, struct ibv_send_wr *wr)
+{
+    struct ibv_send_wr *bad;
+    struct ibv_qp *qp = q->legs[path].qp;
+    return path ? qp->context->ops.post_send(qp, wr, &bad) : q->o.device->ops.post_send(qp, wr, &bad);
+}
+
+static int leg_recv(shift_qp_t *q, int path, struct ibv_recv_wr *wr)
+{
+    struct ibv_recv_wr *bad;
+    struct ibv_qp *qp = q->legs[path].qp;
+    return path ? qp->context->ops.post_recv(qp, wr, &bad) : q->o.device->ops.post_recv(qp, wr, &bad);
+}
+
+/* False: there is no way out yet, or none (then the queue pair is released). */
+static bool find_target(shift_qp_t *q)
+{
+    bool hope = shift_now() - q->since < READY_MS * 1000000u && (q->linked ? shift_link_alive(q->link) : q->o.waiting);
+    if (q->linked && q->target < 0)
+        q->target = choose_target(q);
+    if (q->target < 0 && !hope)
+        shift_release(q, q->linked ? "no path to its peer is left" : "its backup was not ready");
+    return q->target >= 0;
+}
+
+static void fence(shift_qp_t *q)
+{
+    shift_leg_t *leg = &q->legs[q->path];
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_ERR};
+    /* A completion may be in the hands of a poll on the fast path: it holds the CQ's lock, and sees `special` afterwards. */
+    leg->fenced = true;
+    leg->lost_in = q->epoch;
+    leg->ready = leg->peer_ready = false;
+    shift_real()->modify_qp(leg->qp, &a, IBV_QP_STATE);
+    phase(q, SHIFT_DRAINING);
+}
+
+/* Requests posted to a queue pair in the error state come back flushed, after all that were posted before: when these two are back, no completion is
+ * missing. */
+static bool drained(shift_qp_t *q)
+{
+    shift_leg_t *leg = &q->legs[q->path];
+    struct ibv_send_wr send = {.wr_id = (uintptr_t)&leg->drained_sends, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
+    struct ibv_recv_wr recv = {.wr_id = (uintptr_t)&leg->drained_recvs};
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_ERR};
+    if (!leg->sentinel_send)
+        leg->sentinel_send = leg_send(q, q->path, &send) == 0;
+    if (!leg->sentinel_recv && leg_recv(q, q->path, &recv) == 0) {
+        leg->sentinel_recv = true;
+        shift_real()->modify_qp(leg->qp, &a, IBV_QP_STATE); /* Soft-RoCE looks at its receive queue when told to, not when it is posted to */
+    }
+    shift_gather(q->send_cq);
+    if (q->recv_cq != q->send_cq)
+        shift_gather(q->recv_cq);
+    if (leg->drained_sends && leg->drained_recvs)
+        return true;
+    return shift_now() - q->since > DRAIN_MS * 1000000u; /* a dead RNIC flushes nothing: what has not completed counts as outstanding */
+}
+
+/* ---- step 2 ---- */
+
+static void tell_progress(shift_qp_t *q)
+{
+    struct ibv_qp_attr a = {0};
+    struct ibv_qp_init_attr init;
+    if (shift_real()->query_qp(q->legs[q->path].qp, &a, IBV_QP_RQ_PSN, &init) != 0)
+        shift_report("%s can't be asked how far it got: trailing RDMA writes may be repeated", q->o.device->path[q->path].name);
+    q->posted_recvs = q->recvs.first;
+    phase(q, SHIFT_WAITING);
+    shift_pump_recvs(q);
+    if (q->states.sq == SHIFT_SQ_RELEASED)
+        return;
+    shift_link_send(q->link, &(shift_message_t){.type = SHIFT_FENCE, .epoch = q->epoch, .from_qpn = q->qp->qp_num, .to_qpn = q->legs[0].peer_qpn,
+                                                .a = a.rq_psn & SHIFT_PSN_MASK, .b = (uint32_t)(q->moved << 16 | q->path << 8 | q->target)});
+}
+
+/* ---- step 3 ---- */
+
+static int32_t psn_distance(uint32_t from, uint32_t to) { return (int32_t)((to - from) << 8) >> 8; }
+
+static bool answers(enum ibv_wr_opcode o) { return o == IBV_WR_RDMA_READ || o == IBV_WR_ATOMIC_CMP_AND_SWP || o == IBV_WR_ATOMIC_FETCH_AND_ADD; }
+
+/* What the peer has executed of our outstanding requests. False: that can't be told without a doubt, or can't be made good. */
+static bool settle(shift_qp_t *q)
+{
+    shift_journal_t *j = &q->sends;
+    uint32_t mtu = 128u << q->legs[q->path].mtu;
+    const shift_send_t *unanswered = NULL;
+    for (uint64_t s = j->first; s < q->posted_sends; s++) {
+        shift_send_t *e = shift_journal_at(j, s);
+        if (e->done || e->packets == 0)
+            continue;
+        int32_t executed = psn_distance(e->first_psn, q->peer_psn);
+        if (answers(e->wr.opcode)) {
+            if (e->wr.opcode != IBV_WR_RDMA_READ && executed > 0)
+                return false; /* an atomic was executed, its result is lost */
+            if (executed > 0)
+                unanswered = unanswered ? unanswered : e;
+            continue;
+        }
+        if (executed >= (int32_t)e->packets) {
+            if (unanswered && e->wr.opcode == IBV_WR_RDMA_WRITE && e->wr.wr.rdma.rkey == unanswered->wr.wr.rdma.rkey &&
+                e->wr.wr.rdma.remote_addr < unanswered->wr.wr.rdma.remote_addr + unanswered->length &&
+                unanswered->wr.wr.rdma.remote_addr < e->wr.wr.rdma.remote_addr + e->length)
+                return false; /* the read would see what was written after it */
+            e->done = true;
+        } else if (executed > 0 && (e->wr.opcode == IBV_WR_RDMA_WRITE || e->wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM)) {
+            e->skip = e->base + (uint64_t)executed * mtu;
+        }
+    }
+    return true;
+}
+
+static void switched(shift_qp_t *q)
+{
+    bool sound = settle(q);
+    q->posted_sends = q->sends.first;
+    shift_retire_done(q);
+    q->path = q->target;
+    if (!sound) {
+        shift_release(q, "a request was executed whose result did not come back, and it can't be repeated");
+        return;
+    }
+    q->has_trouble = false;
+    q->marker_posted = q->marker_done = q->peer_sunk = q->sunk_told = false;
+    phase(q, SHIFT_STEADY);
+    if (q->path == 0) {
+        while (q->states.sq != SHIFT_SQ_WAIT_SINKED)
+            shift_transition(&q->states, q->states.sq == SHIFT_SQ_FALLBACK ? SHIFT_RECOVERED : SHIFT_SIGNALED);
+        shift_transition(&q->states, SHIFT_RETURNED);
+        q->moved = false;
+        q->returns++;
+    } else {
+        q->switches++;
+    }
+    shift_pump_sends(q);
+    if (q->states.sq == SHIFT_SQ_RELEASED)
+        return;
+    if (q->path == 0 && q->posted_sends == q->sends.next)
+        shift_away(q, false);
+    shift_tell(q, q->path ? "fallback" : "return");
+    shift_ring_bell(q->send_cq);
+    if (q->recv_cq != q->send_cq)
+        shift_ring_bell(q->recv_cq);
+}
+
+/* ---- the way back ---- */
+
+/* Legs that were lost are made ready again as soon as the link's control queue pair works on their path. */
+static void mend_legs(shift_qp_t *q)
+{
+    for (int p = 0; p < q->o.device->paths; p++)
+        if (p != q->path && q->legs[p].fenced && q->link->on[p].up)
+            shift_leg_connect(q, p, q->legs[p].lost_in);
+}
+
+/* An empty signaled write of our own: when it completes, everything before it has. */
+static void post_marker(shift_qp_t *q)
+{
+    struct ibv_send_wr wr = {.wr_id = (uintptr_t)&q->marker_done, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED};
+    shift_leg_t *leg = &q->legs[q->path];
+    if (leg_send(q, q->path, &wr) == 0) {
+        leg->next_psn = (leg->next_psn + 1) & SHIFT_PSN_MASK;
+        q->marker_posted = true;
+    }
+}
+
+static void go_back(shift_qp_t *q)
+{
+    q->target = 0;
+    q->epoch++;
+    q->peer_fenced = false;
+    fence(q);
+}
+
+static void way_back(shift_qp_t *q)
+{
+    switch (q->states.sq) {
+    case SHIFT_SQ_FALLBACK:
+        if (q->path == 0 || q->moved || !shift_leg_usable(q, 0) || q->posted_sends < q->sends.next)
+            break;
+        shift_transition(&q->states, SHIFT_RECOVERED);
+        q->began = shift_now();
+        /* fall through */
+    case SHIFT_SQ_WAIT_SIGNALED:
+        if (!q->marker_posted)
+            post_marker(q); /* the paper waits for the program's next signaled request; it might never post one, and the peer would wait with it */
+        if (!q->marker_posted)
+            break;
+        shift_transition(&q->states, SHIFT_SIGNALED);
+        q->since = shift_now();
+        /* fall through */
+    case SHIFT_SQ_WAIT_SINKED:
+        if (q->marker_done && !q->sunk_told) {
+            q->sunk_told = true;
+            shift_link_send(q->link, &(shift_message_t){.type = SHIFT_SUNK, .epoch = q->epoch, .from_qpn = q->qp->qp_num, .to_qpn = q->legs[0].peer_qpn});
+        }
+        if ((q->sunk_told && q->peer_sunk) || shift_now() - q->since > SINK_MS * 1000000u)
+            go_back(q);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- the worker's and the peer's part ---- */
+
+void shift_switch_step(shift_qp_t *q)
+{
+    if (q->plain || (!q->linked && q->phase != SHIFT_BROKEN) || q->states.sq == SHIFT_SQ_RELEASED)
+        return;
+    if (!q->direct) { /* the program may not be polling */
+        shift_gather(q->send_cq);
+        if (q->recv_cq != q->send_cq)
+            shift_gather(q->recv_cq);
+    }
+    if (q->phase == SHIFT_BROKEN) {
+        if (q->linked)
+            mend_legs(q);
+        if (find_target(q))
+            fence(q);
+    }
+    if (q->phase == SHIFT_DRAINING && drained(q))
+        tell_progress(q);
+    if (q->phase == SHIFT_WAITING) {
+        if (q->peer_fenced)
+            switched(q);
+        else if (!shift_link_alive(q->link) || shift_now() - q->since > (uint64_t)PEER_MS * 1000000u)
+            shift_release(q, "its peer can't be reached on any path");
+    }
+    if (q->phase != SHIFT_STEADY || q->states.sq == SHIFT_SQ_RELEASED)
+        return;
+    shift_pump_sends(q);
+    shift_pump_recvs(q);
+    if (q->states.sq == SHIFT_SQ_RELEASED)
+        return;
+    mend_legs(q);
+    if (q->path != 0)
+        way_back(q);
+    else if (!q->direct && q->posted_sends == q->sends.next && q->states.sq == SHIFT_SQ_DEFAULT)
+        shift_away(q, false);
+    if (!q->direct && q->send_cq->count)
+        shift_ring_bell(q->send_cq);
+    if (!q->direct && q->recv_cq != q->send_cq && q->recv_cq->count)
+        shift_ring_bell(q->recv_cq);
+}
+
+/* `which`: number of a queue pair, or "*". Moving to the default RNIC is the way back, taken as soon as it can be. */
+void shift_move(shift_device_t *d, const char *which, const char *device)
+{
+    int to = -1;
+    for (int p = 0; p < d->paths; p++)
+        if (strcmp(d->path[p].name, device) == 0)
+            to = p;
+    if (to < 0) {
+        shift_report("asked to move to %s, which is not a backup of %s", device, d->path[0].name);
+        return;
+    }
+    for (shift_object_t *o = d->objects; o; o = o->next) {
+        shift_qp_t *q = (shift_qp_t *)o;
+        if (o->kind != SHIFT_QP || q->plain || !q->linked || q->path == to || (strcmp(which, "*") != 0 && strtoul(which, NULL, 0) != q->qp->qp_num))
+            continue;
+        if (to == 0) {
+            q->moved = false;
+        } else if (q->phase == SHIFT_STEADY && shift_leg_usable(q, to)) {
+            q->moved = true;
+            shift_fail(q, NULL);
+            q->target = to;
+        } else {
+            shift_report("a connection of %s can't move to %s now", d->path[0].name, device);
+        }
+    }
+}
+
+static void fence_in(shift_qp_t *q, const shift_message_t *m)
+{
+    int from = (int)(m->b >> 8 & 0xff), to = (int)(m->b & 0xff);
+    bool moved = m->b >> 16 & 1;
+    if (m->epoch != q->epoch && m->epoch != q->epoch + 1)
+        return; /* of a switch that is over */
+    if (m->epoch == q->epoch + 1) { /* the peer began */
+        if (q->phase != SHIFT_STEADY || from != q->path || to >= q->o.device->paths || !q->legs[to].qp || !q->legs[to].ready) {
+            shift_release(q, "its peer went another way");
+            return;
+        }
+        q->began = shift_now();
+        q->target = to;
+        shift_away(q, true);
+        q->moved = moved;
+        if (to && !moved)
+            shift_link_down(q->link, from, false);
+        if (to || q->states.sq == SHIFT_SQ_DEFAULT)
+            shift_transition(&q->states, SHIFT_FAIL);
+        q->epoch++;
+        fence(q);
+    } else if (q->phase == SHIFT_BROKEN && to < q->o.device->paths && q->legs[to].ready) {
+        q->target = to;
+    } else if (to != q->target) {
+        shift_release(q, "its peer went another way");
+        return;
+    }
+    q->peer_fenced = true;
+    q->peer_psn = m->a;
+}
+
+void shift_message_in(shift_link_t *l, const shift_message_t *m)
+{
+    shift_device_t *d = l->device;
+    shift_qp_t *q = shift_map_get(&d->path[0].qps, m->to_qpn);
+    if (!q || q->plain || q->link != l || q->legs[0].peer_qpn != m->from_qpn || q->states.sq == SHIFT_SQ_RELEASED) {
+        if (m->type == SHIFT_FENCE)
+            shift_link_send(l, &(shift_message_t){.type = SHIFT_GONE, .epoch = m->epoch, .from_qpn = m->to_qpn, .to_qpn = m->from_qpn});
+        return;
+    }
+    switch (m->type) {
+    case SHIFT_FENCE:
+        fence_in(q, m);
+        break;
+    case SHIFT_GONE:
+        if (m->epoch == q->epoch)
+            shift_release(q, "its peer has ended it");
+        break;
+    case SHIFT_LEG_READY:
+        if (m->a < (uint32_t)d->paths) {
+            q->legs[m->a].peer_ready = true;
+            q->legs[m->a].peer_generation = m->b;
+        }
+        break;
+    case SHIFT_SUNK:
+        q->peer_sunk = m->epoch == q->epoch;
+        break;
+    }
+    if (q->phase != SHIFT_STEADY || q->states.sq != SHIFT_SQ_DEFAULT)
+        shift_switch_step(q);
+}

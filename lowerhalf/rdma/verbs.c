@@ -1,0 +1,445 @@
+/* verbs.c - the control verbs as the program calls them: the provider's verb first, then a record of it for the backups (shadow.c).
+ *
+ * Invariant: what the program gets back is what libibverbs gave, and no control verb waits for a backup; but destroying something waits for
+ * the one shadow verb that is being executed on it.
+ */
+#include "links.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
+
+EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+    struct ibv_context *context = shift_real()->open_device(device);
+    if (!context || !getenv("MANAPY_SHIFT_AGENT"))
+        return context;
+    shift_device_t *d = shift_device_add(context);
+    if (!d)
+        return context;
+    if (d->paths == 1)
+        shift_report("%s has no backup: name one in MANAPY_SHIFT_BACKUP", d->path[0].name);
+    context->ops.post_send = shift_post_send;
+    context->ops.post_recv = shift_post_recv;
+    context->ops.poll_cq = shift_poll_cq;
+    context->ops.req_notify_cq = shift_req_notify_cq;
+    struct verbs_context *v = verbs_get_ctx(context);
+    if (d->create_qp_ex)
+        v->create_qp_ex = create_qp_ex;
+    if (d->create_cq_ex)
+        v->create_cq_ex = create_cq_ex;
+    return context;
+}
+
+EXPORT int ibv_close_device(struct ibv_context *context)
+{
+    shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
+    if (d)
+        shift_device_remove(d);
+    return shift_real()->close_device(context);
+}
+
+EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+    struct ibv_pd *pd = shift_real()->alloc_pd(context);
+    shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
+    shift_pd_t *p = pd && d ? calloc(1, sizeof *p) : NULL;
+    if (p && shift_map_put(&shift_pds, (uintptr_t)pd, p) == 0) {
+        p->pd = pd;
+        shift_object_add(&p->o, SHIFT_PD, d);
+    } else {
+        free(p);
+    }
+    return pd;
+}
+
+EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
+{
+    shift_pd_t *p = shift_map_get(&shift_pds, (uintptr_t)pd);
+    int r = shift_real()->dealloc_pd(pd);
+    if (r == 0 && p) {
+        shift_object_remove(&p->o);
+        shift_map_remove(&shift_pds, (uintptr_t)pd);
+        for (int i = 1; i < SHIFT_PATHS; i++)
+            if (p->on[i])
+                shift_real()->dealloc_pd(p->on[i]);
+        pthread_mutex_unlock(&p->o.device->lock);
+        free(p);
+    }
+    return r;
+}
+
+static struct ibv_mr *record_mr(struct ibv_pd *pd, struct ibv_mr *mr, void *address, size_t length, uint64_t iova, int access)
+{
+    shift_pd_t *p = mr ? shift_map_get(&shift_pds, (uintptr_t)pd) : NULL;
+    shift_mr_t *m = p ? calloc(1, sizeof *m) : NULL;
+    if (!m)
+        return mr;
+    m->pd = p;
+    m->mr = mr;
+    m->address = address;
+    m->length = length;
+    m->iova = iova;
+    m->access = access;
+    if (shift_map_put(&p->o.device->mrs, mr->lkey, m) < 0) {
+        free(m);
+        return mr;
+    }
+    shift_object_add(&m->o, SHIFT_MR, p->o.device);
+    shift_wake(p->o.device);
+    return mr;
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+    return record_mr(pd, shift_real()->reg_mr(pd, addr, length, access), addr, length, (uintptr_t)addr, access);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
+{
+    return record_mr(pd, shift_real()->reg_mr_iova(pd, addr, length, iova, access), addr, length, iova, access);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+{
+    return record_mr(pd, shift_real()->reg_mr_iova2(pd, addr, length, iova, access), addr, length, iova, (int)access);
+}
+
+EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
+{
+    shift_report("dmabuf memory is not registered on backups: requests that use it can't be carried over");
+    return shift_real()->reg_dmabuf_mr(pd, offset, length, iova, fd, access);
+}
+
+static void forget_mr(struct ibv_mr *mr)
+{
+    shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)mr->context);
+    shift_mr_t *m = d ? shift_map_get(&d->mrs, mr->lkey) : NULL;
+    if (!m || m->mr != mr)
+        return;
+    char key[64];
+    shift_object_remove(&m->o);
+    shift_map_remove(&d->mrs, mr->lkey);
+    if (m->told) {
+        shift_mr_key(key, d->id, m->index);
+        shift_keys_withdraw(d, key, true);
+    }
+    for (int i = 1; i < SHIFT_PATHS; i++)
+        if (m->on[i])
+            shift_real()->dereg_mr(m->on[i]);
+    pthread_mutex_unlock(&d->lock);
+    free(m);
+}
+
+EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
+{
+    forget_mr(mr);
+    return shift_real()->dereg_mr(mr);
+}
+
+EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+    struct ibv_mr old = *mr;
+    shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)mr->context);
+    shift_mr_t *m = d ? shift_map_get(&d->mrs, mr->lkey) : NULL;
+    int old_access = m ? m->access : 0;
+    forget_mr(mr);
+    int r = shift_real()->rereg_mr(mr, flags, pd, addr, length, access);
+    if (m && (r == 0 || r == IBV_REREG_MR_ERR_INPUT)) {
+        bool moved = r == 0 && (flags & IBV_REREG_MR_CHANGE_TRANSLATION);
+        record_mr(mr->pd, mr, moved ? addr : old.addr, moved ? length : old.length, (uintptr_t)(moved ? addr : old.addr),
+                  r == 0 && (flags & IBV_REREG_MR_CHANGE_ACCESS) ? access : old_access);
+    }
+    return r;
+}
+
+static void record_cq(struct ibv_cq *cq)
+{
+    shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)cq->context);
+    shift_cq_t *c = d ? calloc(1, sizeof *c) : NULL;
+    if (!c)
+        return;
+    c->cq = cq;
+    if (shift_map_put(&shift_cqs, (uintptr_t)cq, c) < 0) {
+        free(c);
+        return;
+    }
+    shift_object_add(&c->o, SHIFT_CQ, d);
+}
+
+EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int comp_vector)
+{
+    struct ibv_cq *cq = shift_real()->create_cq(context, cqe, cq_context, channel, comp_vector);
+    if (cq)
+        record_cq(cq);
+    return cq;
+}
+
+/* Completions of an extended CQ are read by functions of its own (ibv_start_poll): not through us. */
+static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
+{
+    shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
+    shift_report("extended completion queues (ibv_create_cq_ex) are not protected");
+    return d->create_cq_ex(context, attr);
+}
+
+EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
+{
+    shift_cq_t *c = shift_map_get(&shift_cqs, (uintptr_t)cq);
+    int r = shift_real()->resize_cq(cq, cqe);
+    if (r == 0 && c) {
+        pthread_mutex_lock(&c->o.device->lock);
+        for (int p = 1; p < SHIFT_PATHS; p++)
+            if (c->on[p])
+                shift_real()->resize_cq(c->on[p], cqe);
+        pthread_mutex_unlock(&c->o.device->lock);
+    }
+    return r;
+}
+
+EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
+{
+    shift_cq_t *c = shift_map_get(&shift_cqs, (uintptr_t)cq);
+    if (c && c->bell) { /* it holds the queue */
+        shift_real()->destroy_qp(c->bell);
+        c->bell = NULL;
+    }
+    int r = shift_real()->destroy_cq(cq);
+    if (r == 0 && c) {
+        shift_object_remove(&c->o);
+        shift_map_remove(&shift_cqs, (uintptr_t)cq);
+        for (int p = 1; p < SHIFT_PATHS; p++)
+            if (c->on[p])
+                shift_real()->destroy_cq(c->on[p]);
+        pthread_mutex_unlock(&c->o.device->lock);
+        free(c->stash);
+        free(c->ready);
+        free(c);
+    }
+    return r;
+}
+
+EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
+{
+    int r = shift_real()->get_cq_event(channel, cq, cq_context);
+    shift_cq_t *c = r == 0 ? shift_map_get(&shift_cqs, (uintptr_t)*cq) : NULL;
+    if (c)
+        c->armed = 0;
+    return r;
+}
+
+EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr) { return shift_real()->create_srq(pd, attr); }
+EXPORT int ibv_destroy_srq(struct ibv_srq *srq) { return shift_real()->destroy_srq(srq); }
+
+static const char *why_not(const struct ibv_qp_init_attr *attr, const shift_pd_t *pd, const shift_cq_t *send_cq, const shift_cq_t *recv_cq)
+{
+    if (attr->qp_type != IBV_QPT_RC)
+        return "queue pairs of another type than RC are not protected";
+    if (attr->srq)
+        return "queue pairs with a shared receive queue are not protected";
+    if (!pd || !send_cq || !recv_cq)
+        return "queue pairs on parent domains or extended completion queues are not protected";
+    return NULL;
+}
+
+static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr)
+{
+    shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)qp->context);
+    shift_qp_t *q = d ? calloc(1, sizeof *q) : NULL;
+    if (!q)
+        return;
+    q->qp = qp;
+    q->init = *attr;
+    q->pd = shift_map_get(&shift_pds, (uintptr_t)qp->pd);
+    q->send_cq = attr->send_cq ? shift_map_get(&shift_cqs, (uintptr_t)attr->send_cq) : NULL;
+    q->recv_cq = attr->recv_cq ? shift_map_get(&shift_cqs, (uintptr_t)attr->recv_cq) : NULL;
+    const char *why = why_not(attr, q->pd, q->send_cq, q->recv_cq);
+    q->sq_sig_all = attr->sq_sig_all;
+    q->plain = why || d->paths == 1;
+    q->direct = true;
+    q->legs[0].qp = qp;
+    if (why)
+        shift_report("%s", why);
+    else if (!q->plain && (shift_journal_sends(&q->sends, attr->cap.max_send_wr + 1, attr->cap.max_send_sge, attr->cap.max_inline_data) < 0 ||
+                           shift_journal_recvs(&q->recvs, attr->cap.max_recv_wr + 1, attr->cap.max_recv_sge) < 0 ||
+                           shift_map_put(&d->path[0].qps, qp->qp_num, q) < 0)) {
+        shift_report("no memory for the work requests of a queue pair: it is not protected");
+        q->plain = true;
+    }
+    if (shift_map_put(&shift_qps, (uintptr_t)qp, q) < 0) {
+        shift_map_remove(&d->path[0].qps, qp->qp_num);
+        shift_journal_free(&q->sends);
+        shift_journal_free(&q->recvs);
+        free(q);
+        return;
+    }
+    shift_object_add(&q->o, SHIFT_QP, d);
+    q->o.waiting = !q->plain;
+}
+
+EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+    struct ibv_qp *qp = shift_real()->create_qp(pd, attr);
+    if (qp)
+        record_qp(qp, attr);
+    return qp;
+}
+
+static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
+{
+    shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
+    struct ibv_qp *qp = d->create_qp_ex(context, attr);
+    if (!qp)
+        return NULL;
+    if (attr->comp_mask & ~(uint32_t)IBV_QP_INIT_ATTR_PD) {
+        shift_report("queue pairs with extended attributes (ibv_create_qp_ex) are not protected");
+        return qp;
+    }
+    struct ibv_qp_init_attr plain;
+    memcpy(&plain, attr, sizeof plain); /* verbs.h: the extended structure begins as this one does */
+    record_qp(qp, &plain);
+    return qp;
+}
+
+/* Soft-RoCE tries for ever with these values (perftest's and UCX's defaults): no error would ever tell that the path is cut. */
+static void make_errors_possible(const shift_device_t *d, struct ibv_qp_attr *attr, int mask)
+{
+    if (!d->rxe)
+        return;
+    if ((mask & IBV_QP_RETRY_CNT) && attr->retry_cnt == 7)
+        attr->retry_cnt = 6;
+    if ((mask & IBV_QP_TIMEOUT) && attr->timeout == 0)
+        attr->timeout = 14;
+}
+
+EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+    shift_qp_t *q = shift_map_get(&shift_qps, (uintptr_t)qp);
+    if (!q || q->plain)
+        return shift_real()->modify_qp(qp, attr, mask);
+    shift_device_t *d = q->o.device;
+    struct ibv_qp_attr mine = *attr;
+    make_errors_possible(d, &mine, mask);
+    int r = shift_real()->modify_qp(qp, &mine, mask);
+    if (r != 0)
+        return r;
+    pthread_mutex_lock(&d->lock);
+    if (mask & IBV_QP_STATE && (mine.qp_state == IBV_QPS_ERR || mine.qp_state == IBV_QPS_RESET || mine.qp_state == IBV_QPS_SQD)) {
+        shift_release(q, NULL);
+    } else if (q->states.sq != SHIFT_SQ_RELEASED) {
+#define KEEP(bit, field)                                                                                                                             \
+    if (mask & (bit))                                                                                                                                \
+        q->attr.field = mine.field;
+        KEEP(IBV_QP_ACCESS_FLAGS, qp_access_flags)
+        KEEP(IBV_QP_PKEY_INDEX, pkey_index)
+        KEEP(IBV_QP_PORT, port_num)
+        KEEP(IBV_QP_AV, ah_attr)
+        KEEP(IBV_QP_PATH_MTU, path_mtu)
+        KEEP(IBV_QP_TIMEOUT, timeout)
+        KEEP(IBV_QP_RETRY_CNT, retry_cnt)
+        KEEP(IBV_QP_RNR_RETRY, rnr_retry)
+        KEEP(IBV_QP_RQ_PSN, rq_psn)
+        KEEP(IBV_QP_MAX_QP_RD_ATOMIC, max_rd_atomic)
+        KEEP(IBV_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic)
+        KEEP(IBV_QP_MIN_RNR_TIMER, min_rnr_timer)
+        KEEP(IBV_QP_SQ_PSN, sq_psn)
+        KEEP(IBV_QP_DEST_QPN, dest_qp_num)
+#undef KEEP
+        q->attr_mask |= mask;
+        if (mask & IBV_QP_STATE) {
+            q->state = mine.qp_state;
+            if (mine.qp_state == IBV_QPS_RTR) {
+                q->legs[0].recv_psn = mine.rq_psn & SHIFT_PSN_MASK;
+                q->legs[0].peer_qpn = mine.dest_qp_num;
+                q->legs[0].mtu = (uint8_t)mine.path_mtu;
+                q->legs[0].ready = q->legs[0].peer_ready = true;
+            } else if (mine.qp_state == IBV_QPS_RTS) {
+                q->legs[0].send_psn = q->legs[0].next_psn = mine.sq_psn & SHIFT_PSN_MASK;
+            }
+            d->work = true;
+            if (mine.qp_state == IBV_QPS_RTR && !d->worker_runs)
+                shift_worker_start(d);
+        }
+    }
+    pthread_mutex_unlock(&d->lock);
+    shift_wake(d);
+    return 0;
+}
+
+/* The default leg may be in error behind the program's back: it goes on seeing what it has set. */
+EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+{
+    int r = shift_real()->query_qp(qp, attr, mask, init);
+    shift_qp_t *q = shift_map_get(&shift_qps, (uintptr_t)qp);
+    if (r == 0 && q && !q->plain && q->linked && q->states.sq != SHIFT_SQ_RELEASED && attr->qp_state != q->state) {
+        attr->qp_state = attr->cur_qp_state = q->state;
+        attr->sq_psn = q->attr.sq_psn;
+        attr->rq_psn = q->attr.rq_psn;
+        qp->state = q->state;
+    }
+    return r;
+}
+
+EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
+{
+    shift_qp_t *q = shift_map_get(&shift_qps, (uintptr_t)qp);
+    uint32_t number = qp->qp_num;
+    if (!q)
+        return shift_real()->destroy_qp(qp);
+    /* Nobody may find it any more before the provider frees it; and its numbers may be given to another at once. */
+    shift_device_t *d = q->o.device;
+    shift_object_remove(&q->o);
+    shift_map_remove(&shift_qps, (uintptr_t)qp);
+    if (!q->plain)
+        shift_map_remove(&d->path[0].qps, number);
+    char key[64];
+    if (q->published && shift_qp_key(key, q, false))
+        shift_keys_withdraw(d, key, false);
+    if (!q->plain)
+        shift_away(q, false);
+    for (int p = 1; p < SHIFT_PATHS; p++)
+        if (q->legs[p].qp) {
+            shift_map_remove(&d->path[p].qps, q->legs[p].qp->qp_num);
+            shift_real()->destroy_qp(q->legs[p].qp);
+        }
+    pthread_mutex_unlock(&d->lock);
+    int r = shift_real()->destroy_qp(qp);
+    shift_journal_free(&q->sends);
+    shift_journal_free(&q->recvs);
+    free(q);
+    return r;
+}
+
+/* What the program need not know: its queue pairs' troubles that are ours, and a port that went away. */
+static bool hidden(const struct ibv_async_event *e)
+{
+    shift_qp_t *q;
+    switch (e->event_type) {
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+        q = shift_map_get(&shift_qps, (uintptr_t)e->element.qp);
+        return q && !q->plain && q->states.sq != SHIFT_SQ_RELEASED && q->states.sq != SHIFT_SQ_DEFAULT;
+    case IBV_EVENT_PORT_ERR:
+    case IBV_EVENT_PORT_ACTIVE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
+{
+    for (;;) {
+        int r = shift_real()->get_async_event(context, event);
+        shift_device_t *d = r == 0 ? shift_map_get(&shift_devices, (uintptr_t)context) : NULL;
+        if (r != 0 || !d || d->paths == 1 || !hidden(event))
+            return r;
+        shift_real()->ack_async_event(event);
+    }
+}

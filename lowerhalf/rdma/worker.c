@@ -1,0 +1,162 @@
+/* worker.c - the background thread of a device: shadow verbs, links, switches. It starts with the first connection.
+ *
+ * It sleeps until a backup's completion channel, an asynchronous event, the agent or another thread (d->wake) has something, or a time limit is near.
+ */
+#include "links.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static void nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
+
+static void take_events(shift_device_t *d, int path)
+{
+    struct ibv_cq *cq;
+    void *context;
+    while (shift_real()->get_cq_event(d->path[path].channel, &cq, &context) == 0) {
+        shift_real()->ack_cq_events(cq, 1);
+        cq->context->ops.req_notify_cq(cq, 0);
+    }
+}
+
+/* The port that traffic is on went down: nobody waits for the retries to run out. */
+static void port_event(shift_device_t *d, int path, bool up)
+{
+    d->path[path].port_up = up;
+    for (shift_object_t *o = d->objects; o && !up; o = o->next) {
+        shift_qp_t *q = (shift_qp_t *)o;
+        if (o->kind == SHIFT_QP && !q->plain && q->linked && q->path == path)
+            shift_fail(q, NULL);
+    }
+    for (shift_link_t *l = d->links; l && !up; l = l->next)
+        shift_link_down(l, path, true);
+}
+
+static void take_async(shift_device_t *d, int path)
+{
+    struct ibv_async_event e;
+    while (shift_real()->get_async_event(d->path[path].context, &e) == 0) {
+        bool port = (e.event_type == IBV_EVENT_PORT_ERR || e.event_type == IBV_EVENT_PORT_ACTIVE) && e.element.port_num == d->path[path].port;
+        bool fatal = e.event_type == IBV_EVENT_DEVICE_FATAL;
+        if (port || fatal)
+            port_event(d, path, e.event_type == IBV_EVENT_PORT_ACTIVE);
+        shift_real()->ack_async_event(&e);
+    }
+}
+
+/* ns until the worker has something to do of its own accord; -1: nothing */
+static int patience(shift_device_t *d, int *set_up)
+{
+    int ms = 1000;
+    if (d->work) {
+        ms = *set_up;
+        *set_up = *set_up < 100 ? *set_up * 2 : 100; /* the peer's set-up is awaited */
+    } else {
+        *set_up = 1;
+    }
+    for (shift_link_t *l = d->links; l; l = l->next)
+        for (int p = 0; p < d->paths; p++)
+            if (!l->connected || (l->on[p].connected && !l->on[p].up))
+                ms = ms < 20 ? ms : 20;
+    for (shift_object_t *o = d->objects; o; o = o->next) {
+        const shift_qp_t *q = (const shift_qp_t *)o;
+        if (o->kind != SHIFT_QP || q->plain || q->direct)
+            continue;
+        if (q->phase == SHIFT_DRAINING)
+            return 0;
+        if (q->phase != SHIFT_STEADY || q->states.sq == SHIFT_SQ_WAIT_SINKED || q->missing_rkey)
+            ms = ms < 2 ? ms : 2;
+        else if (q->states.sq != SHIFT_SQ_RELEASED)
+            ms = ms < 20 ? ms : 20;
+    }
+    return ms;
+}
+
+static void *work(void *arg)
+{
+    shift_device_t *d = arg;
+    int set_up = 1;
+    shift_device_backups(d);
+    for (int p = 0; p < d->paths; p++)
+        if (d->path[p].usable) {
+            nonblocking(d->path[p].channel->fd);
+            nonblocking(d->path[p].context->async_fd);
+        }
+    pthread_mutex_lock(&d->lock);
+    while (!d->closing) {
+        shift_keys_step(d);
+        shift_shadow_step(d);
+        for (shift_link_t *l = d->links; l; l = l->next)
+            shift_link_step(l);
+        for (int p = 0; p < d->paths; p++)
+            if (d->path[p].usable)
+                shift_link_poll(d, p);
+        for (shift_object_t *o = d->objects; o; o = o->next)
+            if (o->kind == SHIFT_QP)
+                shift_switch_step((shift_qp_t *)o);
+        shift_tell_agent(d);
+        struct pollfd fds[3 + 2 * SHIFT_PATHS] = {{.fd = d->wake, .events = POLLIN}};
+        int n = 1, ms = patience(d, &set_up);
+        for (int p = 0; p < d->paths; p++)
+            if (d->path[p].usable) {
+                fds[n++] = (struct pollfd){.fd = d->path[p].channel->fd, .events = POLLIN};
+                fds[n++] = (struct pollfd){.fd = d->path[p].context->async_fd, .events = POLLIN};
+            }
+        if (shift_kv_fd(d->kv) >= 0)
+            fds[n++] = (struct pollfd){.fd = shift_kv_fd(d->kv), .events = POLLIN};
+        pthread_mutex_unlock(&d->lock);
+        if (ms == 0)
+            sched_yield();
+        poll(fds, (nfds_t)n, ms);
+        uint64_t woken;
+        if (read(d->wake, &woken, sizeof woken) < 0 && errno != EAGAIN)
+            shift_report("the background thread can't read its event: %s", strerror(errno));
+        pthread_mutex_lock(&d->lock);
+        shift_keys_commands(d);
+        for (int p = 0; p < d->paths; p++)
+            if (d->path[p].usable) {
+                take_events(d, p);
+                take_async(d, p);
+            }
+    }
+    pthread_mutex_unlock(&d->lock);
+    return NULL;
+}
+
+/* Device lock held. The program's signals are not for this thread. */
+int shift_worker_start(shift_device_t *d)
+{
+    sigset_t all, before;
+    if (d->paths == 1)
+        return 0;
+    if (!d->kv && !(d->kv = shift_kv_open())) {
+        shift_report("no key-value agent (MANAPY_SHIFT_AGENT): connections are not protected");
+        return -1;
+    }
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int r = pthread_create(&d->worker, NULL, work, d);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    d->worker_runs = r == 0;
+    if (r != 0)
+        shift_report("no background thread (%s): connections are not protected", strerror(r));
+    return r;
+}
+
+void shift_worker_stop(shift_device_t *d)
+{
+    pthread_mutex_lock(&d->lock);
+    d->closing = true;
+    bool runs = d->worker_runs;
+    pthread_mutex_unlock(&d->lock);
+    if (!runs)
+        return;
+    shift_wake(d);
+    pthread_join(d->worker, NULL);
+    d->worker_runs = false;
+}
