@@ -7,7 +7,7 @@
  *
  * Invariants
  *  1. All ranks do what rank 0 was told: it is part of what the rendezvous publishes.
- *  2. The helper gets none of the rank's descriptors but standard error, and has ended before anything else is opened.
+ *  2. The helper has of the rank only its standard error, and has ended before anything else is opened.
  */
 #define _GNU_SOURCE
 #include "chain.h"
@@ -15,15 +15,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "rendezvous.h"
+#include "helper.h"
 
 enum { ARGUMENTS_MAX = 4096 };
 
@@ -32,26 +30,11 @@ bool mpy_chain_active(void) {
     return dir != NULL && dir[0] != '\0';
 }
 
-/* In the child, from fork to exec. */
-static void become_helper(const char *path, char *const argv[], int out) {
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    out = fcntl(out, F_DUPFD_CLOEXEC, 16);
-    int null = fcntl(open("/dev/null", O_RDONLY | O_CLOEXEC), F_DUPFD_CLOEXEC, 16);
-    syscall(SYS_dup2, null, 0), syscall(SYS_dup2, out, 1); /* not libc's: it is interposed */
-    close_range(3, ~0u, 0);
-    unsetenv("PMI_FD");
-    execv(path, argv);
-    dprintf(2, "cannot execute %s: %s\n", path, strerror(errno));
-    _exit(127);
-}
-
 static bool run_helper(char *const argv[], char *answer, size_t size, char *error, size_t n) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0) return snprintf(error, n, "pipe: %s", strerror(errno)), false;
     pid_t child = fork();
-    if (child == 0) become_helper(argv[0], argv, ends[1]);
+    if (child == 0) mpy_helper_become(argv, (int[]){open("/dev/null", O_RDONLY | O_CLOEXEC), ends[1], 2}, 3);
     int cause = errno;
     close(ends[1]);
     size_t at = 0;
@@ -72,7 +55,7 @@ static bool run_helper(char *const argv[], char *answer, size_t size, char *erro
 
 bool mpy_chain_ask(char *const *argv, const char *dir, int ranks, mpy_chain_step_t *step, char *error, size_t n) {
     char path[PATH_MAX], number[16], answer[2048];
-    if (!mpy_manapy_path(path, error, n)) return false;
+    if (!mpy_helper_path(path, error, n)) return false;
     snprintf(number, sizeof number, "%d", ranks);
     const char *helper[ARGUMENTS_MAX] = {path, "_step", "--ranks", number};
     int count = 4;

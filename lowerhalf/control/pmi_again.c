@@ -34,21 +34,17 @@ static int greeted = -1;       /* the descriptor, until its second cmd=init; the
 static int answering = -1;     /* the descriptor, until the answer has been read; then -1 */
 static const char *answer;     /* what of it is left */
 
-void mpy_pmi_greet_again(int fd)
-{
+void mpy_pmi_greet_again(int fd) {
     greeted = fd;
 }
 
-static int starts_with(const char *text, size_t bytes, const char *start)
-{
+static int starts_with(const char *text, size_t bytes, const char *start) {
     size_t n = strlen(start);
     return bytes >= n && memcmp(text, start, n) == 0;
 }
 
-EXPORT ssize_t write(int fd, const void *from, size_t bytes)
-{
-    if (fd < 0 || fd != greeted || !starts_with(from, bytes, "cmd=init "))
-        return __write(fd, from, bytes);
+EXPORT ssize_t write(int fd, const void *from, size_t bytes) {
+    if (fd < 0 || fd != greeted || !starts_with(from, bytes, "cmd=init ")) return __write(fd, from, bytes);
     int same = memmem(from, bytes, "pmi_version=1", 13) != NULL;
     answer = same ? "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n" : "cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=1\n";
     answering = greeted;
@@ -56,14 +52,11 @@ EXPORT ssize_t write(int fd, const void *from, size_t bytes)
     return (ssize_t)bytes;
 }
 
-EXPORT ssize_t read(int fd, void *into, size_t bytes)
-{
-    if (fd < 0 || fd != answering)
-        return __read(fd, into, bytes);
+EXPORT ssize_t read(int fd, void *into, size_t bytes) {
+    if (fd < 0 || fd != answering) return __read(fd, into, bytes);
     size_t left = strlen(answer), n = bytes < left ? bytes : left;
     memcpy(into, answer, n);
     answer += n;
-    if (n == left)
-        answering = -1;
+    if (n == left) answering = -1;
     return (ssize_t)n;
 }

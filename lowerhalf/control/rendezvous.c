@@ -29,10 +29,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "helper.h"
 #include "jobdir.h"
 #include "leftovers.h"
 #include "pmi.h"
@@ -104,45 +104,18 @@ static int open_listener(mpy_job_t *job, char *error, size_t n) {
 
 /* ---- the coordinator ---- */
 
-bool mpy_manapy_path(char out[PATH_MAX], char *error, size_t n) {
-    const char *given = getenv("MANAPY_COORDINATOR"); /* for running from a build tree */
-    if (given != NULL) {
-        snprintf(out, PATH_MAX, "%s", given);
-    } else {
-        ssize_t length = readlink("/proc/self/exe", out, PATH_MAX - 8);
-        if (length <= 0) return snprintf(error, n, "/proc/self/exe: %s", strerror(errno)), false;
-        out[length] = '\0';
-        strcpy(strrchr(out, '/') + 1, "manapy");
-    }
-    if (access(out, X_OK) == 0) return true;
-    snprintf(error, n, "cannot start the coordinator %s: %s (is manapy installed completely?)", out, strerror(errno));
-    return false;
-}
-
-/* In the grandchild, from here to exec. 0, 1, 2: log; 3: socket; 4: lock. */
-static void become_coordinator(const char *path, char *const argv[], int log, int listener, int lock) {
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+/* In the grandchild, from here to exec. 0, 1, 2: log; 3: socket; 4: lock. Invariant 3. */
+static void become_coordinator(char *const argv[], int log, int listener, int lock) {
     static const int warnings[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
     for (int s = 1; s < NSIG; s++) signal(s, SIG_DFL);
     for (size_t i = 0; i < sizeof warnings / sizeof *warnings; i++) signal(warnings[i], SIG_IGN);
-    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    /* All three are moved above what dup2 overwrites first. */
-    null = fcntl(null, F_DUPFD_CLOEXEC, 16), log = fcntl(log, F_DUPFD_CLOEXEC, 16);
-    listener = fcntl(listener, F_DUPFD_CLOEXEC, 16), lock = fcntl(lock, F_DUPFD_CLOEXEC, 16);
-    syscall(SYS_dup2, null, 0), syscall(SYS_dup2, log, 1), syscall(SYS_dup2, log, 2); /* not libc's: they are interposed */
-    syscall(SYS_dup2, listener, 3), syscall(SYS_dup2, lock, 4);
-    close_range(5, ~0u, 0); /* invariant 3 */
-    unsetenv("PMI_FD");
-    execv(path, argv);
-    dprintf(2, "cannot execute %s: %s\n", path, strerror(errno));
-    _exit(127);
+    int descriptors[] = {open("/dev/null", O_RDONLY | O_CLOEXEC), log, log, listener, lock};
+    mpy_helper_become(argv, descriptors, 5);
 }
 
 static bool start_coordinator(const mpy_rendezvous_options_t *options, const mpy_job_t *job, int listener, int lock, char *error, size_t n) {
     char path[PATH_MAX], log_path[PATH_MAX], ranks[16], pid[16], interval[32], keep[16], grace[16];
-    if (!mpy_manapy_path(path, error, n)) return false;
+    if (!mpy_helper_path(path, error, n)) return false;
     snprintf(log_path, sizeof log_path, "%s/coordinator.log", job->dir);
     int log = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (log < 0) return snprintf(error, n, "%s: %s", log_path, strerror(errno)), false;
@@ -159,7 +132,7 @@ static bool start_coordinator(const mpy_rendezvous_options_t *options, const mpy
     pid_t child = fork();
     if (child == 0) {
         setsid();
-        if (fork() == 0) become_coordinator(path, (char *const *)argv, log, listener, lock);
+        if (fork() == 0) become_coordinator((char *const *)argv, log, listener, lock);
         _exit(0);
     }
     int cause = errno;

@@ -36,9 +36,6 @@ typedef struct mpy_job {
     mpy_chain_step_t step;      /* in a chain: what this job is to do. DONE: nothing else is valid but rank, size and pmi_fd */
 } mpy_job_t;
 
-/* The command `manapy` of this installation. */
-bool mpy_manapy_path(char out[PATH_MAX], char *error, size_t n);
-
 /* Called by every rank before anything else is done: before threads, before descriptors are opened. On failure `error` holds
  * one line and *say tells whether this rank is the one to print it: what concerns all ranks is printed by rank 0 only. */
 bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, bool *say, char *error, size_t n);

@@ -36,6 +36,7 @@ from typing import Any
 
 from ..ckpt import publish
 from ..ckpt.errors import ManapyError
+from ..ckpt.record import reading
 
 FORMAT = 1
 Event = dict[str, Any]
@@ -138,17 +139,9 @@ def is_chain(directory: Path) -> bool:
 
 def read(directory: Path) -> Chain:
     """Raises ManapyError."""
-    path = directory / "chain.json"
-    try:
-        record = json.loads(path.read_bytes())
-        if record["format"] != FORMAT:
-            raise ManapyError(f"{path}: format {record['format']}, this manapy reads format {FORMAT}")
+    with reading(directory / "chain.json", FORMAT, ManapyError, "not a chain's file, or damaged") as record:
         if not (isinstance(record["command"], list) and isinstance(record["kind"], str) and isinstance(record["cwd"], str) and isinstance(record["created"], (int, float))):
             raise TypeError("its kind, command, directory or date")
-    except OSError as error:
-        raise ManapyError(f"{path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise ManapyError(f"{path}: not a chain's file, or damaged ({error})") from error
     return Chain(directory.resolve(), record)
 
 

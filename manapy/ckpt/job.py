@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from . import publish
 from .errors import CoordinatorError, JobError
+from .record import reading
 
 FORMAT = 1
 
@@ -62,11 +63,7 @@ def is_job(directory: Path) -> bool:
 
 def read(directory: Path) -> Job:
     """Read job.json. Raises JobError."""
-    path = directory / "job.json"
-    try:
-        record = json.loads(path.read_bytes())
-        if record["format"] != FORMAT:
-            raise JobError(f"{path}: format {record['format']}, this manapy reads format {FORMAT}")
+    with reading(directory / "job.json", FORMAT, JobError, "not a job's file, or damaged") as record:
         return Job(
             directory.resolve(),
             str(record["id"]),
@@ -78,10 +75,6 @@ def read(directory: Path) -> Job:
             str(record["state"]),
             record,
         )
-    except OSError as error:
-        raise JobError(f"{path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise JobError(f"{path}: not a job's file, or damaged ({error})") from error
 
 
 def write(directory: Path, record: dict[str, Any]) -> None:

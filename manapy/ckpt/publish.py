@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .errors import CheckpointError, ManifestError
+from .record import reading
 
 MAGIC = "manapy checkpoint"
 FORMAT = 1
@@ -111,20 +112,13 @@ def latest(directory: Path) -> Path | None:
 def read_manifest(path: Path) -> Manifest:
     """Raises ManifestError."""
     file = path / "manifest.json"
-    try:
-        record = json.loads(file.read_bytes())
+    with reading(file, FORMAT, ManifestError, "damaged") as record:
         if record["magic"] != MAGIC:
             raise ManifestError(f"{file}: not a checkpoint's manifest")
-        if record["format"] != FORMAT:
-            raise ManifestError(f"{file}: format {record['format']}, this manapy reads format {FORMAT}")
         ranks = [Entry(**entry) for entry in record["ranks"]]
         if [entry.rank for entry in ranks] != list(range(record["size"])):
             raise ManifestError(f"{file}: damaged: the ranks are incomplete")
         return Manifest(ranks, [str(a) for a in record["argv"]], float(record["time"]), str(record["manapy"]), record.get("mpirun"), record)
-    except OSError as error:
-        raise ManifestError(f"{file}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise ManifestError(f"{file}: damaged ({error})") from error
 
 
 def checkpoints(directory: Path) -> list[Checkpoint]:

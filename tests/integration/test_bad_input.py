@@ -124,7 +124,7 @@ def test_unknown_program(tmp_path: Path) -> None:
 
 def test_session_after_finalize(tmp_path: Path) -> None:
     """Which MPICH could do and we can't: an error for the handler that the call is given, and the program goes on."""
-    program = "from mpi4py import MPI\nMPI.Finalize()\ntry: MPI.Session.Init(errhandler=MPI.ERRORS_RETURN)\nexcept MPI.Exception as e: print(e.error_class == MPI.ERR_OTHER)"
+    program = "from mpi4py import MPI\nMPI.Finalize()\ntry: MPI.Session.Init(errhandler=MPI.ERRORS_RETURN)\nexcept MPI.Exception as e: print(f'{e.error_class == MPI.ERR_OTHER}\\n', end='')"
     done = launch("--dir", tmp_path / "job", sys.executable, "-c", program)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\nTrue\n", ""), done
 

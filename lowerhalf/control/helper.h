@@ -1,0 +1,15 @@
+/* helper.h - see helper.c. */
+#ifndef MANAPY_HELPER_H
+#define MANAPY_HELPER_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The command `manapy` of this installation. False with one line in `error`. */
+bool mpy_helper_path(char out[PATH_MAX], char *error, size_t n);
+
+/* In a forked child: become the command argv[0], with `count` descriptors as 0, 1, 2 ... and no others. */
+_Noreturn void mpy_helper_become(char *const argv[], const int *descriptors, int count);
+
+#endif
