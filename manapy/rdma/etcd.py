@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -173,8 +174,10 @@ def _packages() -> tuple[Any, Any]:
     before = os.environ.get(_PURE)
     os.environ[_PURE] = "python"
     try:
-        import etcd3
-        import grpc
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # hundreds, of that age
+            import etcd3
+            import grpc
     except ImportError as error:
         raise StoreError(f"etcd needs the package etcd3: pip install 'manapy[rdma]' ({error})") from error
     except TypeError as error:

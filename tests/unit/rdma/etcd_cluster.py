@@ -1,0 +1,127 @@
+"""A real etcd cluster on this host, with processes of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from rdma_agents import until
+
+SERVER = shutil.which("etcd")
+CONTROL = shutil.which("etcdctl")
+
+
+def free_ports(n: int) -> list[int]:
+    """Ports on which nobody listens now."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+@dataclass
+class Tls:
+    """Files: of the authority, and of the server and of a client."""
+
+    ca: Path
+    cert: Path
+    key: Path
+    client_cert: Path
+    client_key: Path
+
+
+class Cluster:
+    """`size` members in a directory."""
+
+    def __init__(self, directory: Path, size: int, tls: Tls | None = None) -> None:
+        self.dir, self.size, self.tls = directory, size, tls
+        ports = free_ports(2 * size)
+        self.ports, self._peers = ports[:size], ports[size:]
+        self._scheme = "http" if tls is None else "https"
+        self.members: list[subprocess.Popen[bytes] | None] = [None] * size
+        for number in range(size):
+            self.start(number)
+        until(self.is_healthy, "the etcd cluster")
+
+    def start(self, number: int) -> None:
+        """One member; also again, after it was killed."""
+        client, peer = f"{self._scheme}://127.0.0.1:{self.ports[number]}", f"http://127.0.0.1:{self._peers[number]}"
+        everybody = ",".join(f"m{i}=http://127.0.0.1:{port}" for i, port in enumerate(self._peers))
+        command = [SERVER or "etcd", "--name", f"m{number}", "--data-dir", str(self.dir / f"m{number}"), "--log-level", "error"]
+        command += ["--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
+        command += ["--initial-cluster", everybody, "--initial-cluster-token", self.dir.name]
+        if self.tls is not None:
+            command += ["--cert-file", str(self.tls.cert), "--key-file", str(self.tls.key), "--trusted-ca-file", str(self.tls.ca), "--client-cert-auth"]
+        with (self.dir / f"m{number}.log").open("ab") as log:
+            self.members[number] = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.dir)
+
+    @property
+    def endpoints(self) -> str:
+        """As in a store's URL."""
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    def control(self, *arguments: str, user: str | None = None, check: bool = True) -> str:
+        """etcdctl; its output."""
+        options = ["--endpoints", ",".join(f"{self._scheme}://127.0.0.1:{port}" for port in self.ports)]
+        if self.tls is not None:
+            options += ["--cacert", str(self.tls.ca), "--cert", str(self.tls.client_cert), "--key", str(self.tls.client_key)]
+        if user is not None:
+            options += ["--user", user]
+        done = subprocess.run([CONTROL or "etcdctl", *options, *arguments], env={**os.environ, "ETCDCTL_API": "3"}, capture_output=True, text=True, timeout=30)
+        assert not check or done.returncode == 0, done.stderr
+        return done.stdout
+
+    def is_healthy(self) -> bool:
+        """All members that should be there have a leader."""
+        return len(self._statuses()) == self.size and self.leader() is not None
+
+    def leader(self) -> int | None:
+        """Number of the member that leads."""
+        for number, status in self._statuses().items():
+            if status["leader"] == status["header"]["member_id"]:
+                return number
+        return None
+
+    def _statuses(self) -> dict[int, dict[str, object]]:
+        try:
+            found = json.loads(self.control("endpoint", "status", "-w", "json", check=False) or "null") or []
+        except ValueError:
+            return {}
+        return {self.ports.index(int(one["Endpoint"].rpartition(":")[2])): one["Status"] for one in found}
+
+    def kill(self, number: int) -> None:
+        """As a crash of its host would."""
+        member = self.members[number]
+        assert member is not None
+        member.send_signal(signal.SIGKILL)
+        member.wait()
+        self.members[number] = None
+
+    def end(self) -> None:
+        """All that still run."""
+        for number, member in enumerate(self.members):
+            if member is not None:
+                self.kill(number)
+
+
+def make_tls(directory: Path) -> Tls:
+    """A certificate authority, a server for 127.0.0.1 and a client, made with openssl."""
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True, cwd=directory, timeout=60)
+
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    openssl("req", "-x509", *curve, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=authority")
+    (directory / "san").write_text("subjectAltName=IP:127.0.0.1")
+    for name, more in (("server", ["-extfile", "san"]), ("client", [])):
+        openssl("req", *curve, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/O={name}")
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", f"{name}.pem", "-days", "2", *more)
+    return Tls(*(directory / name for name in ("ca.pem", "server.pem", "server.key", "client.pem", "client.key")))
