@@ -23,7 +23,8 @@
  *
  * command -> agent
  *   <n> STATUS                  OK json
- *   <n> WATCH seq               OK, then <n> EVENT json, without end: the events after that one (0: all that are kept; -1: new ones only)
+ *   <n> EVENTS seq              OK json: a list of the events after that one (0: all that are kept; -1: none)
+ *   <n> WATCH seq               OK, then <n> EVENT json, without end: the same ones, and all that come
  *   <n> MOVE target qp device   target: rank, process id or *. OK and the number of programs that were told
  *   <n> STAY                    OK: the agent stays at least as long as the process that asked
  */

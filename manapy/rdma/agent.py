@@ -135,7 +135,7 @@ class Agent:
     async def _end_when_idle(self, linger: float) -> None:
         """The decision and the removal of the socket are one step for those who hold the lock to look whether there is an agent."""
         while True:
-            await asyncio.sleep(min(1.0, linger / 4))
+            await asyncio.sleep(max(0.05, min(1.0, linger / 4)))
             if self.clients or self._staying:
                 self._idle_since = time.monotonic()
             if time.monotonic() - self._idle_since < linger:
@@ -396,6 +396,8 @@ class Agent:
             match request.kind:
                 case "STATUS":
                     return f"OK {json.dumps(self.status())}"
+                case "EVENTS":
+                    return f"OK {json.dumps(list(self.ledger.after(int(request.fields[0]))))}"
                 case "STAY":
                     if pid and pid not in self._staying:
                         self._staying.add(pid)

@@ -47,6 +47,10 @@ class Connection(connection.Connection):
         """The agent and its clients; the members are in README.md."""
         return dict(json.loads(self.ask("STATUS")))
 
+    def events(self) -> list[dict[str, Any]]:
+        """Those that the agent has kept, oldest first."""
+        return list(json.loads(self.ask("EVENTS", 0)))
+
     def watch(self, after: int = -1) -> Iterator[dict[str, Any]]:
         """Events with a `seq` above this one (0: all that are kept; -1: new ones only) as they come, until the agent ends (AgentError)."""
         self.ask("WATCH", after)

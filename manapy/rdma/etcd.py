@@ -52,7 +52,7 @@ class EtcdStore(Store):
         self._password = None if password_file is None else _read(Path(password_file)).decode().rstrip("\n")
         for path in filter(None, self._tls.values()):
             _read(Path(path))
-        self._etcd3, self._grpc = _packages()
+        self._etcd3, self._grpc = packages()
         self._rpc = self._etcd3.etcdrpc
         self._url, self._prefix, self._ttl = f"etcd://{url.place}", f"{_PREFIX}/{job}/", max(1, round(ttl))
         self._lock = threading.Lock()
@@ -168,7 +168,7 @@ def _read(path: Path) -> bytes:
         raise StoreError(f"{path}: {error.strerror}") from error
 
 
-def _packages() -> tuple[Any, Any]:
+def packages() -> tuple[Any, Any]:
     """etcd3 and grpc. etcd3's generated messages are of an age that protobuf reads only in its pure Python implementation: a variable says so, which is set
     only while it is imported."""
     before = os.environ.get(_PURE)

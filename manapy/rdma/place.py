@@ -131,12 +131,18 @@ def default_job() -> str:
 
 
 def of(job: str) -> Place:
-    """The job's place; its directories are made. Raises UsageError, or AgentError if they are not this user's alone."""
+    """The job's place, which need not be there. Raises UsageError."""
     if not protocol.is_job(job):
         raise UsageError(f"'{job}' can't be a job's name: letters, digits and . _ -, at most 64, the first a letter or digit")
     place = Place(root().absolute() / job, job)
     if len(os.fsencode(place.address)) > _PATH_MAX:
         raise UsageError(f"{place.address}: too long for a socket's path ({_PATH_MAX} bytes): set MANAPY_SHIFT_DIR to a shorter one")
+    return place
+
+
+def make(job: str) -> Place:
+    """The job's place; its directories are made. Raises UsageError, or AgentError if they are not this user's alone."""
+    place = of(job)
     for directory in (place.dir.parent, place.dir):
         with suppress(FileExistsError):
             directory.mkdir(mode=0o700)

@@ -18,7 +18,7 @@ AGENT = Service("MANAPY-SHIFT", VERSION, ("program", "command"), "agent", AgentE
 
 # Number of fields; what stands in TO_END has blanks in its last one.
 FROM_PROGRAM = {"HELLO": 3, "PUT": 2, "GET": 1, "DEL": 1, "EVENT": 1, "BYE": 0}
-FROM_COMMAND = {"STATUS": 0, "WATCH": 1, "MOVE": 3, "STAY": 0}
+FROM_COMMAND = {"STATUS": 0, "EVENTS": 1, "WATCH": 1, "MOVE": 3, "STAY": 0}
 TO_END = frozenset({"EVENT"})
 
 _KEY = re.compile(rf"[!-~]{{1,{KEY_MAX}}}")
@@ -28,7 +28,7 @@ _RANK = re.compile(r"-|[0-9]{1,9}")
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _QP = re.compile(r"\*|[0-9]{1,9}")
 _TARGET = re.compile(r"\*|[0-9]{1,10}")
-_DEVICE = re.compile(r"[A-Za-z0-9_.:-]{1,63}")
+_DEVICE = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 _SEQUENCE = re.compile(r"-1|[0-9]{1,18}")
 _JSON = re.compile(r"\{.*\}")
 
@@ -38,6 +38,7 @@ _FORMS = {
     "GET": (_KEY,),
     "DEL": (_KEY,),
     "EVENT": (_JSON,),
+    "EVENTS": (_SEQUENCE,),
     "WATCH": (_SEQUENCE,),
     "MOVE": (_TARGET, _QP, _DEVICE),
 }
@@ -82,6 +83,11 @@ def parse(line: bytes, kinds: dict[str, int]) -> Request:
 def is_job(name: str) -> bool:
     """May a job be called so? Letters, digits, and . _ - behind the first; at most 64."""
     return _JOB.fullmatch(name) is not None
+
+
+def is_move(target: str, qp: str, device: str) -> bool:
+    """May a MOVE have these fields?"""
+    return all(form.fullmatch(field) for form, field in zip(_FORMS["MOVE"], (target, qp, device), strict=True))
 
 
 def is_device(name: str) -> bool:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import signal
 import socket
 import subprocess
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from manapy.rdma.etcd import packages
 from rdma_agents import until
 
 SERVER = shutil.which("etcd")
-CONTROL = shutil.which("etcdctl")
 
 
 def free_ports(n: int) -> list[int]:
@@ -68,17 +67,6 @@ class Cluster:
         """As in a store's URL."""
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
-    def control(self, *arguments: str, user: str | None = None, check: bool = True) -> str:
-        """etcdctl; its output."""
-        options = ["--endpoints", ",".join(f"{self._scheme}://127.0.0.1:{port}" for port in self.ports)]
-        if self.tls is not None:
-            options += ["--cacert", str(self.tls.ca), "--cert", str(self.tls.client_cert), "--key", str(self.tls.client_key)]
-        if user is not None:
-            options += ["--user", user]
-        done = subprocess.run([CONTROL or "etcdctl", *options, *arguments], env={**os.environ, "ETCDCTL_API": "3"}, capture_output=True, text=True, timeout=30)
-        assert not check or done.returncode == 0, done.stderr
-        return done.stdout
-
     def is_healthy(self) -> bool:
         """All members that should be there have a leader."""
         return len(self._statuses()) == self.size and self.leader() is not None
@@ -86,16 +74,37 @@ class Cluster:
     def leader(self) -> int | None:
         """Number of the member that leads."""
         for number, status in self._statuses().items():
-            if status["leader"] == status["header"]["member_id"]:
+            if status.leader == status.header.member_id:
                 return number
         return None
 
-    def _statuses(self) -> dict[int, dict[str, object]]:
-        try:
-            found = json.loads(self.control("endpoint", "status", "-w", "json", check=False) or "null") or []
-        except ValueError:
-            return {}
-        return {self.ports.index(int(one["Endpoint"].rpartition(":")[2])): one["Status"] for one in found}
+    def _statuses(self) -> dict[int, Any]:
+        found = {}
+        for number, member in enumerate(self.members):
+            with suppress(packages()[1].RpcError), closing(self._client(number)) as client:
+                if member is not None:
+                    found[number] = client.maintenancestub.Status(packages()[0].etcdrpc.StatusRequest(), 2.0)
+        return found
+
+    def _client(self, number: int) -> Any:
+        tls = {} if self.tls is None else {"ca_cert": str(self.tls.ca), "cert_cert": str(self.tls.client_cert), "cert_key": str(self.tls.client_key)}
+        options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
+        return packages()[0].Etcd3Client("127.0.0.1", self.ports[number], grpc_options=options, **tls)
+
+    def add_users(self, passwords: dict[str, str], prefixes: dict[str, bytes]) -> None:
+        """Users with their passwords, root among them, and with the right to read and write below a prefix; nobody gets in without one from now on."""
+        rpc = packages()[0].etcdrpc
+        with closing(self._client(0)) as client:
+            auth = rpc.AuthStub(client.channel)
+            for user, password in passwords.items():
+                auth.UserAdd(rpc.AuthUserAddRequest(name=user, password=password))
+                auth.RoleAdd(rpc.AuthRoleAddRequest(name=user))
+                auth.UserGrantRole(rpc.AuthUserGrantRoleRequest(user=user, role=user))
+                if prefix := prefixes.get(user):
+                    end = prefix[:-1] + bytes([prefix[-1] + 1])
+                    permission = {"permType": 2, "key": prefix, "range_end": end}  # 2: READWRITE
+                    auth.RoleGrantPermission(rpc.AuthRoleGrantPermissionRequest(name=user, perm=permission))
+            auth.AuthEnable(rpc.AuthEnableRequest())
 
     def kill(self, number: int) -> None:
         """As a crash of its host would."""

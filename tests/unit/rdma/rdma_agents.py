@@ -14,7 +14,7 @@ from typing import Any
 from manapy.rdma import client, place
 
 PATIENCE = 60.0
-_MANAPY = "import sys; from manapy.cli import main; sys.exit(main())"
+MANAPY = [sys.executable, "-P", "-c", "import sys; from manapy.cli import main; sys.exit(main())"]
 
 
 def until(true: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
@@ -80,7 +80,7 @@ class Agent:
         """Also again."""
         self.log = self.dir.with_suffix(".log")
         with self.log.open("a") as log:
-            self.process = subprocess.Popen([sys.executable, "-P", "-c", _MANAPY, "rdma", *self.command], env={**os.environ, "MANAPY_SHIFT_DIR": str(self.dir)}, stderr=log)
+            self.process = subprocess.Popen([*MANAPY, "rdma", *self.command], env={**os.environ, "MANAPY_SHIFT_DIR": str(self.dir)}, stderr=log)
         until(lambda: self.place.is_alive() or self.process.poll() is not None, "the agent's start")
         assert self.process.poll() is None, self.log.read_text()
 

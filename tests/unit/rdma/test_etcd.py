@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from etcd_cluster import CONTROL, SERVER, Cluster, Tls, free_ports, make_tls
+from etcd_cluster import SERVER, Cluster, Tls, free_ports, make_tls
 from manapy.ckpt.errors import StoreError
 from manapy.rdma.store import open_store
 from rdma_agents import Agent, Program, until
@@ -22,7 +22,7 @@ Run = Callable[..., Program]
 
 pytestmark = [
     pytest.mark.rdma,
-    pytest.mark.skipif(SERVER is None or CONTROL is None, reason="no etcd: apt install etcd-server etcd-client"),
+    pytest.mark.skipif(SERVER is None, reason="no etcd: apt install etcd-server"),
 ]
 
 
@@ -53,18 +53,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
 def secured(tmp_path_factory: pytest.TempPathFactory, tls: Tls) -> Iterator[Cluster]:
     """One member with TLS on both sides and with users: root, and manapy, who may use our prefix only."""
     cluster = Cluster(tmp_path_factory.mktemp("etcd"), 1, tls)
-    for command in (
-        "user add root:r00t",
-        "role add root",
-        "user grant-role root root",
-        "user add manapy:hunter2",
-        "role add manapy",
-        "role grant-permission manapy readwrite --prefix /manapy/shift/",
-        "user grant-role manapy manapy",
-        "user add nobody:hunter2",
-        "auth enable",
-    ):
-        cluster.control(*command.split())
+    cluster.add_users({"root": "r00t", "manapy": "hunter2", "nobody": "hunter2"}, {"manapy": b"/manapy/shift/"})
     yield cluster
     cluster.end()
 
@@ -193,7 +182,7 @@ def test_token_that_has_expired(secured: Cluster, tls: Tls, tmp_path: Path) -> N
     store.put(lease, "k", b"1")
     secured.kill(0)
     secured.start(0)
-    until(lambda: "true" in secured.control("endpoint", "health", "-w", "json", user="root:r00t", check=False), "the server's return")
+    until(secured.is_healthy, "the server's return")
     assert store.get("k") == b"1"
     store.delete(lease, "k")
     assert store.get("k") is None
@@ -205,8 +194,7 @@ def test_password_without_tls(tmp_path: Path) -> None:
     (tmp_path / "etcd").mkdir()
     cluster = Cluster(tmp_path / "etcd", 1)
     try:
-        for command in ("user add root:r00t", "role add root", "user grant-role root root", "auth enable"):
-            cluster.control(*command.split())
+        cluster.add_users({"root": "r00t"}, {})
         (tmp_path / "password").write_text("r00t")
         url = f"etcd://{cluster.endpoints}?user=root&password-file={tmp_path}/password"
         contract(open_store(url, "contract", 5), open_store(url, "contract", 5), open_store(url, "other", 5))

@@ -1,0 +1,282 @@
+"""The RNICs of this host, how near they are to each other and to GPUs, and which may stand in for which.
+
+Everything comes from sysfs (Documentation/ABI/stable/sysfs-class-infiniband in Linux), whose root is a parameter; pyverbs, if it can be imported, adds
+what the kernel tells only through the verbs: the active MTU of an InfiniBand port and the limits of a device.
+
+How near two PCI devices are, nearest first: CARD (functions of one device), SWITCH (a bridge above both), BRIDGE (one host bridge), NODE (one NUMA node),
+SYSTEM (traffic crosses the sockets), UNKNOWN (one has no place, e.g. Soft-RoCE over a virtual interface).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import importlib
+import ipaddress
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+SYSFS = Path("/sys")
+BACKUPS_MAX = 3  # that the interposer sets up for one device: SHIFT_PATHS of lowerhalf/rdma/shift.h, less one
+_MTUS = (4096, 2048, 1024, 512, 256)
+_ROCE_HEADERS = 96  # bytes that the kernel subtracts from the interface's MTU (iboe_get_mtu in Linux' include/rdma/ib_addr.h)
+_PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_GPU_VENDORS = {"0x10de", "0x1002", "0x8086"}  # NVIDIA, AMD, Intel; consoles of service processors are of others
+
+
+class Nearness(enum.IntEnum):
+    """Smaller is nearer."""
+
+    CARD = 0
+    SWITCH = 1
+    BRIDGE = 2
+    NODE = 3
+    SYSTEM = 4
+    UNKNOWN = 5
+
+
+# The order in which backups are taken. Another card survives what breaks a card; the same one at least doesn't cross the sockets.
+_PREFERENCE = (Nearness.SWITCH, Nearness.BRIDGE, Nearness.NODE, Nearness.CARD, Nearness.SYSTEM, Nearness.UNKNOWN)
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a device is. pci: addresses from the one below the host bridge to its own; empty if it has none. node: None if unknown."""
+
+    bridge: str = ""
+    pci: tuple[str, ...] = ()
+    node: int | None = None
+
+    def nearness(self, other: Location) -> tuple[Nearness, int]:
+        """And the number of steps from one to the other through the tree, which tells a switch from a switch above it."""
+        if not self.pci or not other.pci:
+            return Nearness.UNKNOWN, 0
+        if self.bridge != other.bridge:
+            near = Nearness.NODE if self.node is not None and self.node == other.node else Nearness.SYSTEM
+            return near, len(self.pci) + len(other.pci)
+        common = 0
+        while common < min(len(self.pci), len(other.pci)) and self.pci[common] == other.pci[common]:
+            common += 1
+        steps = len(self.pci) + len(other.pci) - 2 * common
+        if self.pci[-1].partition(".")[0] == other.pci[-1].partition(".")[0]:
+            return Nearness.CARD, steps
+        return (Nearness.SWITCH if common else Nearness.BRIDGE), steps
+
+
+@dataclass(frozen=True)
+class Gid:
+    """An entry of a port's table. kind: "RoCE v2", "RoCE v1" or "IB"; netdev: "" for InfiniBand."""
+
+    index: int
+    gid: str
+    kind: str
+    netdev: str
+
+    @property
+    def address(self) -> str:
+        """The IP address, of an entry that is made from one."""
+        found = ipaddress.IPv6Address(self.gid)
+        return str(found.ipv4_mapped or found)
+
+
+@dataclass(frozen=True)
+class Port:
+    """rate in Gb/s, 0 if unknown; mtu: the active one in bytes, 0 if unknown; link: Ethernet (RoCE, iWARP) or InfiniBand."""
+
+    number: int
+    state: str
+    physical: str
+    link: str
+    rate: float
+    mtu: int
+    lid: int
+    gids: tuple[Gid, ...]
+
+    @property
+    def active(self) -> bool:
+        """Does it carry traffic?"""
+        return self.state == "ACTIVE"
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Of its GIDs."""
+        return frozenset(g.kind for g in self.gids)
+
+
+@dataclass
+class Device:
+    """An RNIC. gpus: PCI addresses of those that no other RNIC is nearer to; backups: names, best first; unfit: why the others can't stand in; limits: from
+    pyverbs."""
+
+    name: str
+    kind: str
+    firmware: str
+    location: Location
+    ports: list[Port]
+    gpus: list[str] = field(default_factory=list)
+    backups: list[str] = field(default_factory=list)
+    unfit: dict[str, str] = field(default_factory=dict)
+    limits: dict[str, int] = field(default_factory=dict)
+
+
+def scan(root: Path = SYSFS) -> list[Device]:
+    """All RNICs, by name in natural order, with what they are to each other. Of a root other than the kernel's own nothing is asked through verbs."""
+    verbs = _verbs() if root == SYSFS else None
+    found = [_device(path, root, verbs) for path in sorted((root / "class/infiniband").glob("*"), key=lambda p: _natural(p.name))]
+    gpus = {path.name: _location(path) for path in (root / "bus/pci/devices").glob("*") if _is_gpu(path)}
+    for gpu in sorted(gpus):
+        distances = [gpus[gpu].nearness(device.location) for device in found]
+        for device, distance in zip(found, distances, strict=True):
+            if distance == min(distances) and distance[0] < Nearness.SYSTEM:
+                device.gpus.append(gpu)
+    for number, device in enumerate(found):
+        _choose_backups(device, number, found)
+    return found
+
+
+def backup_list(devices: Sequence[Device]) -> str:
+    """The value of MANAPY_SHIFT_BACKUP: DEVICE:BACKUP:BACKUP...,DEVICE:BACKUP...; "" if no device has one."""
+    return ",".join(":".join([device.name, *device.backups[:BACKUPS_MAX]]) for device in devices if device.backups)
+
+
+def _choose_backups(device: Device, number: int, devices: Sequence[Device]) -> None:
+    """By speed, nearness and, where that leaves a choice, in a circle: so the failure of several devices doesn't load one backup with all their
+    traffic, and hosts of the same make choose backups on the same rail."""
+    candidates = []
+    for other_number, other in enumerate(devices):
+        if other is device:
+            continue
+        if why := _unfit(device, other):
+            device.unfit[other.name] = why
+            continue
+        near, steps = device.location.nearness(other.location)
+        slower = _first(other).rate < _first(device).rate
+        candidates.append((slower, _PREFERENCE.index(near), steps, (other_number - number) % len(devices), other.name))
+    device.backups = [candidate[-1] for candidate in sorted(candidates)]
+
+
+def _first(device: Device) -> Port:
+    """The port that counts: the first active one."""
+    return next((port for port in device.ports if port.active), device.ports[0])
+
+
+def _unfit(device: Device, other: Device) -> str | None:
+    """Why `other` can't carry what `device` carries."""
+    if not other.ports or not device.ports:
+        return "no ports"
+    mine, its = _first(device), _first(other)
+    if not its.active:
+        return f"port {its.number} is {its.state}"
+    if mine.link != its.link:
+        return f"{its.link}, not {mine.link}"
+    if mine.mtu and its.mtu and its.mtu < mine.mtu:
+        return f"MTU {its.mtu}, not {mine.mtu}"
+    if mine.kinds and not mine.kinds & its.kinds:
+        return f"GIDs of {' and '.join(sorted(its.kinds)) or 'no kind'}, not {' or '.join(sorted(mine.kinds))}"
+    return None
+
+
+# ---- reading sysfs
+
+
+def _device(path: Path, root: Path, verbs: Any) -> Device:
+    netdev = _text(path / "parent")  # Soft-RoCE and Soft-iWARP: the interface below
+    base = root / "class/net" / netdev / "device" if netdev else path / "device"
+    ports = [_port(p, root) for p in sorted((path / "ports").glob("*"), key=lambda p: _natural(p.name)) if p.name.isdigit()]
+    made = Device(path.name, _text(path / "hca_type") or _driver(path), _text(path / "fw_ver"), _location(base), ports)
+    if verbs is not None:
+        with contextlib.suppress(Exception):  # whatever pyverbs raises, it only adds
+            made.limits, mtus = verbs(made.name, [port.number for port in ports])
+            made.ports = [replace(port, mtu=mtus[port.number]) for port in ports]
+    return made
+
+
+def _port(path: Path, root: Path) -> Port:
+    link = _text(path / "link_layer")
+    gids = tuple(_gids(path, link))
+    rate = _text(path / "rate").split(" ")[0]
+    lid = _text(path / "lid")
+    mtu = 0
+    if link == "Ethernet":
+        sizes = [int(text) for name in {g.netdev for g in gids if g.netdev} if (text := _text(root / "class/net" / name / "mtu")).isdigit()]
+        if sizes:
+            mtu = next((m for m in _MTUS if m <= min(sizes) - _ROCE_HEADERS), 0)
+    state, physical = (_text(path / name).rpartition(": ")[2] for name in ("state", "phys_state"))
+    return Port(int(path.name), state, physical, link, float(rate) if re.fullmatch(r"\d+(\.\d+)?", rate) else 0.0, mtu, int(lid, 0) if lid else 0, gids)
+
+
+def _gids(port: Path, link: str) -> Iterator[Gid]:
+    """Entries that are in use; an empty one has zeros."""
+    for entry in sorted((port / "gids").glob("*"), key=lambda p: _natural(p.name)):
+        gid, kind = _text(entry), _text(port / "gid_attrs/types" / entry.name)
+        if gid.replace(":", "").strip("0"):
+            if kind == "IB/RoCE v1":
+                kind = "RoCE v1" if link == "Ethernet" else "IB"
+            yield Gid(int(entry.name), gid, kind, _text(port / "gid_attrs/ndevs" / entry.name))
+
+
+def _location(device: Path) -> Location:
+    """Of a PCI device by its directory, or a link to it."""
+    try:
+        parts = device.resolve(strict=True).parts
+    except OSError:
+        return Location()
+    chain = tuple(part for part in parts if _PCI.fullmatch(part))
+    node = _text(device / "numa_node")
+    if not chain:
+        return Location()
+    bridge = parts[parts.index(chain[0]) - 1]
+    return Location(bridge, chain, int(node) if node.isdigit() else None)
+
+
+def _is_gpu(device: Path) -> bool:
+    kind = _text(device / "class")
+    if kind.startswith(("0x0302", "0x1200")):  # 3D controller, processing accelerator
+        return True
+    return kind.startswith("0x0300") and _text(device / "vendor") in _GPU_VENDORS
+
+
+def _driver(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return (path / "device/driver").resolve(strict=True).name
+    return ""
+
+
+def _text(path: Path) -> str:
+    """One line; "" where there is nothing to read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """mlx5_2 before mlx5_10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name) if part]
+
+
+# ---- pyverbs
+
+
+def _verbs() -> Any:
+    """A function (name, ports) -> (limits, active MTUs by port), or None. Debian's pyverbs also serves another Python of the same version."""
+    debian = "/usr/lib/python3/dist-packages"
+    sys.path.append(debian)
+    try:
+        module = importlib.import_module("pyverbs.device")
+    except Exception:  # pip's fails in other ways than ImportError, too
+        return None
+    finally:
+        sys.path.remove(debian)
+
+    def ask(name: str, ports: Sequence[int]) -> tuple[dict[str, int], dict[int, int]]:
+        with module.Context(name=name) as context:
+            attributes = context.query_device()
+            limits = {key: int(getattr(attributes, key)) for key in ("max_qp", "max_qp_wr", "max_cq", "max_mr", "max_srq")}
+            return limits, {port: 128 << context.query_port(port).active_mtu for port in ports}
+
+    return ask
