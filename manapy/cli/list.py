@@ -66,9 +66,10 @@ def _checkpoints(directory: Path, out: Output) -> int:
         out.note(f"no checkpoints in {directory}")
         return 0
     now = time.time()
-    rows = [
-        ((c.path.name if c.path.parent == directory.resolve() else str(c.path)) + (" (latest)" if c.path == latest else ""), f"{ago(now - c.manifest.time)} ago", len(c.manifest.ranks), size(c.manifest.file_bytes))
-        for c in found
-    ]
+    home = directory.resolve()
+    rows = []
+    for c in found:
+        name = f"{c.path.name if c.path.parent == home else c.path}{' (latest)' if c.path == latest else ''}"
+        rows.append((name, f"{ago(now - c.manifest.time)} ago", len(c.manifest.ranks), size(c.manifest.file_bytes)))
     out.table(("checkpoint", "taken", "ranks", "size"), rows)
     return 0
