@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
+import signal
 import textwrap
 import time
 from collections.abc import Callable
@@ -63,13 +63,16 @@ def _live(text: Callable[[], list[str]], over: Callable[[], bool], out: Output) 
     from rich.live import Live
     from rich.text import Text
 
-    with contextlib.suppress(KeyboardInterrupt), Live(console=Console(file=out.file), auto_refresh=False) as live:  # Ctrl-C is how one leaves
-        while True:
-            ended = over()
-            live.update(Text("\n".join(text())), refresh=True)
-            if ended:
-                break
-            time.sleep(EVERY)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is how one leaves, but not in the middle of a picture
+    try:
+        with Live(console=Console(file=out.file), auto_refresh=False) as live:
+            left = False
+            while not left:
+                ended = over()
+                live.update(Text("\n".join(text())), refresh=True)
+                left = ended or signal.sigtimedwait({signal.SIGINT}, EVERY) is not None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return 0
 
 

@@ -129,9 +129,9 @@ class Cluster:
         self.daemons.clear()
         self._kill_all()
         if "proctrack/cgroup" in self.settings.values():
-            for name in self.names:
+            for directory in [found[0] for name in self.names for found in os.walk(CGROUPS / f"slurm_{name}", topdown=False)]:
                 with contextlib.suppress(OSError):  # a cluster beside this one has a node of this name
-                    (CGROUPS / f"slurm_{name}").rmdir()
+                    os.rmdir(directory)
 
     def lose(self, node: str) -> None:
         """The node dies, as far as anyone can tell: its slurmd and everything that runs on it get SIGKILL, and the controller is told
