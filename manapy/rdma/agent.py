@@ -101,6 +101,8 @@ class Agent:
         self._store = store
         self._threads = ThreadPoolExecutor(store.threads, "store")
         self._secret = place.secret.read_bytes()
+        self._identity = place.identity()
+        self._kept = place.keep()
         self._cache: OrderedDict[str, Cached] = OrderedDict()
         self._watchers: dict[asyncio.StreamWriter, int] = {}  # and the number of their request
         self._staying: set[int] = set()  # pids
@@ -130,6 +132,7 @@ class Agent:
         with contextlib.suppress(StoreError):
             await loop.run_in_executor(self._threads, self._store.close)
         self._threads.shutdown()
+        os.close(self._kept)
         log.info("the agent has ended")
 
     async def _end_when_idle(self, linger: float) -> None:
@@ -140,16 +143,25 @@ class Agent:
                 self._idle_since = time.monotonic()
             if time.monotonic() - self._idle_since < linger:
                 continue
-            with self.place.locked(wait=False) as free:
-                if free:
-                    self.place.remove()
-                    self._over.set()
-                    return
+            try:
+                with self.place.locked(wait=False) as free:
+                    if not free:
+                        continue
+                    if self.place.identity() == self._identity:
+                        self.place.remove()
+            except OSError as error:
+                log.warning("%s: %s", error.filename, error.strerror)
+            self._over.set()
+            return
 
     def _on_signal(self) -> None:
         """The programs may still be there: what they and the next agent need stays, and the leases run on until they expire."""
-        with self.place.locked():
-            self.place.address.unlink(missing_ok=True)
+        try:
+            with self.place.locked():
+                if self.place.identity() == self._identity:
+                    self.place.address.unlink()
+        except OSError as error:
+            log.warning("%s: %s", error.filename, error.strerror)
         self._over.set()
 
     def _spawn(self, work: Any) -> None:

@@ -110,6 +110,20 @@ class Place(NamedTuple):
         listener.listen(512)
         return listener
 
+    def identity(self) -> tuple[int, int] | None:
+        """Device and inode of the socket, by which an agent knows its own: the directory may have been cleaned, and another agent started."""
+        try:
+            found = self.address.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def keep(self) -> int:
+        """A lock on the directory, for the life of the descriptor: what cleans /tmp leaves locked directories alone (systemd-tmpfiles(8))."""
+        fd = os.open(self.dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        return fd
+
     def remove(self) -> None:
         """What an agent leaves when it ends as it should. The lock is held. Keys of the default store are nobody's any more."""
         for path in (self.address, self.secret, self.keys, self.keys.with_name("keys.db-journal")):

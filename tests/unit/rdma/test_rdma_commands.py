@@ -110,6 +110,20 @@ def test_agent_killed_is_replaced_by_the_next_run(env: Environment, short: Path)
     assert where.secret.exists() and where.log.read_text().count(": agent of job j") == 2
 
 
+def test_agent_whose_directory_was_removed_ends(agent: Start, env: Environment) -> None:
+    """And it takes nothing from the one that was started since."""
+    old = agent("host", "--linger=2s")
+    subprocess.run(["rm", "-r", str(old.place.dir)], check=True)
+    new = agent("host")
+    assert old.process.wait(60) == 0
+    assert new.status()["pid"] == new.process.pid
+    other = agent("elsewhere")
+    subprocess.run(["rm", "-r", str(other.place.dir)], check=True)
+    other.process.terminate()
+    assert other.process.wait(60) == 0
+    assert "Traceback" not in old.log.read_text() + other.log.read_text()
+
+
 def test_store_that_cannot_be_reached_is_one_line_and_the_program_runs(env: Environment, short: Path) -> None:
     (port,) = free_ports(1)
     done = rdma("run", "--kv", f"etcd://127.0.0.1:{port}", "--job", "e", "--backup", "a", "--", "echo", "hello", env=env)
