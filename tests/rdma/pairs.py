@@ -19,6 +19,9 @@ from pathlib import Path
 from vm import VM, GuestProcess
 from vm.machine import PATIENCE
 
+# For queue pairs that must not fail: half a second of retries. By default it is half of that, and an emulated machine on a busy host may be that slow.
+PATIENT = ("--timeout", 14, "--retry", 6)
+
 _ports = itertools.count(18700)
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pairs import Pair
+from pairs import PATIENT, Pair
 from storm import Storm
 from vm import VM, VMError
 
 
 def test_elsewhere(rdma_vm: VM, rdma_program: Callable[[str], Path]) -> None:
-    pair = Pair.start(rdma_vm, rdma_program("stamps.c"), "-n", 10**9, "--progress", 10)
+    pair = Pair.start(rdma_vm, rdma_program("stamps.c"), "-n", 10**9, "--progress", 10, *PATIENT)
     storm = Storm(rdma_vm, seed=1, rails=(1, 2), delay=0)
     storm.rage(pair, failures=8)
     assert sum("failure" in step for step in storm.steps) == sum("repair" in step for step in storm.steps) == 8

@@ -51,7 +51,7 @@ static struct {
     link_t link;
 } opt = {
     .port = 18700, .pairs = 1, .threads = 1, .depth = 8, .signal_every = 4, .patience = 120, .progress = 100, .linger = 300, .inline_size = 64,
-    .plan = {.size = 65536, .max_pieces = MAX_PIECES, .seed = 1}, .link = {.gid_index = 1, .timeout = 12, .retry = 3},
+    .plan = {.size = 65536, .max_pieces = MAX_PIECES, .seed = 1}, .link = {.gid_index = 1, .timeout = 14, .retry = 3},
 };
 
 typedef struct {
@@ -704,10 +704,13 @@ static void set_up(void) {
         swap(fd, &mine, &theirs, sizeof mine);
         p->theirs = theirs.address, p->target_address = theirs.target, p->consumed_address = theirs.consumed, p->target_key = theirs.target_key;
         peer_readable = theirs.readable, peer_readable_key = theirs.readable_key;
-        connect_pair(p->qp, &opt.link, &p->mine, &p->theirs);
-        skip_reads(p);
+    }
+    for (int n = 0; n < opt.pairs; n++) { /* in opposite orders: nobody may depend on the other side's */
+        int i = side ? opt.pairs - 1 - n : n;
+        connect_pair(pairs[i].qp, &opt.link, &pairs[i].mine, &pairs[i].theirs);
+        skip_reads(&pairs[i]);
         for (int j = 0; !srq && j < opt.depth; j++)
-            post_receive(p, (uint64_t)i * opt.depth + j);
+            post_receive(&pairs[i], (uint64_t)i * opt.depth + j);
     }
     for (size_t i = 0; srq && i < buffers; i++)
         post_receive(NULL, i);
