@@ -275,6 +275,8 @@ def _devices(options: argparse.Namespace, out: Output) -> int:
     from ..rdma import devices
 
     found = devices.scan(options.sysfs or devices.SYSFS)
+    if options.sysfs is None:
+        devices.ask_verbs(found)
     out.data([asdict(device) for device in found])
     rows = []
     for device in found:

@@ -18,7 +18,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 SYSFS = Path("/sys")
 BACKUPS_MAX = 3  # that the interposer sets up for one device: SHIFT_PATHS of lowerhalf/rdma/shift.h, less one
@@ -124,9 +123,8 @@ class Device:
 
 
 def scan(root: Path = SYSFS) -> list[Device]:
-    """All RNICs, by name in natural order, with what they are to each other. Of a root other than the kernel's own nothing is asked through verbs."""
-    verbs = _verbs() if root == SYSFS else None
-    found = [_device(path, root, verbs) for path in sorted((root / "class/infiniband").glob("*"), key=lambda p: _natural(p.name))]
+    """All RNICs, by name in natural order, with what they are to each other."""
+    found = [_device(path, root) for path in sorted((root / "class/infiniband").glob("*"), key=lambda p: _natural(p.name))]
     gpus = {path.name: _location(path) for path in (root / "bus/pci/devices").glob("*") if _is_gpu(path)}
     for gpu in sorted(gpus):
         distances = [gpus[gpu].nearness(device.location) for device in found]
@@ -183,16 +181,11 @@ def _unfit(device: Device, other: Device) -> str | None:
 # ---- reading sysfs
 
 
-def _device(path: Path, root: Path, verbs: Any) -> Device:
+def _device(path: Path, root: Path) -> Device:
     netdev = _text(path / "parent")  # Soft-RoCE and Soft-iWARP: the interface below
     base = root / "class/net" / netdev / "device" if netdev else path / "device"
     ports = [_port(p, root) for p in sorted((path / "ports").glob("*"), key=lambda p: _natural(p.name)) if p.name.isdigit()]
-    made = Device(path.name, _text(path / "hca_type") or _driver(path), _text(path / "fw_ver"), _location(base), ports)
-    if verbs is not None:
-        with contextlib.suppress(Exception):  # whatever pyverbs raises, it only adds
-            made.limits, mtus = verbs(made.name, [port.number for port in ports])
-            made.ports = [replace(port, mtu=mtus[port.number]) for port in ports]
-    return made
+    return Device(path.name, _text(path / "hca_type") or _driver(path), _text(path / "fw_ver"), _location(base), ports)
 
 
 def _port(path: Path, root: Path) -> Port:
@@ -262,21 +255,18 @@ def _natural(name: str) -> list[tuple[int, str]]:
 # ---- pyverbs
 
 
-def _verbs() -> Any:
-    """A function (name, ports) -> (limits, active MTUs by port), or None. Debian's pyverbs also serves another Python of the same version."""
+def ask_verbs(devices: Sequence[Device]) -> None:
+    """Add what pyverbs tells of this host's devices, if it can be imported. Debian's also serves another Python of the same version."""
     debian = "/usr/lib/python3/dist-packages"
     sys.path.append(debian)
     try:
-        module = importlib.import_module("pyverbs.device")
+        context = importlib.import_module("pyverbs.device").Context
     except Exception:  # pip's fails in other ways than ImportError, too
-        return None
+        return
     finally:
         sys.path.remove(debian)
-
-    def ask(name: str, ports: Sequence[int]) -> tuple[dict[str, int], dict[int, int]]:
-        with module.Context(name=name) as context:
-            attributes = context.query_device()
-            limits = {key: int(getattr(attributes, key)) for key in ("max_qp", "max_qp_wr", "max_cq", "max_mr", "max_srq")}
-            return limits, {port: 128 << context.query_port(port).active_mtu for port in ports}
-
-    return ask
+    for device in devices:
+        with contextlib.suppress(Exception), context(name=device.name) as opened:  # whatever it raises, it only adds
+            attributes = opened.query_device()
+            device.limits = {key: int(getattr(attributes, key)) for key in ("max_qp", "max_qp_wr", "max_cq", "max_mr", "max_srq")}
+            device.ports = [replace(port, mtu=128 << opened.query_port(port.number).active_mtu) for port in device.ports]

@@ -136,11 +136,12 @@ def root() -> Path:
 
 
 def default_job() -> str:
-    """MANAPY_SHIFT_JOB; else that of Slurm, else the user: all that the user runs then shares one agent, and one set of keys."""
+    """MANAPY_SHIFT_JOB; else Slurm's job and step (whose end ends all its processes, so the agent must not be another step's); else the user: all
+    that the user runs then shares one agent, and one set of keys."""
     if given := os.environ.get("MANAPY_SHIFT_JOB"):
         return given
     if slurm := os.environ.get("SLURM_JOB_ID"):
-        return f"slurm-{slurm}"
+        return f"slurm-{slurm}.{os.environ.get('SLURM_STEP_ID', 'batch')}"
     return f"user-{os.getuid()}"
 
 

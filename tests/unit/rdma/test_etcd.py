@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from etcd_cluster import SERVER, Cluster, Tls, free_ports, make_tls
 from manapy.ckpt.errors import StoreError
+from manapy.rdma import etcd
 from manapy.rdma.store import open_store
 from rdma_agents import Agent, Program, until
 from test_store import contract
@@ -146,7 +147,7 @@ def test_no_majority_is_said_in_time(three: Cluster, agent: Start, program: Run)
     assert a.get("k") == b"2"
 
 
-def test_tls_and_password(secured: Cluster, tls: Tls, tmp_path: Path, agent: Start, program: Run) -> None:
+def test_tls_and_password(secured: Cluster, tls: Tls, tmp_path: Path, agent: Start, program: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     password = tmp_path / "password"
     password.write_text("hunter2\n")
     with_tls = f"etcd://{secured.endpoints}?ca={tls.ca}&cert={tls.client_cert}&key={tls.client_key}"
@@ -157,6 +158,7 @@ def test_tls_and_password(secured: Cluster, tls: Tls, tmp_path: Path, agent: Sta
     a.put("k", b"1")
     assert a.get("k") == b"1"
     assert "hunter2" not in Path(f"/proc/{host.process.pid}/cmdline").read_text()
+    monkeypatch.setattr(etcd, "PATIENCE_SECONDS", 0.5)
     for bad, words in (
         (with_tls, "permission denied"),
         (url.replace("user=manapy", "user=nobody"), "permission denied"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import random
 import signal
 import subprocess
 from collections.abc import Callable
@@ -274,3 +275,51 @@ def test_nothing_is_known_of_a_program_that_has_left(agent: Start, program: Run,
     a("event", '{"qp": 1, "event": "x"}')
     a.kill()
     until(lambda: clients(host) == [] and host.process.poll() is None, "the end of the client")
+
+
+def test_a_storm_of_accidents_loses_nothing(agent: Start, program: Run) -> None:
+    """Programs put and delete keys of their own while connections are cut and the agent is stopped, killed and started again; in the end each key is what the
+    last call has said, for everybody, whether that call had failed or not."""
+    dice = random.Random(5)
+    host = agent("host", "--ttl=2s")
+    programs = [program(host) for _ in range(3)]
+    wanted: list[dict[str, bytes | None]] = [{} for _ in programs]
+    for one in programs:
+        one("timeout", 200)
+    stopped = False
+    for step in range(400):
+        number = dice.randrange(len(programs))
+        key = f"{number}/{dice.randrange(12)}"
+        match dice.randrange(40):
+            case 0:
+                host.kill()
+                stopped = False
+                if dice.random() < 0.5:
+                    programs[0]("get", "x")
+                host.start()
+            case 1 if not stopped:
+                host.process.send_signal(signal.SIGSTOP)
+                stopped = True
+            case 2 | 3 if stopped:
+                host.process.send_signal(signal.SIGCONT)
+                stopped = False
+            case 4 | 5:
+                programs[number]("cut")
+            case choice if choice < 15:
+                wanted[number][key] = None
+                programs[number]("del", key)
+            case _:
+                wanted[number][key] = value = b"%d" % step
+                programs[number]("put", key, value)
+    if stopped:
+        host.process.send_signal(signal.SIGCONT)
+    for one in programs:
+        one("timeout", 5000)
+        until(lambda: one("connect") == (0, ""), "the agent")  # noqa: B023
+    for reader in programs:
+        for keys in wanted:
+            for key, value in keys.items():
+                if value is None:  # deleted: at once, or with the lease of an agent that has died
+                    until(lambda: reader.get(key) is None, f"the end of {key}", 20)  # noqa: B023
+                else:
+                    assert reader.get(key) == value or reader.get(key) == value, f"{key}, asked again (invariant 4 of agent.py)"
