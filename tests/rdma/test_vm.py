@@ -137,6 +137,18 @@ def test_nothing_to_run_it_with() -> None:
     assert done.stderr.startswith("tools/vm/run: no qemu-system-x86_64, ") and "apt install qemu-system-x86" in done.stderr and done.stderr.count("\n") == 1
 
 
+def test_no_kernel(tmp_path: Path) -> None:
+    """apt that knows of none, and none here from before."""
+    if reason := missing():
+        pytest.skip(reason)
+    for name in ("apt-get", "apt-cache"):
+        (tmp_path / name).write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = subprocess.run([RUN, "true"], env=env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (125, "tools/vm/run: apt offers no linux-image-amd64 (apt-get update)\n")
+
+
 # ---- rails
 
 
