@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import signal
 import subprocess
 import sys
@@ -47,6 +48,8 @@ def three(tmp_path: Path) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
     """Certificates."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make certificates with")
     return make_tls(tmp_path_factory.mktemp("tls"))
 
 

@@ -238,3 +238,26 @@ def test_devices(tmp_path: Path, env: Environment) -> None:
     data = json.loads(rdma("devices", "--sysfs", tree.root, "--json", env=env).stdout)
     assert data[4]["name"] == "mlx5_4" and data[4]["backups"][0] == "mlx5_5" and data[4]["location"]["node"] == 1 and len(data[4]["gpus"]) == 2
     assert "no RNIC" in rdma("devices", "--sysfs", tmp_path, env=env).stdout
+
+
+@pytest.mark.mpi
+def test_ranks_of_mpirun(env: Environment, driver: Path, short: Path) -> None:
+    """Each rank becomes its program; status tells them by their ranks."""
+    mpirun = Path(sys.executable).with_name("mpirun")
+    if not mpirun.exists():
+        pytest.skip("no mpirun in this environment")
+    env = {**env, "ASAN_OPTIONS": "verify_asan_link_order=0"}  # LD_PRELOAD is before it
+    script = f"(echo connect; echo 'event {{\"qp\": 1, \"event\": \"protected\"}}'; sleep 1000) | {driver}"
+    job = subprocess.Popen([str(mpirun), "-n", "2", *MANAPY, "rdma", "run", "--backup", "a", "--", "sh", "-c", script], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def ranks() -> list[int]:
+        done = rdma("status", "--json", env=env)
+        found = json.loads(done.stdout)[0]["clients"] if done.returncode == 0 else []
+        return [one["rank"] for one in found if one["states"]]
+
+    try:
+        until(lambda: ranks() == [0, 1], "both ranks")
+        assert [path.name for path in (short / "host").iterdir()] == [f"user-{os.getuid()}"]
+    finally:
+        job.terminate()
+        job.communicate(timeout=60)
