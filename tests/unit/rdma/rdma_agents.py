@@ -69,10 +69,12 @@ class Program:
 class Agent:
     """`manapy rdma agent` of the job `job` in a MANAPY_SHIFT_DIR of its own, so that several play several hosts."""
 
-    def __init__(self, directory: Path, *options: str, job: str = "job", url: str | None = None) -> None:
+    def __init__(self, directory: Path, *options: str, job: str = "job", url: str | None = None, settings: str = "") -> None:
+        """settings: Python that is run before, for constants of the agent."""
         self.dir, self.job = directory, job
         self.place = place.Place(directory / job, job)
         self.command = ["agent", "--job", job, *(["--kv", url] if url else []), *options]
+        self._manapy = [*MANAPY[:-1], settings + "\n" + MANAPY[-1]]
         self.process: subprocess.Popen[str]
         self.start()
 
@@ -80,7 +82,7 @@ class Agent:
         """Also again."""
         self.log = self.dir.with_suffix(".log")
         with self.log.open("a") as log:
-            self.process = subprocess.Popen([*MANAPY, "rdma", *self.command], env={**os.environ, "MANAPY_SHIFT_DIR": str(self.dir)}, stderr=log)
+            self.process = subprocess.Popen([*self._manapy, "rdma", *self.command], env={**os.environ, "MANAPY_SHIFT_DIR": str(self.dir)}, stderr=log)
         until(lambda: self.place.is_alive() or self.process.poll() is not None, "the agent's start")
         assert self.process.poll() is None, self.log.read_text()
 

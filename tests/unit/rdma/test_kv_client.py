@@ -138,6 +138,17 @@ def test_short_disconnect_loses_nothing(agent: Start, program: Run) -> None:
     assert b.get("k") == b"1"
 
 
+def test_a_client_that_does_not_come_back_is_given_up(agent: Start, program: Run) -> None:
+    """Its process lives on, e.g. because it has become another program. If it does come back later, it has its keys again."""
+    host = agent(settings="from manapy.rdma import agent; agent.RETURN_SECONDS = 0.5")
+    a, b = program(host), program(host)
+    a.put("k", b"1")
+    assert b.get("k") == b"1" and a("cut") == (0, "")
+    until(lambda: b.get("k") is None, "the end of its keys", 20)
+    assert a("command")[0] == -errno.ECONNRESET and a("connect") == (0, "")
+    assert b.get("k") == b"1"
+
+
 def test_keys_of_a_killed_program_vanish_at_once(agent: Start, program: Run) -> None:
     host = agent()
     a, b = program(host), program(host)
