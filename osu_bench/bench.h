@@ -1,23 +1,15 @@
-/* bench.h - timing for the benchmark programs.
- *
- * Every program is a plain MPI program that knows nothing of manapy. It measures each thing in many short batches, so that one disturbed
- * batch spoils one sample only, until MS milliseconds are used up (but three batches), and prints one JSON object a line:
- *     {"name": ..., "bytes": ..., "unit": ..., "value": median over the batches, "min": smallest batch}
- */
+/* bench.h - timing for the benchmark programs of MPI: plain MPI programs that know nothing of manapy. See batches.h. */
 #ifndef MANAPY_BENCH_H
 #define MANAPY_BENCH_H
 
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "batches.h"
 
-#define BENCH_BATCHES_MAX 2000
+#include <mpi.h>
+#include <string.h>
+
 #define BENCH_GROUP 50 /* executions in a batch of collectives: even if each one takes a time slice of the scheduler, it is short */
 
 static int bench_rank, bench_size;
-static double bench_ns;           /* to be used on each measurement */
 static long bench_max_bytes;
 static const int bench_sizes[] = {4, 1 << 10, 1 << 20};
 #define BENCH_SIZES (int)(sizeof bench_sizes / sizeof *bench_sizes)
@@ -31,26 +23,8 @@ static inline void bench_init(int *argc, char ***argv, int first) {
     bench_max_bytes = *argc > first + 1 ? atol((*argv)[first + 1]) : 1 << 20;
 }
 
-static inline double bench_now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
-}
-
-static inline int bench_compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static inline double bench_median(double *samples, int n) {
-    qsort(samples, (size_t)n, sizeof *samples, bench_compare);
-    return samples[n / 2];
-}
-
 static inline void bench_report(const char *name, long bytes, const char *unit, double value, double least) {
-    if (bench_rank != 0) return;
-    printf("{\"name\": \"%s\", \"bytes\": %ld, \"unit\": \"%s\", \"value\": %.3f, \"min\": %.3f}\n", name, bytes, unit, value, least);
-    fflush(stdout);
+    if (bench_rank == 0) bench_print(name, bytes, unit, value, least);
 }
 
 /* A message buffer, filled with `value`. Where buffers lie within their pages matters for the speed of a copy, and malloc places them differently under
@@ -64,9 +38,6 @@ static inline char *bench_buffer(size_t bytes, int value) {
     return memset(pages + BENCH_OFFSET, value, bytes);
 }
 static inline void bench_buffer_free(char *buffer) { free(buffer - BENCH_OFFSET); }
-
-/* Shall there be another batch? */
-static inline int bench_more(int done, double used_ns) { return done < 3 || (done < BENCH_BATCHES_MAX && used_ns < bench_ns); }
 
 /* ---- one execution right after the other, as rank 0 sees it ---- */
 

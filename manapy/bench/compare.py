@@ -19,18 +19,21 @@ def compare(
     program: Command,
     *,
     group: str,
+    run: Callable[[str], str] | None = None,
     read: Callable[[str], Iterable[Sample]] | None = None,
     rounds: int | None = None,
     part: Part = (0, 1),
     goals: dict[str, str] | None = None,
 ) -> None:
     """Run every variant once a round, in alternating order, and add what `read` finds in the output (default: the program's JSON lines).
+    `run` gives the output of one variant, if that isn't a program under mpirun.
 
     A variant that fails is left out of the further rounds: its rows say why. If that is the native one, there is nothing to compare
     with, and the others go on all the same.
     """
     count = setting.rounds if rounds is None else rounds
     parse = read or json_lines
+    output = run or (lambda variant: setting.variant(variant, ranks, program))
     names: set[str] = set()
     failed: dict[str, str] = {}
     for number in range(count):
@@ -41,7 +44,7 @@ def compare(
             if variant in failed:
                 continue
             try:
-                for name, unit, value in parse(setting.variant(variant, ranks, program)):
+                for name, unit, value in parse(output(variant)):
                     names.add(name)
                     rows.add(name, unit, variant, number, value, (goals or {}).get(name, ""))
             except BenchError as error:

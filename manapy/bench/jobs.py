@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import apps, images, imb, latency, messages
+from . import apps, images, imb, latency, messages, verbs
 from .commands import BenchError, LeftOutError, Setting
 from .samples import CLOCK, Row
 
@@ -33,6 +33,7 @@ JOBS: dict[str, Job] = {
     "large": Job("checkpoint and restart of a large program, against dd", 70, images.large),
     "sizes": Job("checkpoint and restart time over image size (Figure 9)", 100, images.by_size),
     "messages": Job("messages and rounds of a checkpoint over the number of ranks, in the model", 20, messages.messages),
+    "verbs": Job("one data verb through libmanapy_shift.so, over a provider that does nothing", 30, verbs.verbs),
     "imb": Job("the Intel MPI Benchmarks, as Intel built them", 60, imb.imb),
 }
 

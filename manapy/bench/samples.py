@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 NATIVE, TWO_PHASE, CLOCK = "native", "2pc", "cc"
 VARIANTS = (NATIVE, TWO_PHASE, CLOCK)
+SHIFT = "shift"  # where manapy keeps RDMA traffic alive, instead of CLOCK
 RESAMPLES = 2000
 
 

@@ -61,15 +61,19 @@ def sources() -> Path:
 
 def compile_programs(tools: Tools, target: Path) -> None:
     """Each osu_bench/NAME.c to target/NAME. They are plain MPI programs: linked with the real library, without manapy."""
+    header = _header(tools.library)
+    for name in PROGRAMS:
+        compile_one(tools.sources / f"{name}.c", target / name, f"-I{header}", str(tools.library), "-Wl,--allow-shlib-undefined", "-lm")
+
+
+def compile_one(source: Path, target: Path, *flags: str) -> None:
+    """ManapyError without a compiler, or if it does not compile."""
     compiler = shlex.split(os.environ.get("CC", "")) or [next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), "cc")]
     if shutil.which(compiler[0]) is None:
         raise ManapyError(f"manapy bench needs a C compiler: '{compiler[0]}' is not there (apt install gcc libc6-dev, or set CC)")
-    header = _header(tools.library)
-    for name in PROGRAMS:
-        flags = ["-O2", f"-I{header}", "-o", str(target / name), str(tools.sources / f"{name}.c"), str(tools.library), "-Wl,--allow-shlib-undefined", "-lm"]
-        done = subprocess.run([*compiler, *flags], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise ManapyError(f"{tools.sources / name}.c does not compile: {(done.stderr.strip().splitlines() or ['?'])[0]}")
+    done = subprocess.run([*compiler, "-O2", "-o", str(target), str(source), *flags], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ManapyError(f"{source} does not compile: {(done.stderr.strip().splitlines() or ['?'])[0]}")
 
 
 def _needed(name: str) -> Path:

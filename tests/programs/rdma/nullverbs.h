@@ -2,8 +2,8 @@
  *
  * Built from nullverbs.c with the real library's soname and symbol versions, and found by LD_LIBRARY_PATH; the program is linked with it, and any interposer
  * may stand between. It has NULLVERBS_DEVICES (2) devices, null0 null1 ..., each with one port and one GID. Nothing is ever sent. What is posted stays
- * outstanding until nullverbs_complete, _receive or _fail is told to end it; or, in contexts opened after nullverbs_instant(true), every request succeeds at
- * once and nothing is kept: the data verbs then cost a few nanoseconds, and are for one thread.
+ * outstanding until nullverbs_complete, _receive or _fail is told to end it; or, with NULLVERBS_INSTANT in the environment or in contexts opened after
+ * nullverbs_instant(true), every request succeeds at once and nothing is kept: the data verbs then cost a few nanoseconds, and are for one thread.
  *
  * Implemented: RC queue pairs, with and without ibv_wr_*; completion queues, with and without ibv_start_poll; shared receive queues; events. Everything else
  * fails with EOPNOTSUPP, or isn't there.

@@ -1,0 +1,42 @@
+/* batches.h - timing in batches, and how the benchmark programs report it; knows no MPI.
+ *
+ * Each thing is measured in many short batches, so that one disturbed batch spoils one sample only, until the milliseconds of the command line are used up
+ * (but three batches), and becomes one JSON object a line:
+ *     {"name": ..., "bytes": ..., "unit": ..., "value": median over the batches, "min": smallest batch}
+ */
+#ifndef MANAPY_BATCHES_H
+#define MANAPY_BATCHES_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define BENCH_BATCHES_MAX 2000
+
+static double bench_ns; /* to be used on each measurement */
+
+static inline double bench_now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
+}
+
+static inline int bench_compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static inline double bench_median(double *samples, int n) {
+    qsort(samples, (size_t)n, sizeof *samples, bench_compare);
+    return samples[n / 2];
+}
+
+static inline void bench_print(const char *name, long bytes, const char *unit, double value, double least) {
+    printf("{\"name\": \"%s\", \"bytes\": %ld, \"unit\": \"%s\", \"value\": %.3f, \"min\": %.3f}\n", name, bytes, unit, value, least);
+    fflush(stdout);
+}
+
+/* Shall there be another batch? */
+static inline int bench_more(int done, double used_ns) { return done < 3 || (done < BENCH_BATCHES_MAX && used_ns < bench_ns); }
+
+#endif
