@@ -401,6 +401,8 @@ static void take(shift_cq_t *c, int path, const struct ibv_wc *wc)
         return;
     }
     shift_leg_t *leg = &q->legs[path];
+    if (leg->closed && q->states.sq != SHIFT_SQ_RELEASED)
+        return; /* too late: it counts as outstanding, or as the peer has said */
     if (wc->wr_id == (uintptr_t)&leg->drained_sends) {
         leg->drained_sends = true;
     } else if (wc->wr_id == (uintptr_t)&leg->drained_recvs) {

@@ -39,6 +39,7 @@ static int grow(shift_map_t *m)
     for (uint32_t i = 0; m->slots && i <= m->slots->mask; i++)
         if (m->slots->at[i].value)
             *place(s, m->slots->at[i].key) = m->slots->at[i];
+    s->older = m->slots;
     m->used = live;
     __atomic_store_n(&m->slots, s, __ATOMIC_RELEASE);
     return 0;
@@ -73,7 +74,10 @@ void shift_map_remove(shift_map_t *m, uint64_t key)
 
 void shift_map_free(shift_map_t *m)
 {
-    free(m->slots);
+    for (shift_slots_t *s = m->slots, *older; s; s = older) {
+        older = s->older;
+        free(s);
+    }
     m->slots = NULL;
     m->used = 0;
 }

@@ -2,7 +2,7 @@
  *
  * Data verbs look up here, so a look-up is a multiplication and, nearly always, one probe, without a lock; changes are made under the map's own lock.
  * Invariants: key 0 is never used; a slot's key is written after its value; a slot once taken keeps its key until the map grows; the old slots of a
- * map that has grown stay readable for ever (look-ups may be under way in them).
+ * map that has grown stay readable as long as the map (look-ups may be under way in them).
  */
 #ifndef MANAPY_RDMA_MAP_H
 #define MANAPY_RDMA_MAP_H
@@ -17,6 +17,7 @@ typedef struct shift_slot {
 } shift_slot_t;
 
 typedef struct shift_slots {
+    struct shift_slots *older; /* that it took the place of */
     uint32_t shift; /* 64 - log2(number of slots) */
     uint32_t mask;
     shift_slot_t at[];

@@ -211,7 +211,7 @@ int shift_leg_connect(shift_qp_t *q, int path, uint32_t generation)
     leg->mtu = (uint8_t)a.path_mtu;
     leg->next_psn = a.sq_psn;
     leg->generation = generation;
-    leg->fenced = leg->sentinel_send = leg->sentinel_recv = leg->drained_sends = leg->drained_recvs = false;
+    leg->closed = leg->fenced = leg->sentinel_send = leg->sentinel_recv = leg->drained_sends = leg->drained_recvs = false;
     leg->ready = true;
     shift_link_send(q->link, &(shift_message_t){.type = SHIFT_LEG_READY, .from_qpn = q->qp->qp_num, .to_qpn = q->legs[0].peer_qpn, .a = (uint32_t)path, .b = generation});
     return 0;

@@ -81,7 +81,9 @@ typedef struct shift_cq {
     int stashed;
     struct ibv_wc *ready; /* completions that the program is still to get, oldest first */
     uint32_t first, count, room;
-    struct ibv_qp *bell; /* completes at once whatever is posted: makes an event (bell.c) */
+    pthread_mutex_t polling; /* extended.c: ibv_start_poll .. ibv_end_poll */
+    struct ibv_wc current;
+    struct ibv_qp *bell; /* completes at once whatever is posted: makes an event */
 } shift_cq_t;
 
 /* One queue pair of a protected connection on one path. */
@@ -99,6 +101,7 @@ typedef struct shift_leg {
     uint32_t lost_in; /* epoch in which it was fenced: the generation in which both sides make it ready again */
     bool sentinel_send, sentinel_recv;   /* posted, */
     bool drained_sends, drained_recvs;   /* and come back */
+    bool closed;                         /* whatever it still completes is ignored */
 } shift_leg_t;
 
 typedef enum shift_phase {
@@ -106,6 +109,7 @@ typedef enum shift_phase {
     SHIFT_BROKEN,   /* an error was seen: to be fenced by the worker */
     SHIFT_DRAINING, /* fenced, completions still coming */
     SHIFT_WAITING,  /* our progress is told, the peer's is awaited */
+    SHIFT_RENEWING, /* the same leg is ready again here, the peer's is awaited */
 } shift_phase_t;
 
 typedef struct shift_qp {
@@ -144,6 +148,10 @@ typedef struct shift_qp {
     bool peer_sunk, sunk_told, marker_posted, marker_done;
     uint32_t missing_rkey; /* a key of the peer's that isn't known yet */
     uint64_t posted, completed, bytes;
+    pthread_mutex_t drafting; /* extended.c: ibv_wr_start .. ibv_wr_complete */
+    shift_journal_t draft;
+    struct ibv_send_wr spare;
+    int draft_error;
     uint32_t switches, returns;
 } shift_qp_t;
 
@@ -229,6 +237,11 @@ void shift_pump_recvs(shift_qp_t *q);
 uint32_t shift_packets(const shift_send_t *e, uint32_t mtu);
 void shift_complete_send(shift_qp_t *q, const shift_send_t *e, enum ibv_wc_status status);
 void shift_retire_done(shift_qp_t *q);
+
+/* extended.c */
+bool shift_extend_qp(shift_qp_t *q, uint64_t operations);
+bool shift_can_extend_cq(uint64_t wc_flags, uint32_t comp_mask);
+void shift_extend_cq(shift_cq_t *c, struct ibv_cq_ex *x);
 
 /* shadow.c */
 void shift_shadow_step(shift_device_t *d); /* by the worker */

@@ -10,6 +10,9 @@
  * Both sides do the same whoever began, so two that begin at once do one switch. shift.txt 4.2.2 replays everything that was not acknowledged; what is
  * different here closes the hole of its 4.3 (acknowledgements lost). The old leg may be reset only when both FENCEs are there: a reset forgets its number.
  *
+ * When no other path is usable, but the link still works on this one, the switch is to the same leg, made ready again on both sides (*renewed*) between
+ * the FENCEs and the replay: a path that was only too slow for a moment doesn't cost the connection.
+ *
  * The way back is the same switch, begun when both sides' legs on the default path are ready again and their send queues have sunk (4.2.3), so that it
  * finds nothing to replay; a peer that waits for us in the meantime would wait for ever, so sinking has a time limit: then the replay does its work.
  */
@@ -71,8 +74,6 @@ void shift_fail(shift_qp_t *q, const struct ibv_wc *wc)
     if (wc)
         q->moved = false;
     shift_away(q, true);
-    if (q->linked && !q->moved)
-        shift_link_down(q->link, q->path, true);
     shift_transition(&q->states, SHIFT_FAIL);
     q->epoch++;
     q->peer_fenced = false;
@@ -138,11 +139,19 @@ static int leg_recv(shift_qp_t *q, int path, struct ibv_recv_wr *wr)
 /* False: there is no way out yet, or none (then the queue pair is released). */
 static bool find_target(shift_qp_t *q)
 {
-    bool hope = shift_now() - q->since < READY_MS * 1000000u && (q->linked ? shift_link_alive(q->link) : q->o.waiting);
+    bool hope = !q->linked && q->o.waiting;
     if (q->linked && q->target < 0)
         q->target = choose_target(q);
-    if (q->target < 0 && !hope)
+    for (int p = 0; q->linked && p < q->o.device->paths; p++)
+        hope |= p != q->path && q->legs[p].peer_qpn && q->link->on[p].up; /* its leg is being made ready */
+    if (q->target < 0 && hope && shift_now() - q->since < READY_MS * 1000000u)
+        return false;
+    if (q->target < 0 && q->linked && q->link->on[q->path].up)
+        q->target = q->path;
+    if (q->target < 0)
         shift_release(q, q->linked ? "no path to its peer is left" : "its backup was not ready");
+    else if (q->target != q->path && !q->moved)
+        shift_link_down(q->link, q->path, true);
     return q->target >= 0;
 }
 
@@ -188,9 +197,11 @@ static void tell_progress(shift_qp_t *q)
     struct ibv_qp_init_attr init;
     if (shift_real()->query_qp(q->legs[q->path].qp, &a, IBV_QP_RQ_PSN, &init) != 0)
         shift_report("%s can't be asked how far it got: trailing RDMA writes may be repeated", q->o.device->path[q->path].name);
+    q->legs[q->path].closed = true;
     q->posted_recvs = q->recvs.first;
     phase(q, SHIFT_WAITING);
-    shift_pump_recvs(q);
+    if (q->target != q->path)
+        shift_pump_recvs(q);
     if (q->states.sq == SHIFT_SQ_RELEASED)
         return;
     shift_link_send(q->link, &(shift_message_t){.type = SHIFT_FENCE, .epoch = q->epoch, .from_qpn = q->qp->qp_num, .to_qpn = q->legs[0].peer_qpn,
@@ -234,9 +245,28 @@ static bool settle(shift_qp_t *q)
     return true;
 }
 
+static void resume(shift_qp_t *q)
+{
+    phase(q, SHIFT_STEADY);
+    if (q->path == 0) {
+        while (q->states.sq != SHIFT_SQ_WAIT_SINKED)
+            shift_transition(&q->states, q->states.sq == SHIFT_SQ_FALLBACK ? SHIFT_RECOVERED : SHIFT_SIGNALED);
+        shift_transition(&q->states, SHIFT_RETURNED);
+        q->moved = false;
+    }
+    shift_pump_sends(q);
+    if (q->states.sq == SHIFT_SQ_RELEASED)
+        return;
+    if (q->path == 0 && q->posted_sends == q->sends.next && q->posted_recvs == q->recvs.next)
+        shift_away(q, false);
+    shift_ring_bell(q->send_cq);
+    if (q->recv_cq != q->send_cq)
+        shift_ring_bell(q->recv_cq);
+}
+
 static void switched(shift_qp_t *q)
 {
-    bool sound = settle(q);
+    bool sound = settle(q), renewed = q->target == q->path;
     q->posted_sends = q->sends.first;
     shift_retire_done(q);
     q->path = q->target;
@@ -246,25 +276,20 @@ static void switched(shift_qp_t *q)
     }
     q->has_trouble = false;
     q->marker_posted = q->marker_done = q->peer_sunk = q->sunk_told = false;
-    phase(q, SHIFT_STEADY);
-    if (q->path == 0) {
-        while (q->states.sq != SHIFT_SQ_WAIT_SINKED)
-            shift_transition(&q->states, q->states.sq == SHIFT_SQ_FALLBACK ? SHIFT_RECOVERED : SHIFT_SIGNALED);
-        shift_transition(&q->states, SHIFT_RETURNED);
-        q->moved = false;
-        q->returns++;
-    } else {
-        q->switches++;
-    }
-    shift_pump_sends(q);
-    if (q->states.sq == SHIFT_SQ_RELEASED)
+    if (renewed) {
+        if (shift_leg_connect(q, q->path, q->epoch) != 0) {
+            shift_release(q, "its queue pair can't be made ready again");
+            return;
+        }
+        phase(q, SHIFT_RENEWING);
+        shift_pump_recvs(q);
+        shift_tell(q, "renewed");
         return;
-    if (q->path == 0 && q->posted_sends == q->sends.next)
-        shift_away(q, false);
-    shift_tell(q, q->path ? "fallback" : "return");
-    shift_ring_bell(q->send_cq);
-    if (q->recv_cq != q->send_cq)
-        shift_ring_bell(q->recv_cq);
+    }
+    q->path == 0 ? q->returns++ : q->switches++;
+    resume(q);
+    if (q->states.sq != SHIFT_SQ_RELEASED)
+        shift_tell(q, q->path ? "fallback" : "return");
 }
 
 /* ---- the way back ---- */
@@ -332,11 +357,13 @@ void shift_switch_step(shift_qp_t *q)
 {
     if (q->plain || (!q->linked && q->phase != SHIFT_BROKEN) || q->states.sq == SHIFT_SQ_RELEASED)
         return;
-    if (!q->direct) { /* the program may not be polling */
-        shift_gather(q->send_cq);
-        if (q->recv_cq != q->send_cq)
-            shift_gather(q->recv_cq);
+    if (q->direct) { /* its queues are the program's threads' */
+        mend_legs(q);
+        return;
     }
+    shift_gather(q->send_cq); /* the program may not be polling */
+    if (q->recv_cq != q->send_cq)
+        shift_gather(q->recv_cq);
     if (q->phase == SHIFT_BROKEN) {
         if (q->linked)
             mend_legs(q);
@@ -351,7 +378,13 @@ void shift_switch_step(shift_qp_t *q)
         else if (!shift_link_alive(q->link) || shift_now() - q->since > (uint64_t)PEER_MS * 1000000u)
             shift_release(q, "its peer can't be reached on any path");
     }
-    if (q->phase != SHIFT_STEADY || q->states.sq == SHIFT_SQ_RELEASED)
+    if (q->phase == SHIFT_RENEWING) {
+        if (shift_leg_usable(q, q->path))
+            resume(q);
+        else if (!shift_link_alive(q->link) || shift_now() - q->since > (uint64_t)PEER_MS * 1000000u)
+            shift_release(q, "its peer can't be reached on any path");
+    }
+    if (q->phase != SHIFT_STEADY || q->states.sq == SHIFT_SQ_RELEASED || q->direct)
         return;
     shift_pump_sends(q);
     shift_pump_recvs(q);
@@ -360,11 +393,11 @@ void shift_switch_step(shift_qp_t *q)
     mend_legs(q);
     if (q->path != 0)
         way_back(q);
-    else if (!q->direct && q->posted_sends == q->sends.next && q->states.sq == SHIFT_SQ_DEFAULT)
+    else if (q->posted_sends == q->sends.next && q->posted_recvs == q->recvs.next)
         shift_away(q, false);
-    if (!q->direct && q->send_cq->count)
+    if (q->send_cq->count)
         shift_ring_bell(q->send_cq);
-    if (!q->direct && q->recv_cq != q->send_cq && q->recv_cq->count)
+    if (q->recv_cq != q->send_cq && q->recv_cq->count)
         shift_ring_bell(q->recv_cq);
 }
 
@@ -402,7 +435,7 @@ static void fence_in(shift_qp_t *q, const shift_message_t *m)
     if (m->epoch != q->epoch && m->epoch != q->epoch + 1)
         return; /* of a switch that is over */
     if (m->epoch == q->epoch + 1) { /* the peer began */
-        if (q->phase != SHIFT_STEADY || from != q->path || to >= q->o.device->paths || !q->legs[to].qp || !q->legs[to].ready) {
+        if (q->phase != SHIFT_STEADY || from != q->path || to >= q->o.device->paths || !q->legs[to].qp || (!q->legs[to].ready && to != from)) {
             shift_release(q, "its peer went another way");
             return;
         }
@@ -410,15 +443,17 @@ static void fence_in(shift_qp_t *q, const shift_message_t *m)
         q->target = to;
         shift_away(q, true);
         q->moved = moved;
-        if (to && !moved)
+        if (to && to != from && !moved)
             shift_link_down(q->link, from, false);
-        if (to || q->states.sq == SHIFT_SQ_DEFAULT)
+        if (to || to == from || q->states.sq == SHIFT_SQ_DEFAULT)
             shift_transition(&q->states, SHIFT_FAIL);
         q->epoch++;
         fence(q);
-    } else if (q->phase == SHIFT_BROKEN && to < q->o.device->paths && q->legs[to].ready) {
-        q->target = to;
-    } else if (to != q->target) {
+    } else if (to < q->o.device->paths && q->legs[to].ready && (q->phase == SHIFT_BROKEN || q->target == q->path)) {
+        q->target = to; /* its choice is as good as ours, or better */
+        if (q->phase == SHIFT_WAITING)
+            shift_pump_recvs(q);
+    } else if (to != q->target && to != from) { /* (a renewal gives way to ours) */
         shift_release(q, "its peer went another way");
         return;
     }

@@ -158,18 +158,19 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
     return r;
 }
 
-static void record_cq(struct ibv_cq *cq)
+static shift_cq_t *record_cq(struct ibv_cq *cq)
 {
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)cq->context);
     shift_cq_t *c = d ? calloc(1, sizeof *c) : NULL;
     if (!c)
-        return;
+        return NULL;
     c->cq = cq;
     if (shift_map_put(&shift_cqs, (uintptr_t)cq, c) < 0) {
         free(c);
-        return;
+        return NULL;
     }
     shift_object_add(&c->o, SHIFT_CQ, d);
+    return c;
 }
 
 EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int comp_vector)
@@ -180,12 +181,19 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *
     return cq;
 }
 
-/* Completions of an extended CQ are read by functions of its own (ibv_start_poll): not through us. */
 static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
 {
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
-    shift_report("extended completion queues (ibv_create_cq_ex) are not protected");
-    return d->create_cq_ex(context, attr);
+    struct ibv_cq_ex *x = d->create_cq_ex(context, attr);
+    if (!x || !shift_can_extend_cq(attr->wc_flags, attr->comp_mask)) {
+        if (x)
+            shift_report("completion queues with time stamps, tags or parent domains are not protected");
+        return x;
+    }
+    shift_cq_t *c = record_cq(ibv_cq_ex_to_cq(x));
+    if (c)
+        shift_extend_cq(c, x);
+    return x;
 }
 
 EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
@@ -243,11 +251,12 @@ static const char *why_not(const struct ibv_qp_init_attr *attr, const shift_pd_t
     if (attr->srq)
         return "queue pairs with a shared receive queue are not protected";
     if (!pd || !send_cq || !recv_cq)
-        return "queue pairs on parent domains or extended completion queues are not protected";
+        return "queue pairs on parent domains, or on completion queues that are not protected, are not protected";
     return NULL;
 }
 
-static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr)
+/* `operations`: that are to be had as ibv_wr_*; 0: none */
+static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr, uint64_t operations)
 {
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)qp->context);
     shift_qp_t *q = d ? calloc(1, sizeof *q) : NULL;
@@ -263,6 +272,10 @@ static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr)
     q->plain = why || d->paths == 1;
     q->direct = true;
     q->legs[0].qp = qp;
+    if (!why && !q->plain && operations && !shift_extend_qp(q, operations)) {
+        why = "queue pairs with unusual operations (ibv_wr_bind_mw, tso ...) are not protected";
+        q->plain = true;
+    }
     if (why)
         shift_report("%s", why);
     else if (!q->plain && (shift_journal_sends(&q->sends, attr->cap.max_send_wr + 1, attr->cap.max_send_sge, attr->cap.max_inline_data) < 0 ||
@@ -286,7 +299,7 @@ EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 {
     struct ibv_qp *qp = shift_real()->create_qp(pd, attr);
     if (qp)
-        record_qp(qp, attr);
+        record_qp(qp, attr, 0);
     return qp;
 }
 
@@ -296,13 +309,13 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_in
     struct ibv_qp *qp = d->create_qp_ex(context, attr);
     if (!qp)
         return NULL;
-    if (attr->comp_mask & ~(uint32_t)IBV_QP_INIT_ATTR_PD) {
+    if (attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) {
         shift_report("queue pairs with extended attributes (ibv_create_qp_ex) are not protected");
         return qp;
     }
     struct ibv_qp_init_attr plain;
     memcpy(&plain, attr, sizeof plain); /* verbs.h: the extended structure begins as this one does */
-    record_qp(qp, &plain);
+    record_qp(qp, &plain, attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS ? attr->send_ops_flags : 0);
     return qp;
 }
 
@@ -411,6 +424,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
     int r = shift_real()->destroy_qp(qp);
     shift_journal_free(&q->sends);
     shift_journal_free(&q->recvs);
+    shift_journal_free(&q->draft);
     free(q);
     return r;
 }

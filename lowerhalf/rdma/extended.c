@@ -1,0 +1,241 @@
+/* extended.c - the extended data verbs: ibv_wr_* (ibv_wr_start .. ibv_wr_complete) and ibv_start_poll .. ibv_end_poll.
+ *
+ * They are function pointers in the objects themselves, replaced by ours: requests are drafted, and posted at wr_complete as ibv_post_send would
+ * (which providers allow on the same queue pair); completions are polled one by one as ibv_poll_cq would. So all that is said in datapath.c holds.
+ *
+ * Invariant: between wr_start and wr_complete or wr_abort the queue pair's draft is the calling thread's, between start_poll and end_poll the CQ's
+ * current completion is (both hold the object's own mutex, as the providers' do).
+ */
+#include "shift.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static shift_qp_t *of_qp(struct ibv_qp_ex *x) { return shift_map_get(&shift_qps, (uintptr_t)&x->qp_base); }
+
+/* ---- drafting ---- */
+
+static void start(struct ibv_qp_ex *x)
+{
+    shift_qp_t *q = of_qp(x);
+    pthread_mutex_lock(&q->drafting);
+    q->draft.first = q->draft.next;
+    q->draft_error = 0;
+}
+
+static void end(shift_qp_t *q)
+{
+    q->draft.first = q->draft.next;
+    pthread_mutex_unlock(&q->drafting);
+}
+
+/* A new request, of which wr_id and flags are the ones that the program has set in the object. */
+static struct ibv_send_wr *begin(struct ibv_qp_ex *x, enum ibv_wr_opcode opcode)
+{
+    shift_qp_t *q = of_qp(x);
+    struct ibv_send_wr wr = {.wr_id = x->wr_id, .opcode = opcode, .send_flags = x->wr_flags & ~(unsigned)IBV_SEND_INLINE};
+    shift_send_t *e = shift_journal_send(&q->draft, &wr);
+    if (!e) {
+        q->draft_error = ENOMEM;
+        q->spare = wr;
+        return &q->spare;
+    }
+    return &e->wr;
+}
+
+static shift_send_t *latest(shift_qp_t *q) { return q->draft.next > q->draft.first ? shift_journal_at(&q->draft, q->draft.next - 1) : NULL; }
+
+static int complete(struct ibv_qp_ex *x)
+{
+    shift_qp_t *q = of_qp(x);
+    struct ibv_send_wr *bad, *head = NULL, **at = &head;
+    int r = q->draft_error;
+    for (uint64_t s = q->draft.first; s < q->draft.next; s++) {
+        struct ibv_send_wr *wr = &((shift_send_t *)shift_journal_at(&q->draft, s))->wr;
+        *at = wr;
+        at = &wr->next;
+    }
+    *at = NULL;
+    if (r == 0 && head)
+        r = shift_post_send(&x->qp_base, head, &bad);
+    end(q);
+    return r;
+}
+
+static void give_up(struct ibv_qp_ex *x) { end(of_qp(x)); }
+
+static void one_sided(struct ibv_qp_ex *x, enum ibv_wr_opcode opcode, uint32_t rkey, uint64_t address, __be32 imm)
+{
+    struct ibv_send_wr *wr = begin(x, opcode);
+    wr->wr.rdma.rkey = rkey;
+    wr->wr.rdma.remote_addr = address;
+    wr->imm_data = imm;
+}
+
+static void rdma_read(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address) { one_sided(x, IBV_WR_RDMA_READ, rkey, address, 0); }
+static void rdma_write(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address) { one_sided(x, IBV_WR_RDMA_WRITE, rkey, address, 0); }
+static void rdma_write_imm(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address, __be32 imm) { one_sided(x, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, address, imm); }
+static void send(struct ibv_qp_ex *x) { begin(x, IBV_WR_SEND); }
+static void send_imm(struct ibv_qp_ex *x, __be32 imm) { begin(x, IBV_WR_SEND_WITH_IMM)->imm_data = imm; }
+static void send_inv(struct ibv_qp_ex *x, uint32_t rkey) { begin(x, IBV_WR_SEND_WITH_INV)->invalidate_rkey = rkey; }
+static void local_inv(struct ibv_qp_ex *x, uint32_t rkey) { begin(x, IBV_WR_LOCAL_INV)->invalidate_rkey = rkey; }
+
+static void atomic(struct ibv_qp_ex *x, enum ibv_wr_opcode opcode, uint32_t rkey, uint64_t address, uint64_t compare_add, uint64_t swap)
+{
+    struct ibv_send_wr *wr = begin(x, opcode);
+    wr->wr.atomic.rkey = rkey;
+    wr->wr.atomic.remote_addr = address;
+    wr->wr.atomic.compare_add = compare_add;
+    wr->wr.atomic.swap = swap;
+}
+
+static void compare_swap(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address, uint64_t compare, uint64_t swap)
+{
+    atomic(x, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, address, compare, swap);
+}
+
+static void fetch_add(struct ibv_qp_ex *x, uint32_t rkey, uint64_t address, uint64_t add) { atomic(x, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, address, add, 0); }
+
+static void set_sge_list(struct ibv_qp_ex *x, size_t n, const struct ibv_sge *list)
+{
+    shift_qp_t *q = of_qp(x);
+    shift_send_t *e = latest(q);
+    if (!e)
+        return;
+    if (n > q->draft.max_sge) {
+        q->draft_error = EINVAL;
+        return;
+    }
+    memcpy(e->wr.sg_list, list, n * sizeof *list);
+    e->wr.num_sge = (int)n;
+}
+
+static void set_sge(struct ibv_qp_ex *x, uint32_t lkey, uint64_t address, uint32_t length)
+{
+    set_sge_list(x, 1, &(struct ibv_sge){.addr = address, .length = length, .lkey = lkey});
+}
+
+/* Copied at once: the program may use its buffers again before wr_complete. */
+static void set_inline_data_list(struct ibv_qp_ex *x, size_t n, const struct ibv_data_buf *list)
+{
+    shift_qp_t *q = of_qp(x);
+    shift_send_t *e = latest(q);
+    if (!e)
+        return;
+    char *data = (char *)(e->wr.sg_list + q->draft.max_sge);
+    size_t length = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (length + list[i].length > q->draft.max_inline) {
+            q->draft_error = EINVAL;
+            return;
+        }
+        memcpy(data + length, list[i].addr, list[i].length);
+        length += list[i].length;
+    }
+    e->wr.sg_list[0] = (struct ibv_sge){.addr = (uintptr_t)data, .length = (uint32_t)length};
+    e->wr.num_sge = 1;
+    e->wr.send_flags |= IBV_SEND_INLINE;
+}
+
+static void set_inline_data(struct ibv_qp_ex *x, void *address, size_t length)
+{
+    set_inline_data_list(x, 1, &(struct ibv_data_buf){.addr = address, .length = length});
+}
+
+/* False: the provider gave no extended queue pair, or there is no memory. */
+bool shift_extend_qp(shift_qp_t *q, uint64_t operations)
+{
+    static const uint64_t known = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+                                  IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV |
+                                  IBV_QP_EX_WITH_SEND_WITH_INV;
+    struct ibv_qp_ex *x = shift_real()->qp_to_qp_ex(q->qp);
+    if (!x || (operations & ~known) || shift_journal_sends(&q->draft, q->init.cap.max_send_wr + 1, q->init.cap.max_send_sge, q->init.cap.max_inline_data) < 0)
+        return false;
+    pthread_mutex_init(&q->drafting, NULL);
+    x->wr_start = start;
+    x->wr_complete = complete;
+    x->wr_abort = give_up;
+    x->wr_rdma_read = rdma_read;
+    x->wr_rdma_write = rdma_write;
+    x->wr_rdma_write_imm = rdma_write_imm;
+    x->wr_send = send;
+    x->wr_send_imm = send_imm;
+    x->wr_send_inv = send_inv;
+    x->wr_local_inv = local_inv;
+    x->wr_atomic_cmp_swp = compare_swap;
+    x->wr_atomic_fetch_add = fetch_add;
+    x->wr_set_sge = set_sge;
+    x->wr_set_sge_list = set_sge_list;
+    x->wr_set_inline_data = set_inline_data;
+    x->wr_set_inline_data_list = set_inline_data_list;
+    return true;
+}
+
+/* ---- polling ---- */
+
+static shift_cq_t *of_cq(struct ibv_cq_ex *x) { return shift_map_get(&shift_cqs, (uintptr_t)x); }
+
+static int next_poll(struct ibv_cq_ex *x)
+{
+    shift_cq_t *c = of_cq(x);
+    int n = shift_poll_cq(c->cq, 1, &c->current);
+    if (n != 1)
+        return n == 0 ? ENOENT : EINVAL;
+    x->status = c->current.status;
+    x->wr_id = c->current.wr_id;
+    return 0;
+}
+
+static int start_poll(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr)
+{
+    shift_cq_t *c = of_cq(x);
+    if (attr->comp_mask)
+        return EINVAL;
+    pthread_mutex_lock(&c->polling);
+    int r = next_poll(x);
+    if (r != 0)
+        pthread_mutex_unlock(&c->polling); /* then there is no end_poll */
+    return r;
+}
+
+static void end_poll(struct ibv_cq_ex *x) { pthread_mutex_unlock(&of_cq(x)->polling); }
+
+#define READER(type, name, field)                                                                                                                    \
+    static type name(struct ibv_cq_ex *x) { return of_cq(x)->current.field; }
+READER(enum ibv_wc_opcode, read_opcode, opcode)
+READER(uint32_t, read_vendor_err, vendor_err)
+READER(uint32_t, read_byte_len, byte_len)
+READER(__be32, read_imm_data, imm_data)
+READER(uint32_t, read_qp_num, qp_num)
+READER(uint32_t, read_src_qp, src_qp)
+READER(unsigned int, read_wc_flags, wc_flags)
+READER(uint32_t, read_slid, slid)
+READER(uint8_t, read_sl, sl)
+READER(uint8_t, read_dlid_path_bits, dlid_path_bits)
+
+/* What an ordinary completion doesn't hold (time stamps, tags) could not be given for those of a backup. */
+bool shift_can_extend_cq(uint64_t wc_flags, uint32_t comp_mask)
+{
+    static const uint64_t held = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM | IBV_WC_EX_WITH_SRC_QP | IBV_WC_EX_WITH_SLID |
+                                 IBV_WC_EX_WITH_SL | IBV_WC_EX_WITH_DLID_PATH_BITS;
+    return (wc_flags & ~held) == 0 && comp_mask == 0;
+}
+
+void shift_extend_cq(shift_cq_t *c, struct ibv_cq_ex *x)
+{
+    pthread_mutex_init(&c->polling, NULL);
+    x->start_poll = start_poll;
+    x->next_poll = next_poll;
+    x->end_poll = end_poll;
+    x->read_opcode = read_opcode;
+    x->read_vendor_err = read_vendor_err;
+    x->read_byte_len = read_byte_len;
+    x->read_imm_data = read_imm_data;
+    x->read_qp_num = read_qp_num;
+    x->read_src_qp = read_src_qp;
+    x->read_wc_flags = read_wc_flags;
+    x->read_slid = read_slid;
+    x->read_sl = read_sl;
+    x->read_dlid_path_bits = read_dlid_path_bits;
+}

@@ -1,0 +1,65 @@
+"""Programs under `manapy rdma run` in the machine, and what SHIFT says of them.
+
+    pair = start(vm, program, "-n", 500)       both ends of stamps.c (pairs.py), protected
+    said(pair, "fallback", 1)                  waits until each queue pair has moved once
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pairs import Pair
+from vm import VM, GuestProcess
+from vm.machine import PATIENCE
+
+MANAPY = Path(sys.executable).parent / "manapy"
+BACKUPS = ",".join(f"rx{host}{rail}:rx{host}{(rail + 1) % 2}" for host in "ab" for rail in (0, 1))
+THREE = ",".join(f"rx{host}0:rx{host}1:rx{host}2" for host in "ab")
+_jobs = itertools.count()
+
+
+def inside(backups: str = BACKUPS, job: str | None = None) -> list[str | Path]:
+    """What comes before a program."""
+    return [MANAPY, "rdma", "run", "--job", job or f"shift{next(_jobs)}", "--backup", backups, "--"]
+
+
+def start(vm: VM, program: Path, *options: object, backups: str = BACKUPS, job: str | None = None, pairs: int = 1) -> Pair:
+    """The checker of messages, connected and protected: `pairs` queue pairs (its option -q)."""
+    queue_pairs = ["-q", pairs] if pairs > 1 else []
+    pair = Pair.start(vm, program, "-n", 10**9, "--progress", 10, *queue_pairs, *options, inside=inside(backups, job), env={"MANAPY_SHIFT_VERBOSE": "1"})
+    wait_event(pair, "protected", pairs)
+    return pair
+
+
+def events(process: GuestProcess, name: str | None = None) -> list[dict[str, Any]]:
+    """What SHIFT has said in this process, oldest first; of this name only."""
+    prefix = "manapy shift: "
+    lines = [line[len(prefix) :].partition(" ")[2] for line in process.stderr.splitlines() if line.startswith(prefix)]
+    found = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+    return [event for event in found if name in (None, event["event"])]
+
+
+def messages(process: GuestProcess) -> list[str]:
+    """Lines on standard error that are not events."""
+    return [line for line in process.stderr.splitlines() if '"event":' not in line]
+
+
+def wait_event(pair: Pair, name: str, times: int = 1, timeout: float = PATIENCE) -> None:
+    """Until both processes have said it so often."""
+    for process in pair.both:
+        with process.vm.changed:
+            happened = process.vm.changed.wait_for(lambda process=process: len(events(process, name)) >= times or process.poll() is not None, timeout)
+        assert happened and len(events(process, name)) >= times, f"{name} not {times} times\n{process.report()}"
+
+
+def finish(pair: Pair) -> None:
+    """Both end well, and SHIFT has had nothing to complain of."""
+    pair.stop_sending()
+    for process in pair.both:
+        process.wait_for("\nok\n")
+        assert process.wait() == 0, process.report()
+        assert messages(process) == [], process.report()

@@ -1,0 +1,181 @@
+"""SHIFT under real verbs: traffic of unmodified programs outlives its rail. The checker (programs/rdma/stamps.c) finds every message that is lost,
+doubled, out of order or wrong, and every error that a program sees."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pairs import Pair
+from shift import BACKUPS, MANAPY, THREE, events, finish, inside, messages, start, wait_event
+from storm import Storm
+from vm import VM
+
+ALL = "send,imm,write,flag,read"
+
+
+@pytest.fixture
+def stamps(rdma_program: Callable[[str], Path]) -> Path:
+    """The program."""
+    if not (MANAPY.parent.parent / "lib/manapy/libmanapy_shift.so").exists() and not os.environ.get("MANAPY_PREFIX"):
+        pytest.skip("manapy was built without libmanapy_shift.so (apt install libibverbs-dev, then install manapy again)")
+    return rdma_program("stamps.c")
+
+
+def carried(vm: VM, rail: int) -> int:
+    """Packets that this rail has delivered to host b."""
+    return vm.counters(f"rxb{rail}")["rcvd_pkts"]
+
+
+@pytest.mark.parametrize("how, host", [("switch", None), ("cable", "a"), ("netem", "b"), ("admin-down", "a")])
+def test_there_and_back(rdma_vm: VM, stamps: Path, how: str, host: str | None) -> None:
+    pair = start(rdma_vm, stamps, "--kinds", ALL, pairs=2)
+    rdma_vm.cut(0, host, how=how)
+    wait_event(pair, "fallback", 2)
+    before = carried(rdma_vm, 1)
+    pair.wait_received(50, since=pair.received())
+    assert carried(rdma_vm, 1) > before + 50
+    rdma_vm.repair(0)
+    wait_event(pair, "return", 2)
+    before = carried(rdma_vm, 0)
+    pair.wait_received(50, since=pair.received())
+    assert carried(rdma_vm, 0) > before + 50
+    finish(pair)
+
+
+@pytest.mark.parametrize("options", ["--events", "-q 4 --cq all --threads 2", "--signal-every 1000 --depth 16", "-q 2 --pause 20", "--wr --pieces 1 --ex-poll 1 --events"])
+def test_ways_of_using_verbs(rdma_vm: VM, stamps: Path, options: str) -> None:
+    pair = start(rdma_vm, stamps, *options.split())
+    for _ in range(2):
+        storm = Storm(rdma_vm, seed=len(options), rails=(0, 1), hows=("switch", "netem"))
+        storm.rage(pair, failures=1)
+    finish(pair)
+
+
+@pytest.mark.slow
+def test_storm(rdma_vm: VM, stamps: Path) -> None:
+    pair = start(rdma_vm, stamps, "--kinds", ALL, "--cq", "all", pairs=2)
+    Storm(rdma_vm, seed=1).rage(pair, failures=10)
+    finish(pair)
+    assert all(len(events(process, "fallback")) >= 2 for process in pair.both)
+
+
+@pytest.mark.slow
+def test_two_backups(rdma_vm: VM, stamps: Path) -> None:
+    pair = start(rdma_vm, stamps, "--kinds", ALL, backups=THREE)
+    rdma_vm.cut(0)
+    wait_event(pair, "fallback", 1)
+    rdma_vm.cut(1)
+    wait_event(pair, "fallback", 2)
+    assert events(pair.client, "fallback")[-1]["device"] == "rxa2"
+    pair.wait_received(50, since=pair.received())
+    rdma_vm.repair()
+    wait_event(pair, "return", 1)
+    finish(pair)
+
+
+def test_lost_acknowledgements(rdma_vm: VM, stamps: Path) -> None:
+    """The receiver has executed what the sender believes failed: nothing may come twice."""
+    pair = start(rdma_vm, stamps, "--one-way", "--kinds", "send,imm,write")
+    for times in (1, 2, 3):
+        rdma_vm.cut(0, "b", how="netem")  # b receives, its answers are lost
+        wait_event(pair, "fallback", times)
+        pair.server.wait_for(lambda text, before=pair.received()[0]: int(text.rpartition("received ")[2].split()[0]) > before)
+        rdma_vm.repair(0)
+        wait_event(pair, "return", times)
+    finish(pair)
+
+
+def test_nothing_left(rdma_vm: VM, stamps: Path) -> None:
+    """Both rails down: the program sees what it would have seen without us."""
+    pair = start(rdma_vm, stamps)
+    rdma_vm.cut(0)
+    rdma_vm.cut(1)
+    for said in pair.fail():
+        assert "a connection of rx" in said and "is lost" in said
+    assert any("error" in said for said in pair.fail())
+
+
+def test_peer_without_shift(rdma_vm: VM, stamps: Path) -> None:
+    common = ["-p", "18600", "-n", "1000000", "--progress", "10"]
+    server = rdma_vm.start([stamps, "-d", "rxb0", *common])
+    server.wait_for("listening\n")
+    client = rdma_vm.start([*inside(), stamps, "-d", "rxa0", "-c", "127.0.0.1", *common])
+    pair = Pair(server, client)
+    pair.wait_received(300)
+    rdma_vm.cut(0)
+    pair.fail()
+    assert "its backup was not ready" in client.stderr
+    assert server.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("backups, line", [("nosuch0", "nosuch0 can't be a backup: there is no such RNIC here"), ("rxa0,rxb0", None)])
+def test_no_backup(rdma_vm: VM, stamps: Path, backups: str, line: str | None) -> None:
+    """Bad or no backups: one line, and the traffic doesn't suffer."""
+    pair = Pair.start(rdma_vm, stamps, "-n", 300, inside=inside(backups))
+    for process in pair.both:
+        process.wait_for("\nok\n")
+        assert process.wait() == 0, process.report()
+        if line:
+            assert any(line in said for said in messages(process)), process.report()
+
+
+def test_not_protected(rdma_vm: VM, stamps: Path) -> None:
+    """What can't be protected works as ever, and is said once."""
+    pair = Pair.start(rdma_vm, stamps, "-n", 200, "-q", 3, "--srq", inside=inside())
+    for process in pair.both:
+        process.wait_for("\nok\n")
+        assert process.wait() == 0, process.report()
+        assert messages(process) == ["manapy shift: queue pairs with a shared receive queue are not protected"]
+
+
+def test_without_the_agent(rdma_vm: VM, stamps: Path) -> None:
+    """Once connections are protected, the agent may die."""
+    pair = start(rdma_vm, stamps, "--kinds", ALL, job="orphans")
+    agent = rdma_vm.run("pgrep -f 'rdma agent --job orphans'").stdout.split() or rdma_vm.run("pgrep -f 'rdma agent'").stdout.split()
+    assert agent
+    rdma_vm.run(["kill", "-9", *agent], check=True)
+    rdma_vm.cut(0)
+    wait_event(pair, "fallback")
+    pair.wait_received(50, since=pair.received())
+    rdma_vm.repair(0)
+    wait_event(pair, "return")
+    finish(pair)
+
+
+@pytest.mark.slow
+def test_moved_by_hand(rdma_vm: VM, stamps: Path) -> None:
+    """`manapy rdma move` takes traffic off a rail that works, and it stays there until it is moved back."""
+    pair = start(rdma_vm, stamps, job="moved")
+    client = str(events(pair.client)[0]["pid"])
+    rdma_vm.run([MANAPY, "rdma", "move", "moved", client, "rxa1"], check=True)
+    wait_event(pair, "fallback")
+    before, other = carried(rdma_vm, 1), carried(rdma_vm, 0)
+    pair.wait_received(200, since=pair.received())
+    assert carried(rdma_vm, 1) > before + 200 and carried(rdma_vm, 0) < other + 50
+    assert not events(pair.client, "return")
+    assert "rxa1" in rdma_vm.run([MANAPY, "rdma", "status", "moved"], check=True).stdout
+    rdma_vm.run([MANAPY, "rdma", "move", "moved", client, "rxa0"], check=True)
+    wait_event(pair, "return")
+    finish(pair)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tool", ["ib_write_bw", "ib_send_bw", "ib_read_bw"])
+def test_perftest(rdma_vm: VM, tool: str, stamps: Path) -> None:
+    """perftest, unmodified, through a failure and back."""
+    job = inside(BACKUPS)
+    run = [tool, "-F", "-x", "1", "-s", "4096", "-D", "15", "-u", "16"]
+    server = rdma_vm.start([*job, *run, "-d", "rxb0"], env={"MANAPY_SHIFT_VERBOSE": "1"})
+    rdma_vm.run("until ss -Hltn sport = :18515 | grep -q .; do sleep 0.1; done")  # it buffers what it says
+    client = rdma_vm.start([*job, *run, "-d", "rxa0", "127.0.0.1"], env={"MANAPY_SHIFT_VERBOSE": "1"})
+    pair = Pair(server, client)
+    wait_event(pair, "protected")
+    rdma_vm.cut(0)
+    wait_event(pair, "fallback")
+    rdma_vm.repair(0)
+    wait_event(pair, "return")
+    for process in pair.both:
+        assert process.wait() == 0, process.report()

@@ -1,0 +1,76 @@
+"""lowerhalf/rdma/states.c against the paper's picture (shift.txt figure 5, section 4.2), map.c against a dict."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from work_requests import HERE, build
+
+FAIL, RECOVERED, SIGNALED, RETURNED, GIVE_UP = range(5)
+
+# What the paper draws, and our FAIL on the way back; (send queue, receive queue).
+PICTURE = {
+    ("default", "default"): {FAIL: ("fallback", "fallback")},
+    ("fallback", "fallback"): {FAIL: ("fallback", "fallback"), RECOVERED: ("wait-signaled", "fallback")},
+    ("wait-signaled", "fallback"): {FAIL: ("fallback", "fallback"), SIGNALED: ("wait-sinked", "fallback")},
+    ("wait-sinked", "fallback"): {FAIL: ("fallback", "fallback"), RETURNED: ("default", "default")},
+    ("released", "released"): {},
+}
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
+    rdma = root / "lowerhalf" / "rdma"
+    return build(tmp_path_factory.mktemp("shift") / "shift_driver", root, [HERE / "shift_driver.c", rdma / "states.c", rdma / "map.c"], "-pthread")
+
+
+@settings(max_examples=60, deadline=None)
+@given(events=st.lists(st.sampled_from([FAIL, RECOVERED, SIGNALED, RETURNED, GIVE_UP]), min_size=1, max_size=8))
+def test_states(driver: Path, events: list[int]) -> None:
+    states, expected, legal = ("default", "default"), [], True
+    for event in events:
+        after = ("released", "released") if event == GIVE_UP else PICTURE[states].get(event)
+        if after is None:
+            legal = False
+            break
+        states = after
+        expected.append(" ".join(states))
+    done = subprocess.run([driver, "states", *map(str, events)], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == expected
+    if legal:
+        assert done.returncode == 0
+    else:
+        assert done.returncode != 0 and f"in states {'/'.join(states)}" in done.stderr
+
+
+KEYS = st.integers(1, 40) | st.integers(1, 2**64 - 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=st.lists(st.tuples(st.sampled_from(["put", "remove", "get"]), KEYS, st.integers(1, 2**40)), max_size=400))
+def test_map(driver: Path, steps: list[tuple[str, int, int]]) -> None:
+    model: dict[int, int] = {}
+    lines, expected = [], []
+    for what, key, value in steps:
+        lines.append(f"{what} {key} {value}" if what == "put" else f"{what} {key}")
+        if what == "put":
+            model[key] = value
+        elif what == "remove":
+            model.pop(key, None)
+        else:
+            expected.append(model.get(key, 0))
+    done = subprocess.run([driver, "map"], input="\n".join(lines), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert [int(line) for line in done.stdout.split()] == expected
+
+
+def test_a_map_grows(driver: Path) -> None:
+    keys = [k * 4096 + 1 for k in range(20000)]  # like addresses
+    text = "\n".join([*(f"put {k} {k + 1}" for k in keys), *(f"remove {k}" for k in keys[::2]), *(f"get {k}" for k in keys)])
+    done = subprocess.run([driver, "map"], input=text, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert [int(line) for line in done.stdout.split()] == [0 if i % 2 == 0 else k + 1 for i, k in enumerate(keys)]
