@@ -407,8 +407,11 @@ static void take(shift_cq_t *c, int path, const struct ibv_wc *wc)
         leg->drained_sends = true;
     } else if (wc->wr_id == (uintptr_t)&leg->drained_recvs) {
         leg->drained_recvs = true;
-    } else if (wc->wr_id == (uintptr_t)&q->marker_done) {
-        q->marker_done = wc->status == IBV_WC_SUCCESS;
+    } else if (wc->wr_id == (uintptr_t)&q->marker_done || wc->wr_id == (uintptr_t)&q->washed) {
+        if (wc->wr_id == (uintptr_t)&q->marker_done)
+            q->marker_done = wc->status == IBV_WC_SUCCESS;
+        else
+            q->washing = false;
         if (wc->status != IBV_WC_SUCCESS && !leg->fenced && q->states.sq != SHIFT_SQ_RELEASED && path == q->path && q->phase == SHIFT_STEADY)
             shift_fail(q, wc);
     } else if (q->states.sq == SHIFT_SQ_RELEASED) {
@@ -553,8 +556,11 @@ void shift_ring_bell(shift_cq_t *c)
         attr.qp_state = IBV_QPS_ERR;
         real->modify_qp(c->bell, &attr, IBV_QP_STATE);
     }
-    struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED | IBV_SEND_SOLICITED}, *bad;
-    c->o.device->ops.post_send(c->bell, &wr, &bad);
+    /* A receive: its error is an event also for who waits for solicited ones only. Soft-RoCE flushes it when the state is set, not when it is posted. */
+    struct ibv_recv_wr wr = {0}, *bad;
+    struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
+    c->o.device->ops.post_recv(c->bell, &wr, &bad);
+    real->modify_qp(c->bell, &error, IBV_QP_STATE);
     c->special = true;
 }
 

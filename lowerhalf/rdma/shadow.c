@@ -178,6 +178,11 @@ int shift_leg_connect(shift_qp_t *q, int path, uint32_t generation)
         a.retry_cnt = a.rnr_retry = 6;
         a.max_rd_atomic = 1;
     }
+    if (d->rxe && generation) { /* for the empty READ of switch.c */
+        a.qp_access_flags |= IBV_ACCESS_REMOTE_READ;
+        a.max_rd_atomic += a.max_rd_atomic == 0;
+        a.max_dest_rd_atomic += a.max_dest_rd_atomic == 0;
+    }
     if (path) {
         a.ah_attr.port_num = a.port_num = via->port;
         a.ah_attr.grh.sgid_index = via->gid_index;

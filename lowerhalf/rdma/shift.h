@@ -146,6 +146,7 @@ typedef struct shift_qp {
     uint64_t since;        /* ns, begin of this phase */
     uint64_t began;        /* ns, error completion */
     bool peer_sunk, sunk_told, marker_posted, marker_done;
+    bool washed, washing; /* the first request on a leg that was reset: switch.c */
     uint32_t missing_rkey; /* a key of the peer's that isn't known yet */
     uint64_t posted, completed, bytes;
     pthread_mutex_t drafting; /* extended.c: ibv_wr_start .. ibv_wr_complete */

@@ -245,9 +245,29 @@ static bool settle(shift_qp_t *q)
     return true;
 }
 
+/* Soft-RoCE (Linux 6.1) doesn't forget at a reset that it was in the middle of a READ's answer: the first acknowledgement afterwards completes the oldest
+ * request, executed or not (soft-roce.md). An empty READ as the first request makes up for it. */
+static void wash(shift_qp_t *q)
+{
+    struct ibv_send_wr wr = {.wr_id = (uintptr_t)&q->washed, .opcode = IBV_WR_RDMA_READ, .send_flags = IBV_SEND_SIGNALED};
+    shift_leg_t *leg = &q->legs[q->path];
+    if (q->o.device->rxe && leg->generation && leg_send(q, q->path, &wr) == 0) {
+        leg->next_psn = (leg->next_psn + 1) & SHIFT_PSN_MASK;
+        q->washing = true;
+    }
+}
+
+/* Back to the fast path, once nothing is held back and no completion of our own can come on the program's queue. */
+static void leave(shift_qp_t *q)
+{
+    if (q->path == 0 && !q->washing && q->posted_sends == q->sends.next && q->posted_recvs == q->recvs.next)
+        shift_away(q, false);
+}
+
 static void resume(shift_qp_t *q)
 {
     phase(q, SHIFT_STEADY);
+    wash(q);
     if (q->path == 0) {
         while (q->states.sq != SHIFT_SQ_WAIT_SINKED)
             shift_transition(&q->states, q->states.sq == SHIFT_SQ_FALLBACK ? SHIFT_RECOVERED : SHIFT_SIGNALED);
@@ -257,8 +277,7 @@ static void resume(shift_qp_t *q)
     shift_pump_sends(q);
     if (q->states.sq == SHIFT_SQ_RELEASED)
         return;
-    if (q->path == 0 && q->posted_sends == q->sends.next && q->posted_recvs == q->recvs.next)
-        shift_away(q, false);
+    leave(q);
     shift_ring_bell(q->send_cq);
     if (q->recv_cq != q->send_cq)
         shift_ring_bell(q->recv_cq);
@@ -275,7 +294,7 @@ static void switched(shift_qp_t *q)
         return;
     }
     q->has_trouble = false;
-    q->marker_posted = q->marker_done = q->peer_sunk = q->sunk_told = false;
+    q->marker_posted = q->marker_done = q->peer_sunk = q->sunk_told = q->washing = false;
     if (renewed) {
         if (shift_leg_connect(q, q->path, q->epoch) != 0) {
             shift_release(q, "its queue pair can't be made ready again");
@@ -393,8 +412,8 @@ void shift_switch_step(shift_qp_t *q)
     mend_legs(q);
     if (q->path != 0)
         way_back(q);
-    else if (q->posted_sends == q->sends.next && q->posted_recvs == q->recvs.next)
-        shift_away(q, false);
+    else
+        leave(q);
     if (q->send_cq->count)
         shift_ring_bell(q->send_cq);
     if (q->recv_cq != q->send_cq && q->recv_cq->count)

@@ -82,7 +82,8 @@ def test_lost_acknowledgements(rdma_vm: VM, stamps: Path) -> None:
     for times in (1, 2, 3):
         rdma_vm.cut(0, "b", how="netem")  # b receives, its answers are lost
         wait_event(pair, "fallback", times)
-        pair.server.wait_for(lambda text, before=pair.received()[0]: int(text.rpartition("received ")[2].split()[0]) > before)
+        before = pair.received()[0]
+        pair.server.wait_for(lambda _, before=before: pair.received()[0] > before)
         rdma_vm.repair(0)
         wait_event(pair, "return", times)
     finish(pair)
@@ -93,9 +94,8 @@ def test_nothing_left(rdma_vm: VM, stamps: Path) -> None:
     pair = start(rdma_vm, stamps)
     rdma_vm.cut(0)
     rdma_vm.cut(1)
-    for said in pair.fail():
-        assert "a connection of rx" in said and "is lost" in said
-    assert any("error" in said for said in pair.fail())
+    said = pair.fail()  # who is the second to fail may only see that the other side has gone
+    assert any("a connection of rx" in text and "is lost: " in text and "transport retry counter exceeded" in text for text in said), said
 
 
 def test_peer_without_shift(rdma_vm: VM, stamps: Path) -> None:
@@ -104,11 +104,12 @@ def test_peer_without_shift(rdma_vm: VM, stamps: Path) -> None:
     server.wait_for("listening\n")
     client = rdma_vm.start([*inside(), stamps, "-d", "rxa0", "-c", "127.0.0.1", *common])
     pair = Pair(server, client)
-    pair.wait_received(300)
+    warning = "manapy shift: a peer of rxa0 does not run under SHIFT (or without backups): connections to it are not protected\n"
+    with rdma_vm.changed:
+        assert rdma_vm.changed.wait_for(lambda: client.stderr == warning, 60), client.report()
+    pair.wait_received(50, since=pair.received())
     rdma_vm.cut(0)
-    pair.fail()
-    assert "its backup was not ready" in client.stderr
-    assert server.stderr.count("\n") == 1
+    assert any("transport retry counter exceeded" in text for text in pair.fail())
 
 
 @pytest.mark.parametrize("backups, line", [("nosuch0", "nosuch0 can't be a backup: there is no such RNIC here"), ("rxa0,rxb0", None)])

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import fake_job
+from fake_jobs import fake_job
 from manapy.ckpt import auth, command, job
 from manapy.ckpt.errors import CoordinatorError
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import FakeJob, fake_job
+from fake_jobs import FakeJob, FakeRank, fake_job
 from manapy.ckpt import coordinator, job, publish
 from manapy.clock import WORLD
 
@@ -334,8 +334,6 @@ def test_unwritable_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_stranger_of_another_size(tmp_path: Path) -> None:
     async def test(fake: FakeJob) -> None:
-        from conftest import FakeRank
-
         stranger = await FakeRank(0, 7).connect(fake.dir)
         await asyncio.wait_for(stranger.closed.wait(), 5)
         assert "ok" in await fake.checkpoint()

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from conftest import fake_job
+from fake_jobs import fake_job
 from manapy.ckpt import command, job
 from manapy.ckpt.errors import CoordinatorError, JobError
 

@@ -1,0 +1,191 @@
+"""Coordinators with ranks played in this process, for the tests of the control plane."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from manapy.ckpt import auth, job, protocol
+from manapy.ckpt.coordinator import Coordinator, Settings
+from manapy.clock import RankClock, from_wire
+
+PATIENCE = 10.0
+
+
+class FakeRank:
+    """A rank that answers as it should, but for the message kinds in ``act``: 'die', 'hold', or a line to answer with.
+
+    Its clock is the model's. ``seen`` holds all messages it got.
+    """
+
+    def __init__(self, number: int, size: int, *, generation: int = 0, write: bytes = b"image") -> None:
+        self.number, self.size, self.generation, self.write = number, size, generation, write
+        self.act: dict[str, str] = {}
+        self.seen: list[str] = []
+        self.clock = RankClock(number, tuple(range(size)))
+        self.closed = asyncio.Event()
+        self._arrived = asyncio.Event()
+        self.writer: asyncio.StreamWriter
+        self.task: asyncio.Task[None]
+
+    async def connect(self, directory: Path) -> FakeRank:
+        record = job.read(directory)
+        reader, self.writer = await asyncio.open_connection(record.host, record.port, limit=protocol.LINE_MAX)
+        line, expected = auth.answer(record.secret(), (await reader.readline()).decode().strip(), "rank")
+        self.send(line)
+        assert (await reader.readline()).decode().strip() == expected
+        self.send(protocol.join("HELLO", self.number, self.size, "elsewhere", 100 + self.number, self.generation, ""))
+        self.send(protocol.join("PROGRAM", "up", "a program", "-"))
+        self.task = asyncio.create_task(self._serve(reader))
+        return self
+
+    def send(self, line: str) -> None:
+        self.writer.write(line.encode() + b"\n")
+
+    def die(self) -> None:
+        self.writer.close()
+
+    def finish(self) -> None:
+        self.send("DONE 0")
+        self.writer.close()
+
+    async def until(self, kind: str, count: int = 1) -> str:
+        """Until messages of a kind have come; the last one."""
+        async with asyncio.timeout(PATIENCE):
+            while sum(line.split(" ")[0] == kind for line in self.seen) < count:
+                self._arrived.clear()
+                await self._arrived.wait()
+        return [line for line in self.seen if line.split(" ")[0] == kind][-1]
+
+    def kinds(self) -> list[str]:
+        return [line.split(" ")[0] for line in self.seen]
+
+    async def _serve(self, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(ConnectionError):
+            while line := (await reader.readline()).decode().rstrip("\n"):
+                self.seen.append(line)
+                self._arrived.set()
+                self._answer(line)
+        self.closed.set()
+
+    def _answer(self, line: str) -> None:
+        kind, *fields = line.split(" ")
+        action = self.act.get(kind)
+        if action == "die":
+            self.die()
+        elif action == "hold":
+            pass
+        elif action is not None:
+            self.send(action.format(epoch=fields[0]))
+        elif kind in ("INTENT", "TARGETS", "TARGET", "ADVANCE", "WITHDRAW", "FREEZE", "THAW"):
+            self.clock.receive(from_wire(line))
+            self.flush()
+        elif kind == "RESUME":
+            self.clock.receive(from_wire(line))
+            self.send(f"RESUMED {fields[0]}")
+            if fields[1] == "exit":
+                self.finish()
+        elif kind == "ABORT":
+            self.clock.receive(from_wire(line))
+        elif kind == "WRITE":
+            path = Path(protocol.decode_text(fields[1])) / f"rank-{self.number:05d}.img"
+            path.write_bytes(self.write)
+            self.send(protocol.join("WRITTEN", int(fields[0]), 4096, len(self.write), 7, "0.1", "elsewhere"))
+        elif kind in ("CHECK", "STOP", "DRAIN"):
+            self.send({"CHECK": "CHECKED", "STOP": "STOPPED", "DRAIN": "DRAINED"}[kind] + f" {fields[0]}")
+        elif kind == "KILL":
+            self.die()
+
+    def flush(self) -> None:
+        """Send what the clock has to say."""
+        for message in self.clock.outbox:
+            self.send(message.to_wire())
+        self.clock.outbox.clear()
+
+
+class FakeJob:
+    """A coordinator in this process and its ranks."""
+
+    def __init__(self, directory: Path, settings: Settings) -> None:
+        self.dir, self.settings = directory, settings
+        self.ranks: list[FakeRank] = []
+        self.coordinator: Coordinator
+        self.task: asyncio.Task[None]
+
+    async def start(self, connect: bool = True) -> FakeJob:
+        self.dir.mkdir(exist_ok=True)
+        (self.dir / "secret").write_bytes(os.urandom(protocol.SECRET_BYTES))
+        listener = socket.create_server(("127.0.0.1", 0))
+        job.write(
+            self.dir,
+            {
+                "format": 1,
+                "id": "test",
+                "state": "starting",
+                "host": "127.0.0.1",
+                "port": listener.getsockname()[1],
+                "ranks": self.settings.ranks,
+                "argv": ["prog", "arg"],
+                "cwd": "/",
+                "started": 0,
+                "mpi": None,
+            },
+        )
+        self.coordinator = Coordinator(self.dir, self.settings)
+        self.task = asyncio.create_task(self.coordinator.run(listener))
+        self.ranks = [FakeRank(n, self.settings.ranks) for n in range(self.settings.ranks)]
+        if connect:
+            for rank in self.ranks:
+                await rank.connect(self.dir)
+        return self
+
+    async def command(self, line: str) -> list[str]:
+        """All answers to one command, decoded."""
+        record = job.read(self.dir)
+        reader, writer = await asyncio.open_connection(record.host, record.port, limit=protocol.LINE_MAX)
+        text, expected = auth.answer(record.secret(), (await reader.readline()).decode().strip(), "command")
+        writer.write(f"{text}\n".encode())
+        assert (await reader.readline()).decode().strip() == expected
+        writer.write(f"{line}\n".encode())
+        async with asyncio.timeout(PATIENCE):
+            answers = (await reader.read()).decode().splitlines()
+        writer.close()
+        return [" ".join(protocol.decode_text(f) for f in a.split(" ")) for a in answers]
+
+    async def checkpoint(self, then: str = "continue") -> str:
+        """The last line of the answer to CHECKPOINT."""
+        return (await self.command(f"CHECKPOINT {then} -1"))[-1]
+
+    async def end(self) -> None:
+        """All ranks finish; the coordinator ends."""
+        for rank in self.ranks:
+            if hasattr(rank, "writer"):
+                with contextlib.suppress(ConnectionError):
+                    rank.finish()
+        async with asyncio.timeout(PATIENCE):
+            await self.task
+
+    def temporary(self) -> list[Path]:
+        return list(self.dir.glob("tmp-*"))
+
+    def published(self) -> list[str]:
+        return sorted(p.name for p in self.dir.glob("ckpt-*"))
+
+
+@contextlib.asynccontextmanager
+async def fake_job(directory: Path, ranks: int = 3, connect: bool = True, **settings: object) -> AsyncIterator[FakeJob]:
+    """A running job; the coordinator is gone afterwards whatever happened."""
+    fake = await FakeJob(directory, Settings(ranks, **settings)).start(connect)  # type: ignore[arg-type]
+    try:
+        yield fake
+    finally:
+        fake.task.cancel()
+        for rank in fake.ranks:
+            if hasattr(rank, "writer"):
+                rank.die()
+        with contextlib.suppress(asyncio.CancelledError):
+            await fake.task
