@@ -8,8 +8,8 @@
 
 enum {
     PSN_STEP = 0x2468ad,
-    TIMEOUT = 14, /* 4.096 us * 2^14 = 67 ms */
-    RETRIES = 3,
+    TIMEOUT = 15, /* 4.096 us * 2^15 = 134 ms */
+    RETRIES = 6,  /* a second in all: a busy machine is not a broken path, and this link may be the last way out */
     PROBE_EVERY_MS = 200,
 };
 
@@ -250,7 +250,7 @@ static bool asks(const shift_link_t *l) { return l->device->id < l->peer; }
 static void probe(shift_link_t *l, int path)
 {
     shift_link_leg_t *leg = &l->on[path];
-    leg->next_probe = shift_now() + 1000 * 1000000u; /* should the answer get lost */
+    leg->next_probe = shift_now() + 3000000000u; /* should the answer get lost */
     leg->generation++;
     if (!connect_leg(l, path))
         return;
