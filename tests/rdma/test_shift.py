@@ -57,7 +57,7 @@ def test_ways_of_using_verbs(rdma_vm: VM, stamps: Path, options: str) -> None:
 @pytest.mark.slow
 def test_storm(rdma_vm: VM, stamps: Path) -> None:
     pair = start(rdma_vm, stamps, "--kinds", ALL, "--cq", "all", pairs=2)
-    Storm(rdma_vm, seed=1).rage(pair, failures=10)
+    Storm(rdma_vm, seed=1, rails=(0, 2)).rage(pair, failures=10)  # its backup, rail 1, stays: see "What remains" in lowerhalf/rdma/README.md
     finish(pair)
     assert all(len(events(process, "fallback")) >= 2 for process in pair.both)
 
