@@ -24,12 +24,12 @@ static const struct ibv_context_ops *ops_of(const struct ibv_context *context)
     return &((const shift_device_t *)shift_map_get(&shift_devices, (uintptr_t)context))->ops;
 }
 
-static bool signaled(const shift_qp_t *q, const shift_send_t *e) { return q->sq_sig_all || (e->wr.send_flags & IBV_SEND_SIGNALED); }
+static bool signaled(const shift_qp_t *q, const shift_send_t *e) { return q->init.sq_sig_all || (e->wr.send_flags & IBV_SEND_SIGNALED); }
 
 /* ---- posting ---- */
 
 /* Packets that a request takes, that is: by how much it advances the packet sequence number (InfiniBand specification, 9.7.2). */
-uint32_t shift_packets(const shift_send_t *e, uint32_t mtu)
+static uint32_t packets_of(const shift_send_t *e, uint32_t mtu)
 {
     switch (e->wr.opcode) {
     case IBV_WR_LOCAL_INV:
@@ -46,7 +46,7 @@ uint32_t shift_packets(const shift_send_t *e, uint32_t mtu)
 static void number(shift_qp_t *q, shift_send_t *e)
 {
     shift_leg_t *leg = &q->legs[q->path];
-    e->packets = shift_packets(e, 128u << leg->mtu);
+    e->packets = packets_of(e, 128u << leg->mtu);
     e->first_psn = leg->next_psn;
     leg->next_psn = (leg->next_psn + e->packets) & SHIFT_PSN_MASK;
 }
@@ -61,7 +61,7 @@ static int post_send_slowly(shift_qp_t *q, struct ibv_send_wr *wr, struct ibv_se
         return q->o.device->ops.post_send(q->qp, wr, bad);
     }
     shift_spin_lock(&q->lock);
-    for (; wr && r == 0; wr = wr->next) {
+    for (; wr; wr = wr->next) {
         if (!shift_journal_send(&q->sends, wr)) {
             *bad = wr;
             r = ENOMEM;
@@ -233,19 +233,13 @@ static int translate(shift_qp_t *q, const shift_send_t *e, struct ibv_send_wr *w
     return 0;
 }
 
-static int post_on_leg(shift_qp_t *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
-{
-    shift_leg_t *leg = &q->legs[q->path];
-    return q->path ? leg->qp->context->ops.post_send(leg->qp, wr, bad) : q->o.device->ops.post_send(leg->qp, wr, bad);
-}
-
 void shift_pump_sends(shift_qp_t *q)
 {
     if (q->phase != SHIFT_STEADY || q->states.sq == SHIFT_SQ_WAIT_SINKED || q->states.sq == SHIFT_SQ_RELEASED)
         return;
     shift_journal_t *j = &q->sends;
     struct ibv_sge sge[j->max_sge + 1];
-    struct ibv_send_wr wr, *bad;
+    struct ibv_send_wr wr;
     q->missing_rkey = 0;
     while (q->posted_sends < j->next) {
         shift_send_t *e = shift_journal_at(j, q->posted_sends);
@@ -253,7 +247,7 @@ void shift_pump_sends(shift_qp_t *q)
             int r = translate(q, e, &wr, sge);
             if (r == -ENOKEY)
                 shift_release(q, "a work request uses memory that is not registered on the backup");
-            if (r != 0 || post_on_leg(q, &wr, &bad) != 0) /* full: completions make room */
+            if (r != 0 || shift_leg_send(q, q->path, &wr) != 0) /* full: completions make room */
                 return;
             if (e->skip) { /* the rest of it only */
                 shift_send_t rest = *e;
@@ -277,9 +271,7 @@ void shift_pump_recvs(shift_qp_t *q)
         return;
     shift_device_t *d = q->o.device;
     int path = q->phase == SHIFT_WAITING ? q->target : q->path; /* while the peer is awaited they are on the new leg already */
-    shift_leg_t *leg = &q->legs[path];
     struct ibv_sge sge[q->recvs.max_sge + 1];
-    struct ibv_recv_wr *bad;
     for (; q->posted_recvs < q->recvs.next; q->posted_recvs++) {
         const shift_recv_t *e = shift_journal_at(&q->recvs, q->posted_recvs);
         struct ibv_recv_wr wr = {.wr_id = e->wr.wr_id, .sg_list = sge, .num_sge = e->wr.num_sge};
@@ -293,7 +285,7 @@ void shift_pump_recvs(shift_qp_t *q)
             if (path)
                 sge[i].lkey = m->on[path]->lkey;
         }
-        if ((path ? leg->qp->context->ops.post_recv(leg->qp, &wr, &bad) : d->ops.post_recv(leg->qp, &wr, &bad)) != 0)
+        if (shift_leg_recv(q, path, &wr) != 0)
             return;
     }
 }
@@ -351,6 +343,16 @@ void shift_complete_send(shift_qp_t *q, const shift_send_t *e, enum ibv_wc_statu
         shift_deliver(q->send_cq, &wc);
 }
 
+/* The oldest request is over; its completion is made up if no leg has given it. */
+static void finish_first(shift_qp_t *q)
+{
+    const shift_send_t *e = shift_journal_at(&q->sends, q->sends.first);
+    if (e->done)
+        shift_complete_send(q, e, IBV_WC_SUCCESS);
+    shift_journal_drop(&q->sends, 1);
+    q->completed++;
+}
+
 /* A good completion of a leg: the entries that it retires. Requests found executed at a switch (done) come before it in order: theirs are made up. */
 static void retire(shift_qp_t *q, const struct ibv_wc *wc)
 {
@@ -366,10 +368,7 @@ static void retire(shift_qp_t *q, const struct ibv_wc *wc)
     while (j->first < j->next) {
         const shift_send_t *e = shift_journal_at(j, j->first);
         bool last = signaled(q, e) && !e->done;
-        if (e->done)
-            shift_complete_send(q, e, IBV_WC_SUCCESS);
-        shift_journal_drop(j, 1);
-        q->completed++;
+        finish_first(q);
         if (last)
             break;
     }
@@ -379,11 +378,8 @@ static void retire(shift_qp_t *q, const struct ibv_wc *wc)
 void shift_retire_done(shift_qp_t *q)
 {
     shift_journal_t *j = &q->sends;
-    while (j->first < j->next && ((shift_send_t *)shift_journal_at(j, j->first))->done) {
-        shift_complete_send(q, shift_journal_at(j, j->first), IBV_WC_SUCCESS);
-        shift_journal_drop(j, 1);
-        q->completed++;
-    }
+    while (j->first < j->next && ((shift_send_t *)shift_journal_at(j, j->first))->done)
+        finish_first(q);
     if (q->posted_sends < j->first)
         q->posted_sends = j->first;
 }
@@ -407,7 +403,7 @@ static void take(shift_cq_t *c, int path, const struct ibv_wc *wc)
         leg->drained_sends = true;
     } else if (wc->wr_id == (uintptr_t)&leg->drained_recvs) {
         leg->drained_recvs = true;
-    } else if (wc->wr_id == (uintptr_t)&q->marker_done || wc->wr_id == (uintptr_t)&q->washed) {
+    } else if (wc->wr_id == (uintptr_t)&q->marker_done || wc->wr_id == (uintptr_t)&q->washing) {
         if (wc->wr_id == (uintptr_t)&q->marker_done)
             q->marker_done = wc->status == IBV_WC_SUCCESS;
         else
@@ -539,7 +535,6 @@ int shift_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 /* A queue pair in the error state completes whatever is posted to it: so an event can be made on the program's own CQ and channel. Device lock held. */
 void shift_ring_bell(shift_cq_t *c)
 {
-    const shift_real_t *real = shift_real();
     if (!c->armed || !c->cq->channel)
         return;
     if (!c->bell) {
@@ -548,19 +543,17 @@ void shift_ring_bell(shift_cq_t *c)
             if (o->kind == SHIFT_PD)
                 pd = (shift_pd_t *)o;
         struct ibv_qp_init_attr init = {.send_cq = c->cq, .recv_cq = c->cq, .qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1}};
-        struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = c->o.device->path[0].port};
-        c->bell = pd ? real->create_qp(pd->pd, &init) : NULL;
+        struct ibv_qp_attr attr = {.port_num = c->o.device->path[0].port};
+        c->bell = pd ? shift_real()->create_qp(pd->pd, &init) : NULL;
         if (!c->bell)
             return;
-        real->modify_qp(c->bell, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-        attr.qp_state = IBV_QPS_ERR;
-        real->modify_qp(c->bell, &attr, IBV_QP_STATE);
+        shift_qp_step(c->bell, &attr, IBV_QPS_INIT);
+        shift_qp_fence(c->bell);
     }
     /* A receive: its error is an event also for who waits for solicited ones only. Soft-RoCE flushes it when the state is set, not when it is posted. */
     struct ibv_recv_wr wr = {0}, *bad;
-    struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
     c->o.device->ops.post_recv(c->bell, &wr, &bad);
-    real->modify_qp(c->bell, &error, IBV_QP_STATE);
+    shift_qp_fence(c->bell);
     c->special = true;
 }
 

@@ -37,7 +37,6 @@ struct __attribute__((packed)) link_value {
     struct __attribute__((packed)) {
         uint32_t qpn;
         uint16_t lid;
-        uint8_t mtu;
         union ibv_gid gid;
     } on[SHIFT_PATHS];
 };
@@ -103,18 +102,12 @@ static bool connect_leg(shift_link_t *l, int path)
                             .sq_psn = psn, .max_dest_rd_atomic = 1, .max_rd_atomic = 1, .min_rnr_timer = 1, .timeout = TIMEOUT, .retry_cnt = RETRIES, .rnr_retry = 7,
                             .ah_attr = {.dlid = leg->peer_lid, .is_global = via->ethernet, .port_num = via->port,
                                         .grh = {.dgid = leg->peer_gid, .sgid_index = via->gid_index, .hop_limit = 64}}};
-    static const int masks[] = {0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
-                                IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-                                IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC};
-    static const enum ibv_qp_state to[] = {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS};
-    for (int i = 0; i < 4; i++) {
-        a.qp_state = to[i];
-        if (shift_real()->modify_qp(leg->qp, &a, IBV_QP_STATE | masks[i]) != 0)
-            return false;
-        if (to[i] == IBV_QPS_INIT)
-            for (int k = 0; k < SHIFT_LINK_DEPTH; k++)
-                post_recv(slot_at(leg, k));
-    }
+    if (shift_qp_step(leg->qp, &a, IBV_QPS_RESET) != 0 || shift_qp_step(leg->qp, &a, IBV_QPS_INIT) != 0)
+        return false;
+    for (int k = 0; k < SHIFT_LINK_DEPTH; k++)
+        post_recv(slot_at(leg, k));
+    if (shift_qp_step(leg->qp, &a, IBV_QPS_RTR) != 0 || shift_qp_step(leg->qp, &a, IBV_QPS_RTS) != 0)
+        return false;
     for (int k = SHIFT_LINK_DEPTH; k <= 2 * SHIFT_LINK_DEPTH; k++)
         slot_at(leg, k)->used = false;
     return true;
@@ -236,9 +229,8 @@ void shift_link_down(shift_link_t *l, int path, bool tell)
     bool was = leg->up;
     leg->up = leg->probing = false;
     leg->next_probe = shift_now() + PROBE_EVERY_MS * 1000000u;
-    struct ibv_qp_attr a = {.qp_state = IBV_QPS_ERR};
     if (leg->qp)
-        shift_real()->modify_qp(leg->qp, &a, IBV_QP_STATE); /* what is on it comes back, and goes another way */
+        shift_qp_fence(leg->qp); /* what is on it comes back, and goes another way */
     if (was && tell)
         shift_link_send(l, &(shift_message_t){.type = SHIFT_PATH_DOWN, .a = (uint32_t)path, .b = leg->generation});
 }

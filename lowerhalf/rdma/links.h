@@ -38,11 +38,9 @@ typedef struct shift_link_leg {
     uint32_t peer_qpn;
     union ibv_gid peer_gid;
     uint16_t peer_lid;
-    uint8_t peer_mtu;
     bool connected, up, probing;
     uint32_t generation;
     uint64_t next_probe; /* ns */
-    uint32_t free_sends; /* bit mask would do for 64 */
     struct slot *slots;
     struct ibv_mr *mr;
 } shift_link_leg_t;
@@ -51,8 +49,7 @@ struct shift_link {
     shift_device_t *device;
     shift_link_t *next;
     uint64_t peer; /* id of the peer's device */
-    bool published, busy, connected;
-    int paths; /* that both have */
+    bool published, connected;
     shift_link_leg_t on[SHIFT_PATHS];
     struct outgoing *out, *out_last;
     shift_map_t rkeys; /* the peer's default rkey -> uint32_t[SHIFT_PATHS] */

@@ -18,7 +18,7 @@ static shift_slots_t *make(uint32_t n)
 
 static shift_slot_t *place(shift_slots_t *s, uint64_t key)
 {
-    uint32_t i = (uint32_t)((key * 0x9e3779b97f4a7c15u) >> s->shift);
+    uint32_t i = shift_map_start(s, key);
     while (s->at[i].key && s->at[i].key != key)
         i = (i + 1) & s->mask;
     return &s->at[i];

@@ -36,12 +36,15 @@ int shift_map_put(shift_map_t *m, uint64_t key, void *value);
 void shift_map_remove(shift_map_t *m, uint64_t key);
 void shift_map_free(shift_map_t *m);
 
+/* Where the search for a key begins (Fibonacci hashing: Knuth, TAOCP 6.4). */
+static inline uint32_t shift_map_start(const shift_slots_t *s, uint64_t key) { return (uint32_t)((key * 0x9e3779b97f4a7c15u) >> s->shift); }
+
 static inline void *shift_map_get(const shift_map_t *m, uint64_t key)
 {
     const shift_slots_t *s = __atomic_load_n(&m->slots, __ATOMIC_ACQUIRE);
     if (!s)
         return NULL;
-    for (uint32_t i = (uint32_t)((key * 0x9e3779b97f4a7c15u) >> s->shift);; i = (i + 1) & s->mask) {
+    for (uint32_t i = shift_map_start(s, key);; i = (i + 1) & s->mask) {
         uint64_t k = __atomic_load_n(&s->at[i].key, __ATOMIC_ACQUIRE);
         if (__builtin_expect(k == key, 1))
             return __atomic_load_n(&s->at[i].value, __ATOMIC_ACQUIRE);

@@ -1,4 +1,5 @@
 /* report.c - what SHIFT has to say: to a person once, to the agent always. */
+#include "manapy/fnv.h"
 #include "shift.h"
 
 #include <stdarg.h>
@@ -25,9 +26,7 @@ void shift_report(const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    uint64_t hash = 14695981039346656037u;
-    for (const char *c = text; *c; c++)
-        hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+    uint64_t hash = mpy_fnv1a(text, strlen(text));
     pthread_mutex_lock(&lock);
     bool fresh = n < sizeof said / sizeof said[0];
     for (unsigned i = 0; i < n && fresh; i++)

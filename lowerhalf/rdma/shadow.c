@@ -196,20 +196,11 @@ int shift_leg_connect(shift_qp_t *q, int path, uint32_t generation)
     }
     a.rq_psn = (leg->recv_psn + generation * PSN_STEP) & SHIFT_PSN_MASK;
     a.sq_psn = (leg->send_psn + generation * PSN_STEP) & SHIFT_PSN_MASK;
-    static const struct {
-        enum ibv_qp_state to;
-        int mask;
-    } steps[] = {
-        {IBV_QPS_RESET, 0},
-        {IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
-        {IBV_QPS_RTR, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER},
-        {IBV_QPS_RTS, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC},
-    };
-    for (unsigned i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-        a.qp_state = steps[i].to;
-        int r = shift_real()->modify_qp(leg->qp, &a, IBV_QP_STATE | steps[i].mask);
+    static const char *const names[] = {"RESET", "INIT", "RTR", "RTS"};
+    for (int to = IBV_QPS_RESET; to <= IBV_QPS_RTS; to++) {
+        int r = shift_qp_step(leg->qp, &a, (enum ibv_qp_state)to);
         if (r != 0) {
-            shift_report("a queue pair on %s can't be brought to %s: %s", via->name, (const char *[]){"RESET", "INIT", "RTR", "RTS"}[i], strerror(r));
+            shift_report("a queue pair on %s can't be brought to %s: %s", via->name, names[to], strerror(r));
             return r;
         }
     }

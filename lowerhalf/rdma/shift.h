@@ -64,7 +64,6 @@ typedef struct shift_mr {
     uint64_t iova;
     int access;
     struct ibv_mr *on[SHIFT_PATHS];
-    bool refused; /* a backup would not register it */
     bool told;    /* peers can find its keys, by this index */
     uint32_t index;
 } shift_mr_t;
@@ -93,7 +92,7 @@ typedef struct shift_leg {
     union ibv_gid peer_gid;
     uint16_t peer_lid;
     uint8_t mtu; /* enum ibv_mtu */
-    uint32_t send_psn, recv_psn; /* at the connection's start; + generation * SHIFT_PSN_STEP afterwards */
+    uint32_t send_psn, recv_psn; /* at the connection's start; + generation * PSN_STEP (shadow.c) afterwards */
     uint32_t next_psn;           /* of the next packet to be posted */
     uint32_t generation, peer_generation; /* epoch of the switch after which it was made ready again */
     bool ready, peer_ready;
@@ -118,7 +117,6 @@ typedef struct shift_qp {
     shift_pd_t *pd;
     shift_cq_t *send_cq, *recv_cq;
     bool plain;  /* can't be protected: the provider alone */
-    bool sq_sig_all;
     enum ibv_qp_state state; /* that the program has brought it to */
     struct ibv_qp_init_attr init;
     struct ibv_qp_attr attr; /* what the program set, over all ibv_modify_qp */
@@ -142,11 +140,9 @@ typedef struct shift_qp {
     bool has_trouble;
     bool peer_fenced;      /* the peer's progress of this epoch is here */
     uint32_t peer_psn;
-    uint32_t peer_path_from;
     uint64_t since;        /* ns, begin of this phase */
-    uint64_t began;        /* ns, error completion */
     bool peer_sunk, sunk_told, marker_posted, marker_done;
-    bool washed, washing; /* the first request on a leg that was reset: switch.c */
+    bool washing; /* the first request on a leg that was reset is under way: switch.c */
     uint32_t missing_rkey; /* a key of the peer's that isn't known yet */
     uint64_t posted, completed, bytes;
     pthread_mutex_t drafting; /* extended.c: ibv_wr_start .. ibv_wr_complete */
@@ -201,7 +197,6 @@ struct shift_device {
         char json[512];
     } events[64]; /* for the agent: report.c */
     uint32_t event_first, event_next;
-    shift_device_t *next;
 };
 
 extern shift_map_t shift_devices; /* ibv_context -> shift_device_t */
@@ -235,7 +230,6 @@ void shift_away(shift_qp_t *q, bool away); /* enter or leave the slow path */
 void shift_ring_bell(shift_cq_t *c);
 void shift_pump_sends(shift_qp_t *q);
 void shift_pump_recvs(shift_qp_t *q);
-uint32_t shift_packets(const shift_send_t *e, uint32_t mtu);
 void shift_complete_send(shift_qp_t *q, const shift_send_t *e, enum ibv_wc_status status);
 void shift_retire_done(shift_qp_t *q);
 
@@ -243,6 +237,12 @@ void shift_retire_done(shift_qp_t *q);
 bool shift_extend_qp(shift_qp_t *q, uint64_t operations);
 bool shift_can_extend_cq(uint64_t wc_flags, uint32_t comp_mask);
 void shift_extend_cq(shift_cq_t *c, struct ibv_cq_ex *x);
+
+/* legs.c: one queue pair, on whatever path */
+int shift_qp_step(struct ibv_qp *qp, struct ibv_qp_attr *attr, enum ibv_qp_state to); /* RESET, INIT, RTR, RTS: 0 or an errno */
+void shift_qp_fence(struct ibv_qp *qp);                                               /* to the error state */
+int shift_leg_send(shift_qp_t *q, int path, struct ibv_send_wr *wr);
+int shift_leg_recv(shift_qp_t *q, int path, struct ibv_recv_wr *wr);
 
 /* shadow.c */
 void shift_shadow_step(shift_device_t *d); /* by the worker */

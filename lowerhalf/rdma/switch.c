@@ -51,6 +51,20 @@ static void phase(shift_qp_t *q, shift_phase_t to)
     q->since = shift_now();
 }
 
+static void gather(shift_qp_t *q)
+{
+    shift_gather(q->send_cq);
+    if (q->recv_cq != q->send_cq)
+        shift_gather(q->recv_cq);
+}
+
+static void ring_bells(shift_qp_t *q)
+{
+    shift_ring_bell(q->send_cq);
+    if (q->recv_cq != q->send_cq)
+        shift_ring_bell(q->recv_cq);
+}
+
 static int choose_target(const shift_qp_t *q)
 {
     for (int p = 0; p < q->o.device->paths; p++)
@@ -64,7 +78,6 @@ void shift_fail(shift_qp_t *q, const struct ibv_wc *wc)
 {
     if (q->states.sq == SHIFT_SQ_RELEASED || q->phase != SHIFT_STEADY)
         return;
-    q->began = shift_now();
     if (wc) {
         q->trouble = *wc;
         q->trouble.qp_num = q->qp->qp_num;
@@ -92,11 +105,10 @@ void shift_release(shift_qp_t *q, const char *why)
     shift_away(q, true);
     shift_transition(&q->states, SHIFT_GIVE_UP);
     phase(q, SHIFT_STEADY);
-    struct ibv_qp_attr a = {.qp_state = IBV_QPS_ERR};
     for (int p = 1; p < SHIFT_PATHS; p++)
         if (q->legs[p].qp) {
             q->legs[p].fenced = true;
-            shift_real()->modify_qp(q->legs[p].qp, &a, IBV_QP_STATE);
+            shift_qp_fence(q->legs[p].qp);
         }
     if (q->has_trouble) {
         shift_deliver(q->send_cq, &q->trouble);
@@ -113,28 +125,12 @@ void shift_release(shift_qp_t *q, const char *why)
         struct ibv_wc wc = {.wr_id = e->wr.wr_id, .status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV, .qp_num = q->qp->qp_num};
         shift_deliver(q->recv_cq, &wc);
     }
-    shift_real()->modify_qp(q->qp, &a, IBV_QP_STATE);
-    shift_ring_bell(q->send_cq);
-    if (q->recv_cq != q->send_cq)
-        shift_ring_bell(q->recv_cq);
+    shift_qp_fence(q->qp);
+    ring_bells(q);
     shift_tell(q, "lost");
 }
 
 /* ---- step 1: fence and drain ---- */
-
-static int leg_send(shift_qp_t *q, int path, struct ibv_send_wr *wr)
-{
-    struct ibv_send_wr *bad;
-    struct ibv_qp *qp = q->legs[path].qp;
-    return path ? qp->context->ops.post_send(qp, wr, &bad) : q->o.device->ops.post_send(qp, wr, &bad);
-}
-
-static int leg_recv(shift_qp_t *q, int path, struct ibv_recv_wr *wr)
-{
-    struct ibv_recv_wr *bad;
-    struct ibv_qp *qp = q->legs[path].qp;
-    return path ? qp->context->ops.post_recv(qp, wr, &bad) : q->o.device->ops.post_recv(qp, wr, &bad);
-}
 
 /* False: there is no way out yet, or none (then the queue pair is released). */
 static bool find_target(shift_qp_t *q)
@@ -158,12 +154,11 @@ static bool find_target(shift_qp_t *q)
 static void fence(shift_qp_t *q)
 {
     shift_leg_t *leg = &q->legs[q->path];
-    struct ibv_qp_attr a = {.qp_state = IBV_QPS_ERR};
     /* A completion may be in the hands of a poll on the fast path: it holds the CQ's lock, and sees `special` afterwards. */
     leg->fenced = true;
     leg->lost_in = q->epoch;
     leg->ready = leg->peer_ready = false;
-    shift_real()->modify_qp(leg->qp, &a, IBV_QP_STATE);
+    shift_qp_fence(leg->qp);
     phase(q, SHIFT_DRAINING);
 }
 
@@ -174,16 +169,13 @@ static bool drained(shift_qp_t *q)
     shift_leg_t *leg = &q->legs[q->path];
     struct ibv_send_wr send = {.wr_id = (uintptr_t)&leg->drained_sends, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
     struct ibv_recv_wr recv = {.wr_id = (uintptr_t)&leg->drained_recvs};
-    struct ibv_qp_attr a = {.qp_state = IBV_QPS_ERR};
     if (!leg->sentinel_send)
-        leg->sentinel_send = leg_send(q, q->path, &send) == 0;
-    if (!leg->sentinel_recv && leg_recv(q, q->path, &recv) == 0) {
+        leg->sentinel_send = shift_leg_send(q, q->path, &send) == 0;
+    if (!leg->sentinel_recv && shift_leg_recv(q, q->path, &recv) == 0) {
         leg->sentinel_recv = true;
-        shift_real()->modify_qp(leg->qp, &a, IBV_QP_STATE); /* Soft-RoCE looks at its receive queue when told to, not when it is posted to */
+        shift_qp_fence(leg->qp); /* Soft-RoCE looks at its receive queue when told to, not when it is posted to */
     }
-    shift_gather(q->send_cq);
-    if (q->recv_cq != q->send_cq)
-        shift_gather(q->recv_cq);
+    gather(q);
     if (leg->drained_sends && leg->drained_recvs)
         return true;
     return shift_now() - q->since > DRAIN_MS * 1000000u; /* a dead RNIC flushes nothing: what has not completed counts as outstanding */
@@ -249,9 +241,9 @@ static bool settle(shift_qp_t *q)
  * request, executed or not (soft-roce.md). An empty READ as the first request makes up for it. */
 static void wash(shift_qp_t *q)
 {
-    struct ibv_send_wr wr = {.wr_id = (uintptr_t)&q->washed, .opcode = IBV_WR_RDMA_READ, .send_flags = IBV_SEND_SIGNALED};
+    struct ibv_send_wr wr = {.wr_id = (uintptr_t)&q->washing, .opcode = IBV_WR_RDMA_READ, .send_flags = IBV_SEND_SIGNALED};
     shift_leg_t *leg = &q->legs[q->path];
-    if (q->o.device->rxe && leg->generation && leg_send(q, q->path, &wr) == 0) {
+    if (q->o.device->rxe && leg->generation && shift_leg_send(q, q->path, &wr) == 0) {
         leg->next_psn = (leg->next_psn + 1) & SHIFT_PSN_MASK;
         q->washing = true;
     }
@@ -278,9 +270,7 @@ static void resume(shift_qp_t *q)
     if (q->states.sq == SHIFT_SQ_RELEASED)
         return;
     leave(q);
-    shift_ring_bell(q->send_cq);
-    if (q->recv_cq != q->send_cq)
-        shift_ring_bell(q->recv_cq);
+    ring_bells(q);
 }
 
 static void switched(shift_qp_t *q)
@@ -326,7 +316,7 @@ static void post_marker(shift_qp_t *q)
 {
     struct ibv_send_wr wr = {.wr_id = (uintptr_t)&q->marker_done, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED};
     shift_leg_t *leg = &q->legs[q->path];
-    if (leg_send(q, q->path, &wr) == 0) {
+    if (shift_leg_send(q, q->path, &wr) == 0) {
         leg->next_psn = (leg->next_psn + 1) & SHIFT_PSN_MASK;
         q->marker_posted = true;
     }
@@ -347,8 +337,7 @@ static void way_back(shift_qp_t *q)
         if (q->path == 0 || q->moved || !shift_leg_usable(q, 0) || q->posted_sends < q->sends.next)
             break;
         shift_transition(&q->states, SHIFT_RECOVERED);
-        q->began = shift_now();
-        /* fall through */
+            /* fall through */
     case SHIFT_SQ_WAIT_SIGNALED:
         if (!q->marker_posted)
             post_marker(q); /* the paper waits for the program's next signaled request; it might never post one, and the peer would wait with it */
@@ -380,9 +369,7 @@ void shift_switch_step(shift_qp_t *q)
         mend_legs(q);
         return;
     }
-    shift_gather(q->send_cq); /* the program may not be polling */
-    if (q->recv_cq != q->send_cq)
-        shift_gather(q->recv_cq);
+    gather(q); /* the program may not be polling */
     if (q->phase == SHIFT_BROKEN) {
         if (q->linked)
             mend_legs(q);
@@ -458,8 +445,7 @@ static void fence_in(shift_qp_t *q, const shift_message_t *m)
             shift_release(q, "its peer went another way");
             return;
         }
-        q->began = shift_now();
-        q->target = to;
+            q->target = to;
         shift_away(q, true);
         q->moved = moved;
         if (to && to != from && !moved)

@@ -268,7 +268,6 @@ static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr, ui
     q->send_cq = attr->send_cq ? shift_map_get(&shift_cqs, (uintptr_t)attr->send_cq) : NULL;
     q->recv_cq = attr->recv_cq ? shift_map_get(&shift_cqs, (uintptr_t)attr->recv_cq) : NULL;
     const char *why = why_not(attr, q->pd, q->send_cq, q->recv_cq);
-    q->sq_sig_all = attr->sq_sig_all;
     q->plain = why || d->paths == 1;
     q->direct = true;
     q->legs[0].qp = qp;

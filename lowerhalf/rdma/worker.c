@@ -49,7 +49,7 @@ static void take_async(shift_device_t *d, int path)
     }
 }
 
-/* ns until the worker has something to do of its own accord; -1: nothing */
+/* ms until the worker has something to do of its own accord */
 static int patience(shift_device_t *d, int *set_up)
 {
     int ms = 1000;

@@ -1,6 +1,7 @@
 /* guard_driver.c - linked with interpose.c as manapy-launch is; opens the library given as argument, which opens descriptors and
  * starts a thread as a transport of the real MPI would, and looks where they landed. Prints "ok". */
 #define _GNU_SOURCE
+#include "check.h"
 #include "state/fdguard.h"
 #include "state/fds.h"
 
@@ -14,14 +15,6 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#define CHECK(x)                                                                                   \
-    do {                                                                                           \
-        if (!(x)) {                                                                                \
-            fprintf(stderr, "%d: %s (errno %d %s)\n", __LINE__, #x, errno, strerror(errno));       \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 /* What the library offers. */
 typedef int open_all_t(int fds[64]);

@@ -9,6 +9,7 @@
  * denies kcmp(2), as some container runtimes do.
  */
 #define _GNU_SOURCE
+#include "check.h"
 #include "state/children.h"
 #include "state/cpu.h"
 #include "state/fdguard.h"
@@ -44,14 +45,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#define CHECK(x)                                                                                       \
-    do {                                                                                               \
-        if (!(x)) {                                                                                    \
-            fprintf(stderr, "%s:%d: %s (errno %d %s)\n", __func__, __LINE__, #x, errno, strerror(errno)); \
-            exit(1);                                                                                   \
-        }                                                                                              \
-    } while (0)
 
 static int restored;         /* verify runs after a restart */
 static volatile sig_atomic_t caught[65];

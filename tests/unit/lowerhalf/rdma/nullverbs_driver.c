@@ -1,4 +1,5 @@
 /* nullverbs_driver.c - a program over nullverbs (tests/programs/rdma) that looks whether it behaves as a provider would. Prints "ok". */
+#include "../check.h"
 #include "nullverbs.h"
 
 #include <errno.h>
@@ -7,14 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define CHECK(x)                                                                                          \
-    do {                                                                                                  \
-        if (!(x)) {                                                                                       \
-            fprintf(stderr, "%s:%d: %s (errno %d %s)\n", __func__, __LINE__, #x, errno, strerror(errno)); \
-            exit(1);                                                                                      \
-        }                                                                                                 \
-    } while (0)
 
 static struct ibv_context *context;
 static struct ibv_pd *pd;
