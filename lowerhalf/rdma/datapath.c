@@ -422,6 +422,10 @@ static void take(shift_cq_t *c, int path, const struct ibv_wc *wc)
         retire(q, wc);
         shift_deliver(c, &mine);
         shift_retire_done(q);
+        if (q->times.replayed && !q->times.flowing && path == q->path) {
+            q->times.flowing = shift_now();
+            shift_tell_flowing(q);
+        }
     } else if (!leg->fenced && path == q->path) {
         if (shift_transport_error(q, wc)) {
             if (q->phase == SHIFT_STEADY)

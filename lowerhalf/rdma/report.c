@@ -38,25 +38,49 @@ void shift_report(const char *format, ...)
     pthread_mutex_unlock(&lock);
 }
 
+static bool verbose(void)
+{
+    static int v = -1;
+    if (v < 0)
+        v = getenv("MANAPY_SHIFT_VERBOSE") != NULL;
+    return v;
+}
+
+/* The steps of the switch that is just over, in order: ns from each to the next. Empty if there was none. */
+static void tell_phases(const shift_times_t *t, char *json, size_t room)
+{
+    uint64_t both_told = t->answered > t->told ? t->answered : t->told;
+    *json = 0;
+    if (t->replayed)
+        snprintf(json, room, ",\"begun\":%llu,\"phases\":{\"fence\":%llu,\"drain\":%llu,\"copy\":%llu,\"answer\":%llu,\"replay\":%llu}",
+                 (unsigned long long)t->begun, (unsigned long long)(t->fenced - t->begun), (unsigned long long)(t->drained - t->fenced),
+                 (unsigned long long)(t->told - t->drained), (unsigned long long)(both_told - t->told), (unsigned long long)(t->replayed - both_told));
+}
+
 /* Only noted here: the agent may be slow, and a thread of the program may be waiting for the lock. The oldest go when too many are waiting. */
 void shift_tell(shift_qp_t *q, const char *event)
 {
-    static int verbose = -1;
     shift_device_t *d = q->o.device;
-    char json[sizeof d->events[0].json];
-    if (verbose < 0)
-        verbose = getenv("MANAPY_SHIFT_VERBOSE") != NULL;
+    char json[sizeof d->events[0].json], phases[256];
+    tell_phases(&q->times, phases, sizeof phases);
     snprintf(json, sizeof json,
              "{\"pid\":%d,\"qp\":%u,\"event\":\"%s\",\"device\":\"%s\",\"default\":\"%s\",\"sq\":\"%s\",\"rq\":\"%s\",\"posted\":%llu,\"completed\":%llu,\"bytes\":%llu,"
-             "\"fallbacks\":%u,\"returns\":%u}",
+             "\"fallbacks\":%u,\"returns\":%u%s}",
              (int)getpid(), q->qp->qp_num, event, d->path[q->path].name, d->path[0].name, shift_sq_name(q->states.sq), shift_rq_name(q->states.rq),
-             (unsigned long long)q->posted, (unsigned long long)q->completed, (unsigned long long)q->bytes, q->switches, q->returns);
-    if (verbose)
+             (unsigned long long)q->posted, (unsigned long long)q->completed, (unsigned long long)q->bytes, q->switches, q->returns, phases);
+    if (verbose())
         fprintf(stderr, "manapy shift: %.6f %s\n", (double)shift_now() * 1e-9, json);
     memcpy(d->events[d->event_next++ % (sizeof d->events / sizeof d->events[0])].json, json, sizeof json);
     if (d->event_next - d->event_first > sizeof d->events / sizeof d->events[0])
         d->event_first++;
     shift_wake(d);
+}
+
+void shift_tell_flowing(const shift_qp_t *q)
+{
+    if (verbose())
+        fprintf(stderr, "manapy shift: %.6f {\"pid\":%d,\"qp\":%u,\"event\":\"flowing\",\"device\":\"%s\",\"after\":%llu}\n", (double)q->times.flowing * 1e-9, (int)getpid(),
+                q->qp->qp_num, q->o.device->path[q->path].name, (unsigned long long)(q->times.flowing - q->times.begun));
 }
 
 void shift_tell_agent(shift_device_t *d)

@@ -111,6 +111,17 @@ typedef enum shift_phase {
     SHIFT_RENEWING, /* the same leg is ready again here, the peer's is awaited */
 } shift_phase_t;
 
+/* When the steps of a queue pair's last switch were done, ns (shift_now); 0: not yet. */
+typedef struct shift_times {
+    uint64_t begun;    /* an error was seen here, or the peer had begun */
+    uint64_t fenced;   /* the leg is in the error state */
+    uint64_t drained;  /* its completions are all here */
+    uint64_t told;     /* the receives are on the new leg, our progress is on its way */
+    uint64_t answered; /* the peer's progress is here; may be before our own is told */
+    uint64_t replayed; /* what was outstanding is posted on the new leg */
+    uint64_t flowing;  /* the first completion on it */
+} shift_times_t;
+
 typedef struct shift_qp {
     shift_object_t o;
     struct ibv_qp *qp;
@@ -141,6 +152,7 @@ typedef struct shift_qp {
     bool peer_fenced;      /* the peer's progress of this epoch is here */
     uint32_t peer_psn;
     uint64_t since;        /* ns, begin of this phase */
+    shift_times_t times;
     bool peer_sunk, sunk_told, marker_posted, marker_done;
     bool washing; /* the first request on a leg that was reset is under way: switch.c */
     uint32_t missing_rkey; /* a key of the peer's that isn't known yet */
@@ -194,7 +206,7 @@ struct shift_device {
     int wake; /* eventfd */
     bool work; /* objects wait for their shadow verbs */
     struct {
-        char json[512];
+        char json[768];
     } events[64]; /* for the agent: report.c */
     uint32_t event_first, event_next;
 };
@@ -209,6 +221,7 @@ uint64_t shift_now(void); /* ns, monotonic */
 /* report.c: "manapy shift: ..." on standard error, once per message text; and events to the agent. */
 void shift_report(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void shift_tell(shift_qp_t *q, const char *event); /* device lock held */
+void shift_tell_flowing(const shift_qp_t *q);       /* on standard error only */
 void shift_tell_agent(shift_device_t *d);            /* by the worker; gives the lock up meanwhile */
 
 /* device.c */

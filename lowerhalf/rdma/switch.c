@@ -84,6 +84,7 @@ void shift_fail(shift_qp_t *q, const struct ibv_wc *wc)
         q->has_trouble = true;
     }
     q->target = -1;
+    q->times = (shift_times_t){.begun = shift_now()};
     if (wc)
         q->moved = false;
     shift_away(q, true);
@@ -160,6 +161,7 @@ static void fence(shift_qp_t *q)
     leg->ready = leg->peer_ready = false;
     shift_qp_fence(leg->qp);
     phase(q, SHIFT_DRAINING);
+    q->times.fenced = q->since;
 }
 
 /* Requests posted to a queue pair in the error state come back flushed, after all that were posted before: when these two are back, no completion is
@@ -187,6 +189,7 @@ static void tell_progress(shift_qp_t *q)
 {
     struct ibv_qp_attr a = {0};
     struct ibv_qp_init_attr init;
+    q->times.drained = shift_now();
     if (shift_real()->query_qp(q->legs[q->path].qp, &a, IBV_QP_RQ_PSN, &init) != 0)
         shift_report("%s can't be asked how far it got: trailing RDMA writes may be repeated", q->o.device->path[q->path].name);
     q->legs[q->path].closed = true;
@@ -198,6 +201,7 @@ static void tell_progress(shift_qp_t *q)
         return;
     shift_link_send(q->link, &(shift_message_t){.type = SHIFT_FENCE, .epoch = q->epoch, .from_qpn = q->qp->qp_num, .to_qpn = q->legs[0].peer_qpn,
                                                 .a = a.rq_psn & SHIFT_PSN_MASK, .b = (uint32_t)(q->moved << 16 | q->path << 8 | q->target)});
+    q->times.told = shift_now();
 }
 
 /* ---- step 3 ---- */
@@ -269,6 +273,7 @@ static void resume(shift_qp_t *q)
     shift_pump_sends(q);
     if (q->states.sq == SHIFT_SQ_RELEASED)
         return;
+    q->times.replayed = shift_now();
     leave(q);
     ring_bells(q);
 }
@@ -325,6 +330,7 @@ static void post_marker(shift_qp_t *q)
 static void go_back(shift_qp_t *q)
 {
     q->target = 0;
+    q->times = (shift_times_t){.begun = shift_now()};
     q->epoch++;
     q->peer_fenced = false;
     fence(q);
@@ -445,7 +451,8 @@ static void fence_in(shift_qp_t *q, const shift_message_t *m)
             shift_release(q, "its peer went another way");
             return;
         }
-            q->target = to;
+        q->target = to;
+        q->times = (shift_times_t){.begun = shift_now()};
         shift_away(q, true);
         q->moved = moved;
         if (to && to != from && !moved)
@@ -464,6 +471,7 @@ static void fence_in(shift_qp_t *q, const shift_message_t *m)
     }
     q->peer_fenced = true;
     q->peer_psn = m->a;
+    q->times.answered = shift_now();
 }
 
 void shift_message_in(shift_link_t *l, const shift_message_t *m)
