@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pairs import Pair
-from shift import BACKUPS, MANAPY, THREE, events, finish, inside, messages, start, wait_event
-from storm import Storm
 from vm import VM
+from vm.pairs import Pair
+from vm.shift import BACKUPS, MANAPY, THREE, events, finish, inside, messages, start, wait_event
+from vm.storm import Storm
 
 ALL = "send,imm,write,flag,read"
 

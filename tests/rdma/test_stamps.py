@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pairs import PATIENT, Pair
 from vm import VM
+from vm.pairs import PATIENT, Pair
 
 ALL = "send,imm,write,flag,read"
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pairs import PATIENT, Pair
-from storm import Storm
 from vm import VM, VMError
+from vm.pairs import PATIENT, Pair
+from vm.storm import Storm
 
 
 def test_elsewhere(rdma_vm: VM, rdma_program: Callable[[str], Path]) -> None:

@@ -12,9 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pairs import Pair
-from vm import VM, GuestProcess
-from vm.machine import PATIENCE
+from .machine import PATIENCE, VM, GuestProcess
+from .pairs import Pair
 
 MANAPY = Path(sys.executable).parent / "manapy"
 BACKUPS = ",".join(f"rx{host}{rail}:rx{host}{(rail + 1) % 2}" for host in "ab" for rail in (0, 1))

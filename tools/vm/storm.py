@@ -18,9 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from pairs import Pair
-from vm import VM, VMError
-from vm.machine import Cut
+from .machine import VM, Cut, VMError
+from .pairs import Pair
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
-"""Runs programs/rdma/stamps.c, the checker of messages: a server on host b, a client on host a.
+"""Runs tests/programs/rdma/stamps.c, the checker of messages: a server on host b, a client on host a.
 
-    pair = Pair.start(vm, rdma_program("stamps.c"), "-n", 500, "--srq")
+    pair = Pair.start(vm, stamps, "-n", 500, "--srq")
     pair.wait_received(100)
     vm.cut(0)
     pair.finish()
@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vm import VM, GuestProcess
-from vm.machine import PATIENCE
+from .machine import PATIENCE, VM, GuestProcess
 
 # For queue pairs that must not fail: half a second of retries. By default it is half of that, and an emulated machine on a busy host may be that slow.
 PATIENT = ("--timeout", 14, "--retry", 6)
