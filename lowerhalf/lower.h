@@ -11,6 +11,7 @@ typedef struct mpy_options {
     const char *mpi;       /* library or prefix of the real MPI, or NULL: search */
     const char *exec_path; /* internal: the rank's own process has exec'ed this file ... */
     const char *rejoin;    /* ... and this is how it finds its job again */
+    const char *shift;     /* "auto", "off" or "require": backup RNICs for the real MPI (mpi/rdma.c) */
     double interval_s;     /* between automatic checkpoints; 0 = none */
     int keep;              /* checkpoints kept; 0 = all */
     int child_grace_ms;    /* how long a checkpoint waits for child processes */
@@ -38,6 +39,10 @@ void mpy_lower_start(const char *program); /* donor threads, stop handler, contr
 const char *mpy_upper_dir(void);                       /* directory of our libmpi.so.12 */
 const char *mpy_self_path(void);                       /* this executable */
 
+/* mpi/rdma.c */
+struct mpy_job;
+void mpy_rdma_prepare(const struct mpy_job *job); /* while there is one thread only */
+void mpy_rdma_load(void);                         /* before the real MPI */
 /* mpi/load.c */
 void mpy_mpi_load(char **env);
 const char *mpy_mpi_path(void); /* what would be or was loaded; NULL if none was found */

@@ -11,12 +11,13 @@
 #include "sys.h"
 #include "trap.h"
 
-static const char *launcher, *rejoin;
+static const char *launcher, *rejoin, *shift;
 static int kept_fd = -1;
 
-void mpy_exec_note(const char *launcher_path, const char *rejoin_text, int pmi_fd) {
+void mpy_exec_note(const char *launcher_path, const char *rejoin_text, const char *shift_option, int pmi_fd) {
     launcher = launcher_path;
     rejoin = rejoin_text;
+    shift = shift_option;
     kept_fd = pmi_fd;
 }
 
@@ -61,13 +62,15 @@ long mpy_trap_execve(mpy_trap_t *t) {
     if (r) return r;
     long argc = 0;
     while (argv && argv[argc]) argc++;
-    char *next[argc + 8];
+    char *next[argc + 10];
     long n = 0;
     next[n++] = (char *)launcher;
     next[n++] = (char *)"--exec";
     next[n++] = (char *)path;
     next[n++] = (char *)"--rejoin";
     next[n++] = (char *)rejoin;
+    next[n++] = (char *)"--shift";
+    next[n++] = (char *)shift;
     next[n++] = (char *)"--";
     for (long i = 0; i < argc; i++) next[n++] = argv[i];
     next[n] = 0;

@@ -12,14 +12,10 @@
 #define _GNU_SOURCE
 #include "chain.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "helper.h"
 
@@ -28,29 +24,6 @@ enum { ARGUMENTS_MAX = 4096 };
 bool mpy_chain_active(void) {
     const char *dir = getenv("MANAPY_CHAIN");
     return dir != NULL && dir[0] != '\0';
-}
-
-static bool run_helper(char *const argv[], char *answer, size_t size, char *error, size_t n) {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) < 0) return snprintf(error, n, "pipe: %s", strerror(errno)), false;
-    pid_t child = fork();
-    if (child == 0) mpy_helper_become(argv, (int[]){open("/dev/null", O_RDONLY | O_CLOEXEC), ends[1], 2}, 3);
-    int cause = errno;
-    close(ends[1]);
-    size_t at = 0;
-    for (ssize_t k = 1; child > 0 && k != 0 && at + 1 < size;) {
-        k = read(ends[0], answer + at, size - 1 - at);
-        if (k < 0 && errno != EINTR) break;
-        if (k > 0) at += (size_t)k;
-    }
-    answer[at] = '\0';
-    close(ends[0]);
-    if (child < 0) return snprintf(error, n, "cannot start %s: fork: %s", argv[0], strerror(cause)), false;
-    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {}
-    char *end = strchr(answer, '\n');
-    if (end == NULL) return snprintf(error, n, "`manapy _step` gave no answer: what this step of the chain has to do is unknown"), false;
-    *end = '\0';
-    return true;
 }
 
 bool mpy_chain_ask(char *const *argv, const char *dir, int ranks, mpy_chain_step_t *step, char *error, size_t n) {
@@ -62,7 +35,7 @@ bool mpy_chain_ask(char *const *argv, const char *dir, int ranks, mpy_chain_step
     if (dir != NULL) helper[count++] = "--dir", helper[count++] = dir;
     helper[count++] = "--";
     for (; *argv != NULL && count < ARGUMENTS_MAX - 1; argv++) helper[count++] = *argv;
-    if (!run_helper((char *const *)helper, answer, sizeof answer, error, n)) return false;
+    if (!mpy_helper_ask((char *const *)helper, answer, sizeof answer, error, n)) return false;
     char *rest = strchr(answer, ' ');
     if (rest != NULL) *rest++ = '\0';
     if (rest == NULL || strlen(rest) >= sizeof step->path) return snprintf(error, n, "`manapy _step` gave an unknown answer: %.200s", answer), false;

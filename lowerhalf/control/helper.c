@@ -1,4 +1,4 @@
-/* helper.c - the command `manapy` as a process beside a rank: the coordinator, `manapy _step`. Lower half; libc; still one thread.
+/* helper.c - the command `manapy` as a process beside a rank: the coordinator, `manapy _step`, `manapy _shift`. Lower half; libc; still one thread.
  *
  * Invariants
  *  1. A helper gets none of the rank's descriptors but those that it is given, and isn't taken for a rank by the process manager.
@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { DESCRIPTORS_MAX = 8, ABOVE = 16 /* those that dup2 overwrites */ };
@@ -44,4 +45,27 @@ void mpy_helper_become(char *const argv[], const int *descriptors, int count) {
     execv(argv[0], argv);
     dprintf(2, "cannot execute %s: %s\n", argv[0], strerror(errno));
     _exit(127);
+}
+
+bool mpy_helper_ask(char *const argv[], char *answer, size_t size, char *error, size_t n) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0) return snprintf(error, n, "pipe: %s", strerror(errno)), false;
+    pid_t child = fork();
+    if (child == 0) mpy_helper_become(argv, (int[]){open("/dev/null", O_RDONLY | O_CLOEXEC), ends[1], 2}, 3);
+    int cause = errno;
+    close(ends[1]);
+    size_t at = 0;
+    for (ssize_t k = 1; child > 0 && k != 0 && at + 1 < size;) {
+        k = read(ends[0], answer + at, size - 1 - at);
+        if (k < 0 && errno != EINTR) break;
+        if (k > 0) at += (size_t)k;
+    }
+    answer[at] = '\0';
+    close(ends[0]);
+    if (child < 0) return snprintf(error, n, "cannot start %s: fork: %s", argv[0], strerror(cause)), false;
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {}
+    char *end = strchr(answer, '\n');
+    if (end == NULL) return snprintf(error, n, "`manapy %s` gave no answer", argv[1]), false;
+    *end = '\0';
+    return true;
 }

@@ -100,7 +100,7 @@ const char *mpy_mpi_path(void) {
 }
 
 static void adopt_environment(char **env) { /* invariant 2; what the launcher changed for the program stays as it was for us */
-    static const char *const ours[] = {"LD_LIBRARY_PATH=", "MPI4PY_LIBMPI=", "MPI4PY_MPIABI=", "LD_PRELOAD=", "PMI_", "PMIX_", "HYDI_", "HYDRA_", "MPI_LOCALRANKID=", "MPI_LOCALNRANKS="};
+    static const char *const ours[] = {"LD_LIBRARY_PATH=", "MPI4PY_LIBMPI=", "MPI4PY_MPIABI=", "LD_PRELOAD=", "PMI_", "PMIX_", "HYDI_", "HYDRA_", "MPI_LOCALRANKID=", "MPI_LOCALNRANKS=", "MANAPY_SHIFT_"};
     for (; env && *env; env++) {
         int skip = 0;
         for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) skip |= !strncmp(*env, ours[i], strlen(ours[i]));
@@ -164,6 +164,7 @@ void mpy_mpi_load(char **env) {
         else snprintf(line, sizeof line, "no MPI library found: install one (pip install mpich), or name it with --mpi PATH or MANAPY_LIBMPI (see `manapy doctor`)");
         MPY_LOWER->svc->die(line, 1);
     }
+    mpy_rdma_load();
     void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
     if (!library) {
         snprintf(line, sizeof line, "cannot load the MPI library: %s", dlerror());

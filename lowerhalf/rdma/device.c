@@ -2,6 +2,7 @@
 #include "links.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,6 +149,17 @@ static bool choose_gid(shift_path_t *path, const struct ibv_gid_entry *like)
     return found;
 }
 
+/* The kernel has chosen its number. In manapy's lower half, dup gives one that is out of the program's way. */
+static void move_away(int *fd)
+{
+    int moved = dup(*fd);
+    if (moved < 0)
+        return;
+    fcntl(moved, F_SETFD, FD_CLOEXEC);
+    close(*fd);
+    *fd = moved;
+}
+
 static const char *open_path(shift_path_t *path, uint8_t port, const struct ibv_gid_entry *like)
 {
     const shift_real_t *real = shift_real();
@@ -160,6 +172,7 @@ static const char *open_path(shift_path_t *path, uint8_t port, const struct ibv_
         real->free_device_list(list);
     if (!path->context)
         return "there is no such RNIC here";
+    move_away(&path->context->async_fd);
     struct ibv_port_attr attr;
     path->port = port;
     if (shift_query_port(path->context, port, &attr) != 0) {
@@ -174,6 +187,8 @@ static const char *open_path(shift_path_t *path, uint8_t port, const struct ibv_
     if (path->ethernet && !choose_gid(path, like))
         return "it has no GID of the kind that the default RNIC uses";
     path->channel = real->create_comp_channel(path->context);
+    if (path->channel)
+        move_away(&path->channel->fd);
     path->pd = real->alloc_pd(path->context);
     path->cq = path->channel ? real->create_cq(path->context, 4096, NULL, path->channel, 0) : NULL;
     if (!path->pd || !path->cq || path->cq->context->ops.req_notify_cq(path->cq, 0) != 0)

@@ -22,8 +22,6 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
     shift_device_t *d = shift_device_add(context);
     if (!d)
         return context;
-    if (d->paths == 1)
-        shift_report("%s has no backup: name one in MANAPY_SHIFT_BACKUP", d->path[0].name);
     context->ops.post_send = shift_post_send;
     context->ops.post_recv = shift_post_recv;
     context->ops.poll_cq = shift_poll_cq;
@@ -112,8 +110,10 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
 
 EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
 {
-    shift_report("dmabuf memory is not registered on backups: requests that use it can't be carried over");
-    return shift_real()->reg_dmabuf_mr(pd, offset, length, iova, fd, access);
+    struct ibv_mr *mr = shift_real()->reg_dmabuf_mr(pd, offset, length, iova, fd, access);
+    if (mr) /* UCX asks, with a descriptor that is none, whether the device could */
+        shift_report("dmabuf memory is not registered on backups: requests that use it can't be carried over");
+    return mr;
 }
 
 static void forget_mr(struct ibv_mr *mr)
@@ -275,7 +275,9 @@ static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr, ui
         why = "queue pairs with unusual operations (ibv_wr_bind_mw, tso ...) are not protected";
         q->plain = true;
     }
-    if (why)
+    if (d->paths == 1 && attr->qp_type == IBV_QPT_RC) /* said only now: UCX opens all devices, to look at them */
+        shift_report("%s has no backup: name one in MANAPY_SHIFT_BACKUP", d->path[0].name);
+    else if (why)
         shift_report("%s", why);
     else if (!q->plain && (shift_journal_sends(&q->sends, attr->cap.max_send_wr + 1, attr->cap.max_send_sge, attr->cap.max_inline_data) < 0 ||
                            shift_journal_recvs(&q->recvs, attr->cap.max_recv_wr + 1, attr->cap.max_recv_sge) < 0 ||

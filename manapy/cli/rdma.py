@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ..rdma.place import Place
 
 TAKES_MORE = True
-LINGER_SECONDS = 30.0
-AUTO = "auto"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         command.add_argument("--kv", metavar="URL", help="the store that the job's hosts share: etcd://host:port,... or sqlite:///path/file.db (default: MANAPY_SHIFT_KV; else one of this host's own)")
         command.add_argument("--job", metavar="NAME", help="(default: MANAPY_SHIFT_JOB, else Slurm's, else one job for all that this user runs)")
         command.add_argument("--ttl", metavar="TIME", type=_arguments.seconds, default=10.0, help="how long the keys of a dead host live on (default 10s)")
-        command.add_argument("--linger", metavar="TIME", type=_arguments.seconds, help=f"the agent ends so long after its last program (default: {LINGER_SECONDS:.0f}s if run starts it, else never)")
+        command.add_argument("--linger", metavar="TIME", type=_arguments.seconds, help="the agent ends so long after its last program (default: half a minute if run starts it, else never)")
     run.add_argument("--backup", metavar="DEV,...", help="RNICs that stand in for others, best first, or DEV:BACKUP:BACKUP,... for each (default: MANAPY_SHIFT_BACKUP, else auto: by topology)")
     agent.add_argument("--fd", type=int, help=argparse.SUPPRESS)
     agent.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
@@ -69,12 +67,12 @@ def run(options: argparse.Namespace, out: Output) -> int:
 def _place(options: argparse.Namespace) -> tuple[Place, str]:
     """Of the job, and the store's URL."""
     from ..ckpt.errors import UsageError
-    from ..rdma import place
+    from ..rdma import place, prepare
 
     if options.ttl < 1:
         raise UsageError("--ttl must be at least 1s: it is what a busy agent may be late")
     where = place.make(options.job or place.default_job())
-    return where, options.kv or os.environ.get("MANAPY_SHIFT_KV") or where.default_url
+    return where, options.kv or prepare.store_url(where)
 
 
 # ---- agent
@@ -118,6 +116,7 @@ def _run(options: argparse.Namespace, out: Output) -> int:
     """Does not return: the process becomes the program."""
     from .. import _install
     from ..ckpt.errors import ManapyError, UsageError
+    from ..rdma import prepare
 
     if not options.after:
         raise UsageError("what is to be run? manapy rdma run -- PROGRAM")
@@ -127,55 +126,17 @@ def _run(options: argparse.Namespace, out: Output) -> int:
     library = _install.library("libmanapy_shift.so")
     if library is None:
         raise ManapyError("this manapy was built without libmanapy_shift.so: its build needs the headers of libibverbs (Debian: libibverbs-dev)")
-    backups = _backups(options.backup or os.environ.get("MANAPY_SHIFT_BACKUP") or AUTO, out)
-    where = _ensure(options, out)
+    backups, why = prepare.backups(options.backup)
+    if why is not None:
+        out.error(f"{why}: the program runs unprotected")
+    where, url = _place(options)
+    if (trouble := prepare.agent(where, url, prepare.LINGER_SECONDS if options.linger is None else options.linger, options.ttl)) is not None:
+        out.error(f"{trouble}; nothing is protected until it can be reached")
     os.environ["MANAPY_SHIFT_AGENT"] = str(where.address)
     os.environ["MANAPY_SHIFT_JOB"] = where.job
     os.environ["MANAPY_SHIFT_BACKUP"] = backups
     os.environ["LD_PRELOAD"] = ":".join([str(library), *filter(None, re.split("[ :]", os.environ.get("LD_PRELOAD", "")))])
     os.execv(program, options.after)
-
-
-def _backups(wanted: str, out: Output) -> str:
-    """The value of MANAPY_SHIFT_BACKUP. Raises UsageError for what can't be names of devices."""
-    from ..ckpt.errors import UsageError
-    from ..rdma import devices, protocol
-
-    if wanted != AUTO:
-        if not all(protocol.is_device(name) for name in re.split("[,:]", wanted)):
-            raise UsageError(f"--backup: '{wanted}' is not DEV,DEV... or DEV:BACKUP:BACKUP,...")
-        return wanted
-    found = devices.scan()
-    chosen = devices.backup_list(found)
-    if not chosen:
-        names = ", ".join(device.name for device in found) or "there is none"
-        out.error(f"no RNIC on this host can stand in for another ({names}): the program runs unprotected")
-    return chosen
-
-
-def _ensure(options: argparse.Namespace, out: Output) -> Place:
-    """An agent of the job serves this host, and stays as long as this process, which is to become the program."""
-    from ..ckpt.errors import AgentError, UsageError
-    from ..rdma import client, place
-
-    where, url = _place(options)
-    linger = LINGER_SECONDS if options.linger is None else options.linger
-    for last in (False, False, True):  # an agent that is about to end is replaced
-        trouble = place.start(where, url, linger, options.ttl)
-        if trouble is not None:
-            out.error(f"{trouble}; nothing is protected until it can be reached")
-        try:
-            with client.Connection(where) as connection:
-                connection.ask("STAY")
-                served = connection.status()["store"]
-        except AgentError:
-            if last:
-                raise
-            continue
-        if served != url:
-            raise UsageError(f"the agent of job {where.job} on this host keeps its keys in {served}, not in {url}: give this job another name (--job)")
-        return where
-    raise AssertionError("unreachable")
 
 
 # ---- status, events, move

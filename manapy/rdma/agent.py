@@ -411,9 +411,10 @@ class Agent:
                 case "EVENTS":
                     return f"OK {json.dumps(list(self.ledger.after(int(request.fields[0]))))}"
                 case "STAY":
-                    if pid and pid not in self._staying:
-                        self._staying.add(pid)
-                        self._watch_pid(pid, lambda: self._staying.discard(pid))
+                    whose = pid if request.fields[0] == "-" else int(request.fields[0])
+                    if whose and whose not in self._staying:
+                        self._staying.add(whose)
+                        self._watch_pid(whose, lambda: self._staying.discard(whose))
                     return "OK"
                 case "MOVE":
                     return f"OK {self._move(*request.fields)}"

@@ -1,0 +1,40 @@
+"""Backup RNICs and an agent for the real MPI below one rank: one line on standard output, for lowerhalf/mpi/rdma.c."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+from pathlib import Path
+
+from ._output import Output
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What rdma.c passes."""
+    parser.add_argument("--dir", type=Path, required=True)
+    parser.add_argument("--pid", type=int, required=True)
+
+
+def run(options: argparse.Namespace, out: Output) -> int:
+    """OK, the agent's socket, the job and the backups; NONE and why no RNIC can stand in for another; or ERROR and why."""
+    from ..ckpt.errors import ManapyError
+    from ..rdma import place, prepare
+
+    try:
+        backups, why = prepare.backups()
+        if why is not None:
+            out.line(f"NONE\t{why}")
+            return 0
+        where = place.make(job_name(options.dir))
+        trouble = prepare.agent(where, prepare.store_url(where), pid=options.pid)
+        out.line(f"ERROR\t{trouble}" if trouble is not None else f"OK\t{where.address}\t{where.job}\t{backups}")
+    except (ManapyError, OSError) as error:
+        out.line(f"ERROR\t{error}")
+    return 0
+
+
+def job_name(directory: Path) -> str:
+    """Of the agent of the job in this directory: the same on all its ranks and hosts. Directories of the same name are told apart."""
+    readable = re.sub("[^A-Za-z0-9._-]", "-", directory.name).lstrip("._-")[:40]
+    return f"{readable or 'job'}-{hashlib.sha256(bytes(directory)).hexdigest()[:8]}"
