@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _arguments.add_checkpoint(parser)
     parser.add_argument("--mpirun", metavar="COMMAND", help="the mpirun to use, or e.g. 'srun --mpi=pmi2'")
     parser.add_argument("-n", dest="ranks", metavar="N", type=_arguments.positive, help="fail if the checkpoint doesn't hold N ranks")
-    for option, text in (("--mpi", "the real MPI"), ("--interval", "time between automatic checkpoints"), ("--keep", "checkpoints to keep")):
+    for option, text in (("--mpi", "the real MPI"), ("--interval", "time between automatic checkpoints"), ("--keep", "checkpoints to keep"), ("--shift", "auto, off or require")):
         parser.add_argument(option, metavar=option[2:].upper(), help=f"{text}, as for manapy-launch")
 
 
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
         more = f" (and {len(problems) - 1} more: manapy verify {path})" if len(problems) > 1 else ""
         raise ManapyError(problems[0] + more)
     command = [*mpirun, "-n", str(ranks), *options.after, str(restart)]
-    for option in ("mpi", "interval", "keep"):
+    for option in ("mpi", "interval", "keep", "shift"):
         if (value := getattr(options, option)) is not None:
             command += [f"--{option}", value]
     sys.stdout.flush()
