@@ -391,12 +391,32 @@ static void take(shift_cq_t *c, int path, const struct ibv_wc *wc)
     if (path == 0 && c->bell && wc->qp_num == c->bell->qp_num)
         return;
     shift_qp_t *q = shift_map_get(&d->path[path].qps, wc->qp_num);
+    struct ibv_wc mine = *wc;
     if (!q) { /* not protected, or destroyed meanwhile */
+        shift_srq_take(path, path > 0, &mine);
         if (path == 0)
-            shift_deliver(c, wc);
+            shift_deliver(c, &mine);
         return;
     }
     shift_leg_t *leg = &q->legs[path];
+    bool released = q->states.sq == SHIFT_SQ_RELEASED;
+    mine.qp_num = q->qp->qp_num;
+    switch (shift_srq_take(path, leg->fenced || (!released && shift_transport_error(q, wc)), &mine)) {
+    case SHIFT_SRQ_KEPT:
+        if (!leg->fenced && path == q->path)
+            shift_fail(q, NULL);
+        return;
+    case SHIFT_SRQ_LATE:
+        shift_release(q, "a message came in after its path was left");
+        return;
+    case SHIFT_SRQ_DELIVER:
+        if (wc->status != IBV_WC_SUCCESS)
+            shift_release(q, NULL); /* the program's own fault */
+        shift_deliver(c, &mine);
+        return;
+    case SHIFT_SRQ_OTHER:
+        break;
+    }
     if (leg->closed && q->states.sq != SHIFT_SQ_RELEASED)
         return; /* too late: it counts as outstanding, or as the peer has said */
     if (wc->wr_id == (uintptr_t)&leg->drained_sends) {
@@ -411,14 +431,9 @@ static void take(shift_cq_t *c, int path, const struct ibv_wc *wc)
         if (wc->status != IBV_WC_SUCCESS && !leg->fenced && q->states.sq != SHIFT_SQ_RELEASED && path == q->path && q->phase == SHIFT_STEADY)
             shift_fail(q, wc);
     } else if (q->states.sq == SHIFT_SQ_RELEASED) {
-        if (path == 0 || !leg->fenced) {
-            struct ibv_wc mine = *wc;
-            mine.qp_num = q->qp->qp_num;
+        if (path == 0 || !leg->fenced)
             shift_deliver(c, &mine);
-        }
     } else if (wc->status == IBV_WC_SUCCESS) {
-        struct ibv_wc mine = *wc;
-        mine.qp_num = q->qp->qp_num;
         retire(q, wc);
         shift_deliver(c, &mine);
         shift_retire_done(q);
@@ -510,9 +525,11 @@ int shift_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
         }
     for (int i = 0; i < r; i++) {
         shift_qp_t *q = shift_map_get(&d->path[0].qps, wc[i].qp_num);
-        if (likely(q != NULL) && wc[i].status == IBV_WC_SUCCESS)
+        if (likely(q != NULL) && wc[i].status == IBV_WC_SUCCESS && !(q->srq && (wc[i].opcode & IBV_WC_RECV)))
             retire(q, &wc[i]);
     }
+    if (unlikely(c->shared))
+        shift_srq_translate(wc, r);
     shift_spin_unlock(&c->lock);
     return r;
 }

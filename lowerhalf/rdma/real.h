@@ -14,7 +14,7 @@
 /* Verbs that we put ourselves in front of (verbs.c), by name without "ibv_". */
 #define SHIFT_INTERPOSED(X) \
     X(open_device) X(close_device) X(alloc_pd) X(dealloc_pd) X(reg_mr) X(reg_mr_iova) X(reg_mr_iova2) X(reg_dmabuf_mr) X(rereg_mr) X(dereg_mr) \
-    X(create_cq) X(resize_cq) X(destroy_cq) X(get_cq_event) X(create_srq) X(destroy_srq) X(create_qp) X(modify_qp) X(query_qp) X(destroy_qp) \
+    X(create_cq) X(resize_cq) X(destroy_cq) X(get_cq_event) X(create_srq) X(modify_srq) X(destroy_srq) X(create_qp) X(modify_qp) X(query_qp) X(destroy_qp) \
     X(get_async_event)
 
 /* Verbs that we only call. */

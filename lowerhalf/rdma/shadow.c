@@ -23,6 +23,7 @@ struct __attribute__((packed)) qp_value {
     uint64_t device;
     uint32_t dest_qpn, expected_psn;
     uint8_t paths;
+    uint8_t shares; /* it receives from a shared receive queue */
     struct __attribute__((packed)) {
         uint32_t qpn, psn;
         uint16_t lid;
@@ -89,15 +90,32 @@ static bool shadow_cq(shift_device_t *d, shift_cq_t *c)
     return true;
 }
 
+static bool shadow_srq(shift_device_t *d, shift_srq_t *s)
+{
+    for (int i = 1; i < d->paths; i++) {
+        struct ibv_srq_init_attr init = {.attr = {.max_wr = s->max_wr, .max_sge = s->max_sge}};
+        struct ibv_srq *srq;
+        if (!d->path[i].usable || s->on[i].srq)
+            continue;
+        if (!s->pd->on[i])
+            return false;
+        UNLOCKED(d, srq = shift_real()->create_srq(s->pd->on[i], &init));
+        if (!srq)
+            shift_report("%s gives no shared receive queue (%s): connections that need it are not protected", d->path[i].name, strerror(errno));
+        s->on[i].srq = srq;
+    }
+    return true;
+}
+
 static bool make_leg(shift_device_t *d, shift_qp_t *q, int path)
 {
     shift_leg_t *leg = &q->legs[path];
     struct ibv_qp_init_attr init = q->init;
-    if (!q->pd->on[path] || !q->send_cq->on[path] || !q->recv_cq->on[path])
+    if (!q->pd->on[path] || !q->send_cq->on[path] || !q->recv_cq->on[path] || (q->srq && !q->srq->on[path].srq))
         return false;
     init.send_cq = q->send_cq->on[path];
     init.recv_cq = q->recv_cq->on[path];
-    init.srq = NULL;
+    init.srq = q->srq ? q->srq->on[path].srq : NULL;
     init.qp_context = q;
     struct ibv_qp *qp;
     UNLOCKED(d, qp = shift_real()->create_qp(q->pd->on[path], &init));
@@ -112,7 +130,8 @@ static bool make_leg(shift_device_t *d, shift_qp_t *q, int path)
 
 static bool publish_qp(shift_device_t *d, shift_qp_t *q)
 {
-    struct qp_value v = {.device = d->id, .dest_qpn = q->attr.dest_qp_num, .expected_psn = q->attr.rq_psn & SHIFT_PSN_MASK, .paths = (uint8_t)d->paths};
+    struct qp_value v = {.device = d->id, .dest_qpn = q->attr.dest_qp_num, .expected_psn = q->attr.rq_psn & SHIFT_PSN_MASK, .paths = (uint8_t)d->paths,
+                         .shares = q->srq != NULL};
     for (int i = 1; i < d->paths; i++) {
         v.leg[i].qpn = q->legs[i].qp ? q->legs[i].qp->qp_num : 0;
         v.leg[i].psn = q->legs[i].send_psn;
@@ -143,6 +162,7 @@ static bool find_peer(shift_device_t *d, shift_qp_t *q)
         return false;
     }
     bool any = false;
+    q->peer_shares = v.shares;
     for (int i = 1; i < d->paths && i < v.paths; i++) {
         shift_leg_t *leg = &q->legs[i];
         if (!leg->qp || !v.leg[i].qpn)
@@ -183,6 +203,8 @@ int shift_leg_connect(shift_qp_t *q, int path, uint32_t generation)
         a.max_rd_atomic += a.max_rd_atomic == 0;
         a.max_dest_rd_atomic += a.max_dest_rd_atomic == 0;
     }
+    if (q->peer_shares)
+        a.rnr_retry = 7; /* its receives may be on another path for a moment: srq.c */
     if (path) {
         a.ah_attr.port_num = a.port_num = via->port;
         a.ah_attr.grh.sgid_index = via->gid_index;
@@ -208,6 +230,7 @@ int shift_leg_connect(shift_qp_t *q, int path, uint32_t generation)
     leg->next_psn = a.sq_psn;
     leg->generation = generation;
     leg->closed = leg->fenced = leg->sentinel_send = leg->sentinel_recv = leg->drained_sends = leg->drained_recvs = false;
+    leg->settled = 0;
     leg->ready = true;
     shift_link_send(q->link, &(shift_message_t){.type = SHIFT_LEG_READY, .from_qpn = q->qp->qp_num, .to_qpn = q->legs[0].peer_qpn, .a = (uint32_t)path, .b = generation});
     return 0;
@@ -254,6 +277,7 @@ void shift_shadow_step(shift_device_t *d)
         bool done = o->kind == SHIFT_PD   ? shadow_pd(d, (shift_pd_t *)o)
                     : o->kind == SHIFT_MR ? shadow_mr(d, (shift_mr_t *)o)
                     : o->kind == SHIFT_CQ ? shadow_cq(d, (shift_cq_t *)o)
+                    : o->kind == SHIFT_SRQ ? shadow_srq(d, (shift_srq_t *)o)
                                           : shadow_qp(d, (shift_qp_t *)o);
         o->busy = false;
         o->waiting = !done;

@@ -4,8 +4,8 @@
  * A *path* is one way to the peer: path 0 is the program's own device on both sides, path p the p-th backup of both sides. A queue pair has a *leg* on
  * each path: leg 0 is the program's, the others are ours. A *link* joins this device to one peer process with a control queue pair on every path.
  *
- * Locks, in the order in which they are taken: device->lock (everything slow: control verbs' records, switching, links), cq->lock, qp->lock
- * (the two spinlocks of the data path). The worker (worker.c, one thread per device) holds device->lock but for verbs on backups and for key-value
+ * Locks, in the order in which they are taken: device->lock (everything slow: control verbs' records, switching, links), cq->lock, qp->lock,
+ * srq->lock (the spinlocks of the data path). The worker (worker.c, one thread per device) holds device->lock but for verbs on backups and for key-value
  * requests; an object it works on without the lock is `busy`, and is not freed meanwhile.
  */
 #ifndef MANAPY_RDMA_SHIFT_H
@@ -38,7 +38,7 @@ static inline void shift_spin_lock(shift_spin_t *s)
 
 static inline void shift_spin_unlock(shift_spin_t *s) { __atomic_store_n(&s->held, 0, __ATOMIC_RELEASE); }
 
-typedef enum shift_kind { SHIFT_PD, SHIFT_MR, SHIFT_CQ, SHIFT_QP } shift_kind_t;
+typedef enum shift_kind { SHIFT_PD, SHIFT_MR, SHIFT_CQ, SHIFT_SRQ, SHIFT_QP } shift_kind_t;
 
 /* The head of every recorded object. Its verbs are executed again on the backups by the worker, in any order that works (shadow.c). */
 typedef struct shift_object {
@@ -73,6 +73,7 @@ typedef struct shift_cq {
     struct ibv_cq *cq;
     struct ibv_cq *on[SHIFT_PATHS];
     shift_spin_t lock;
+    bool shared;         /* some of its receives are of shared queues: srq.c */
     bool special;        /* not all completions come straight from the default queue: see datapath.c */
     int armed;           /* 0, or 1 + solicited_only of the program's last ibv_req_notify_cq that had no event yet */
     int away;            /* queue pairs of it that are not in the default state */
@@ -84,6 +85,35 @@ typedef struct shift_cq {
     struct ibv_wc current;
     struct ibv_qp *bell; /* completes at once whatever is posted: makes an event */
 } shift_cq_t;
+
+typedef struct shift_entry shift_entry_t; /* srq.c: one receive */
+
+/* A shared receive queue on one path. */
+typedef struct shift_shared {
+    struct ibv_srq *srq;
+    uint32_t level; /* receives of the program's that are posted here */
+    uint32_t stale; /* older ones, given up but still in the provider's queue: before those of `level` */
+    uint32_t users; /* queue pairs that receive here */
+    struct ibv_qp *tap;
+    struct ibv_cq *cq; /* of the tap */
+    uint32_t tapping;  /* sends of the tap under way */
+    bool tap_works;    /* is connected */
+    uint64_t tap_again; /* ns: not before this */
+} shift_shared_t;
+
+typedef struct shift_srq {
+    shift_object_t o;
+    shift_pd_t *pd;
+    struct ibv_srq_init_attr init;
+    uint32_t max_wr, max_sge;
+    shift_spin_t lock;
+    bool direct;   /* posts go straight to path 0: nobody receives elsewhere */
+    uint32_t away; /* queue pairs that receive on another path */
+    shift_shared_t on[SHIFT_PATHS];
+    shift_entry_t *unused, *loose, *loose_last;
+    uint32_t loosened; /* entries in `loose` */
+    struct chunk *chunks;
+} shift_srq_t;
 
 /* One queue pair of a protected connection on one path. */
 typedef struct shift_leg {
@@ -100,6 +130,7 @@ typedef struct shift_leg {
     uint32_t lost_in; /* epoch in which it was fenced: the generation in which both sides make it ready again */
     bool sentinel_send, sentinel_recv;   /* posted, */
     bool drained_sends, drained_recvs;   /* and come back */
+    uint64_t settled;                    /* ns: when a shared receive queue's completions have come, too */
     bool closed;                         /* whatever it still completes is ignored */
 } shift_leg_t;
 
@@ -127,6 +158,9 @@ typedef struct shift_qp {
     struct ibv_qp *qp;
     shift_pd_t *pd;
     shift_cq_t *send_cq, *recv_cq;
+    shift_srq_t *srq; /* NULL: it has receives of its own */
+    int receives_on;  /* path whose shared queue its peer sends to */
+    bool peer_shares; /* the peer receives from a shared queue */
     bool plain;  /* can't be protected: the provider alone */
     enum ibv_qp_state state; /* that the program has brought it to */
     struct ibv_qp_init_attr init;
@@ -215,6 +249,7 @@ extern shift_map_t shift_devices; /* ibv_context -> shift_device_t */
 extern shift_map_t shift_pds;     /* ibv_pd -> shift_pd_t */
 extern shift_map_t shift_qps;     /* ibv_qp -> shift_qp_t */
 extern shift_map_t shift_cqs;     /* ibv_cq -> shift_cq_t */
+extern shift_map_t shift_srqs;    /* ibv_srq -> shift_srq_t */
 
 uint64_t shift_now(void); /* ns, monotonic */
 
@@ -250,6 +285,25 @@ void shift_retire_done(shift_qp_t *q);
 bool shift_extend_qp(shift_qp_t *q, uint64_t operations);
 bool shift_can_extend_cq(uint64_t wc_flags, uint32_t comp_mask);
 void shift_extend_cq(shift_cq_t *c, struct ibv_cq_ex *x);
+
+/* srq.c: shared receive queues. With the device's lock held, but for the first two. */
+int shift_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+void shift_srq_translate(struct ibv_wc *wc, int n);
+typedef enum shift_srq_fate {
+    SHIFT_SRQ_OTHER,   /* not a receive of a shared queue */
+    SHIFT_SRQ_DELIVER, /* for the program, with its own wr_id now */
+    SHIFT_SRQ_KEPT,    /* the receive is still to be filled */
+    SHIFT_SRQ_LATE,    /* a message came into a receive that has been given up already */
+} shift_srq_fate_t;
+shift_srq_fate_t shift_srq_take(int path, bool again, struct ibv_wc *wc);
+void shift_srq_move(shift_qp_t *q, int path);
+bool shift_srq_clean(const shift_srq_t *s, int path);
+bool shift_srq_ready(const shift_srq_t *s, int path); /* clean, and some of the receives are there */
+void shift_srq_step(shift_srq_t *s);                  /* by the worker */
+bool shift_srq_busy(const shift_srq_t *s);
+shift_srq_t *shift_srq_add(struct ibv_srq *srq, shift_pd_t *pd, const struct ibv_srq_init_attr *init); /* without the lock; so are the next two */
+void shift_srq_close_taps(shift_srq_t *s);
+void shift_srq_remove(shift_srq_t *s);
 
 /* legs.c: one queue pair, on whatever path */
 int shift_qp_step(struct ibv_qp *qp, struct ibv_qp_attr *attr, enum ibv_qp_state to); /* RESET, INIT, RTR, RTS: 0 or an errno */

@@ -25,6 +25,8 @@
 enum {
     DRAIN_MS = 1000,
     PEER_MS = 10000,
+    RECEIVES_MS = 200, /* receives of a shared queue on the way to another path */
+    SETTLE_NS = 1000000,
     SINK_MS = 100,
     READY_MS = 3000, /* a backup that is still being set up, or made ready again, is waited for */
 };
@@ -105,6 +107,7 @@ void shift_release(shift_qp_t *q, const char *why)
         shift_report("a connection of %s is lost: %s", q->o.device->path[0].name, why);
     shift_away(q, true);
     shift_transition(&q->states, SHIFT_GIVE_UP);
+    shift_srq_move(q, 0);
     phase(q, SHIFT_STEADY);
     for (int p = 1; p < SHIFT_PATHS; p++)
         if (q->legs[p].qp) {
@@ -165,7 +168,7 @@ static void fence(shift_qp_t *q)
 }
 
 /* Requests posted to a queue pair in the error state come back flushed, after all that were posted before: when these two are back, no completion is
- * missing. */
+ * missing. To a shared receive queue none can be posted for this queue pair: it gets a moment, and what is later still is noticed (srq.c). */
 static bool drained(shift_qp_t *q)
 {
     shift_leg_t *leg = &q->legs[q->path];
@@ -173,14 +176,32 @@ static bool drained(shift_qp_t *q)
     struct ibv_recv_wr recv = {.wr_id = (uintptr_t)&leg->drained_recvs};
     if (!leg->sentinel_send)
         leg->sentinel_send = shift_leg_send(q, q->path, &send) == 0;
-    if (!leg->sentinel_recv && shift_leg_recv(q, q->path, &recv) == 0) {
+    if (!q->srq && !leg->sentinel_recv && shift_leg_recv(q, q->path, &recv) == 0) {
         leg->sentinel_recv = true;
         shift_qp_fence(leg->qp); /* Soft-RoCE looks at its receive queue when told to, not when it is posted to */
     }
     gather(q);
-    if (leg->drained_sends && leg->drained_recvs)
+    if (q->srq && leg->drained_sends && !leg->settled)
+        leg->settled = shift_now() + SETTLE_NS;
+    if (leg->drained_sends && (q->srq ? shift_now() > leg->settled : leg->drained_recvs))
         return true;
     return shift_now() - q->since > DRAIN_MS * 1000000u; /* a dead RNIC flushes nothing: what has not completed counts as outstanding */
+}
+
+/* The new path has receives to give. False: not yet, or (then the queue pair is released) never. */
+static bool receives_ready(shift_qp_t *q)
+{
+    if (!q->srq)
+        return true;
+    uint64_t ms = (shift_now() - q->since) / 1000000;
+    shift_srq_move(q, q->target);
+    if (shift_srq_ready(q->srq, q->target))
+        return true;
+    if (shift_srq_clean(q->srq, q->target))
+        return ms > DRAIN_MS + RECEIVES_MS;
+    if (ms > PEER_MS)
+        shift_release(q, "its shared receive queue can't be emptied for the way back");
+    return false;
 }
 
 /* ---- step 2 ---- */
@@ -382,7 +403,7 @@ void shift_switch_step(shift_qp_t *q)
         if (find_target(q))
             fence(q);
     }
-    if (q->phase == SHIFT_DRAINING && drained(q))
+    if (q->phase == SHIFT_DRAINING && drained(q) && receives_ready(q))
         tell_progress(q);
     if (q->phase == SHIFT_WAITING) {
         if (q->peer_fenced)
@@ -463,8 +484,10 @@ static void fence_in(shift_qp_t *q, const shift_message_t *m)
         fence(q);
     } else if (to < q->o.device->paths && q->legs[to].ready && (q->phase == SHIFT_BROKEN || q->target == q->path)) {
         q->target = to; /* its choice is as good as ours, or better */
-        if (q->phase == SHIFT_WAITING)
+        if (q->phase == SHIFT_WAITING) {
             shift_pump_recvs(q);
+            shift_srq_move(q, to);
+        }
     } else if (to != q->target && to != from) { /* (a renewal gives way to ours) */
         shift_release(q, "its peer went another way");
         return;

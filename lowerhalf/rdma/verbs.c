@@ -24,6 +24,7 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
         return context;
     context->ops.post_send = shift_post_send;
     context->ops.post_recv = shift_post_recv;
+    context->ops.post_srq_recv = shift_post_srq_recv;
     context->ops.poll_cq = shift_poll_cq;
     context->ops.req_notify_cq = shift_req_notify_cq;
     struct verbs_context *v = verbs_get_ctx(context);
@@ -241,16 +242,50 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq
     return r;
 }
 
-EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr) { return shift_real()->create_srq(pd, attr); }
-EXPORT int ibv_destroy_srq(struct ibv_srq *srq) { return shift_real()->destroy_srq(srq); }
+EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+{
+    struct ibv_srq_init_attr asked = *attr;
+    struct ibv_srq *srq = shift_real()->create_srq(pd, attr);
+    shift_pd_t *p = srq ? shift_map_get(&shift_pds, (uintptr_t)pd) : NULL;
+    if (p && p->o.device->paths > 1)
+        shift_srq_add(srq, p, &asked);
+    return srq;
+}
 
-static const char *why_not(const struct ibv_qp_init_attr *attr, const shift_pd_t *pd, const shift_cq_t *send_cq, const shift_cq_t *recv_cq)
+/* Receives beyond the new size wait, and fail, at the next post. */
+EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
+{
+    shift_srq_t *s = shift_map_get(&shift_srqs, (uintptr_t)srq);
+    int r = shift_real()->modify_srq(srq, attr, mask);
+    if (r == 0 && s && (mask & IBV_SRQ_MAX_WR)) {
+        pthread_mutex_lock(&s->o.device->lock);
+        s->max_wr = s->init.attr.max_wr = attr->max_wr;
+        for (int p = 1; p < SHIFT_PATHS; p++)
+            if (s->on[p].srq)
+                shift_real()->modify_srq(s->on[p].srq, attr, IBV_SRQ_MAX_WR);
+        pthread_mutex_unlock(&s->o.device->lock);
+    }
+    return r;
+}
+
+EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
+{
+    shift_srq_t *s = shift_map_get(&shift_srqs, (uintptr_t)srq);
+    if (s)
+        shift_srq_close_taps(s);
+    int r = shift_real()->destroy_srq(srq);
+    if (r == 0 && s)
+        shift_srq_remove(s);
+    return r;
+}
+
+static const char *why_not(const struct ibv_qp_init_attr *attr, const shift_qp_t *q)
 {
     if (attr->qp_type != IBV_QPT_RC)
         return "queue pairs of another type than RC are not protected";
-    if (attr->srq)
-        return "queue pairs with a shared receive queue are not protected";
-    if (!pd || !send_cq || !recv_cq)
+    if (attr->srq && !q->srq)
+        return "queue pairs with an extended shared receive queue (ibv_create_srq_ex) are not protected";
+    if (!q->pd || !q->send_cq || !q->recv_cq)
         return "queue pairs on parent domains, or on completion queues that are not protected, are not protected";
     return NULL;
 }
@@ -267,7 +302,8 @@ static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr, ui
     q->pd = shift_map_get(&shift_pds, (uintptr_t)qp->pd);
     q->send_cq = attr->send_cq ? shift_map_get(&shift_cqs, (uintptr_t)attr->send_cq) : NULL;
     q->recv_cq = attr->recv_cq ? shift_map_get(&shift_cqs, (uintptr_t)attr->recv_cq) : NULL;
-    const char *why = why_not(attr, q->pd, q->send_cq, q->recv_cq);
+    q->srq = attr->srq ? shift_map_get(&shift_srqs, (uintptr_t)attr->srq) : NULL;
+    const char *why = d->paths > 1 ? why_not(attr, q) : NULL;
     q->plain = why || d->paths == 1;
     q->direct = true;
     q->legs[0].qp = qp;
@@ -291,6 +327,12 @@ static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr, ui
         shift_journal_free(&q->recvs);
         free(q);
         return;
+    }
+    if (q->srq) { /* it uses receives of it, protected or not */
+        pthread_mutex_lock(&d->lock);
+        q->srq->on[0].users++;
+        q->recv_cq->shared = true;
+        pthread_mutex_unlock(&d->lock);
     }
     shift_object_add(&q->o, SHIFT_QP, d);
     q->o.waiting = !q->plain;
@@ -416,6 +458,10 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
         shift_keys_withdraw(d, key, false);
     if (!q->plain)
         shift_away(q, false);
+    if (q->srq) {
+        shift_srq_move(q, 0);
+        q->srq->on[0].users--;
+    }
     for (int p = 1; p < SHIFT_PATHS; p++)
         if (q->legs[p].qp) {
             shift_map_remove(&d->path[p].qps, q->legs[p].qp->qp_num);

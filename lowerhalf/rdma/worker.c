@@ -65,6 +65,8 @@ static int patience(shift_device_t *d, int *set_up)
                 ms = ms < 20 ? ms : 20;
     for (shift_object_t *o = d->objects; o; o = o->next) {
         const shift_qp_t *q = (const shift_qp_t *)o;
+        if (o->kind == SHIFT_SRQ && shift_srq_busy((const shift_srq_t *)o))
+            return 0;
         if (o->kind != SHIFT_QP || q->plain || q->direct)
             continue;
         if (q->phase == SHIFT_DRAINING)
@@ -99,6 +101,8 @@ static void *work(void *arg)
         for (shift_object_t *o = d->objects; o; o = o->next)
             if (o->kind == SHIFT_QP)
                 shift_switch_step((shift_qp_t *)o);
+            else if (o->kind == SHIFT_SRQ)
+                shift_srq_step((shift_srq_t *)o);
         shift_tell_agent(d);
         struct pollfd fds[3 + 2 * SHIFT_PATHS] = {{.fd = d->wake, .events = POLLIN}};
         int n = 1, ms = patience(d, &set_up);
