@@ -45,7 +45,7 @@ def test_there_and_back(rdma_vm: VM, stamps: Path, how: str, host: str | None) -
     finish(pair)
 
 
-@pytest.mark.parametrize("options", ["--events", "-q 4 --cq all --threads 2", "--signal-every 1000 --depth 16", "-q 2 --pause 20", "--wr --pieces 1 --ex-poll 1 --events"])
+@pytest.mark.parametrize("options", ["--events", "-q 4 --cq all --threads 2", "--signal-every 1000 --depth 16", "-q 2 --pause 20", "--srq -q 3 --cq all --events", "--wr --pieces 1 --ex-poll 1 --events"])
 def test_ways_of_using_verbs(rdma_vm: VM, stamps: Path, options: str) -> None:
     pair = start(rdma_vm, stamps, *options.split())
     for _ in range(2):
@@ -125,11 +125,33 @@ def test_no_backup(rdma_vm: VM, stamps: Path, backups: str, line: str | None) ->
 
 def test_not_protected(rdma_vm: VM, stamps: Path) -> None:
     """What can't be protected works as ever, and is said once."""
-    pair = Pair.start(rdma_vm, stamps, "-n", 200, "-q", 3, "--srq", inside=inside())
-    for process in pair.both:
-        process.wait_for("\nok\n")
+    run = [*inside(), "ib_send_bw", "-c", "UD", "-F", "-x", "1", "-s", "1024", "-n", "200", "-q", "2"]
+    server = rdma_vm.start([*run, "-d", "rxb0"])
+    rdma_vm.run("until ss -Hltn sport = :18515 | grep -q .; do sleep 0.1; done")
+    client = rdma_vm.start([*run, "-d", "rxa0", "127.0.0.1"])
+    for process in (server, client):
         assert process.wait() == 0, process.report()
-        assert messages(process) == ["manapy shift: queue pairs with a shared receive queue are not protected"]
+        assert messages(process).count("manapy shift: queue pairs of another type than RC are not protected") == 1, process.report()
+
+
+def test_shared_receives_on_two_paths(rdma_vm: VM, stamps: Path) -> None:
+    """One queue pair of a shared receive queue is moved away, the others stay; then the path of those fails; then all go back. Each has receives."""
+    pair = start(rdma_vm, stamps, "--srq", "--cq", "all", "--depth", 32, job="shared", pairs=3)
+    client = events(pair.client)[0]
+    move = [MANAPY, "rdma", "move", "shared", str(client["pid"])]
+    rdma_vm.run([*move, "rxa1", "--qp", str(client["qp"])], check=True)
+    wait_event(pair, "fallback", 1)
+    pair.wait_received(500, since=pair.received())
+    rdma_vm.cut(0)
+    wait_event(pair, "fallback", 3)
+    pair.wait_received(500, since=pair.received())
+    rdma_vm.repair(0)
+    wait_event(pair, "return", 2)
+    pair.wait_received(500, since=pair.received())
+    rdma_vm.run([*move, "rxa0"], check=True)
+    wait_event(pair, "return", 3)
+    pair.wait_received(500, since=pair.received())
+    finish(pair)
 
 
 def test_without_the_agent(rdma_vm: VM, stamps: Path) -> None:
