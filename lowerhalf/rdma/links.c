@@ -11,6 +11,11 @@ enum {
     TIMEOUT = 15, /* 4.096 us * 2^15 = 134 ms */
     RETRIES = 6,  /* a second in all: a busy machine is not a broken path, and this link may be the last way out */
     PROBE_EVERY_MS = 200,
+    PROBE_MS = 3000, /* the longest that the peer may take to answer */
+    LOOK_MS = 1000,  /* into the store */
+    MEET_MS = 50,    /* the same, in the first MEETING_MS without a path */
+    MEETING_MS = 30000,
+    LOST_MS = 5000, /* without a path: a program that has lost both RNICs is to know soon */
 };
 
 typedef enum slot_kind { RECV, SEND, PROBE } slot_kind_t;
@@ -38,6 +43,7 @@ struct __attribute__((packed)) link_value {
         uint32_t qpn;
         uint16_t lid;
         union ibv_gid gid;
+        uint32_t generation;
     } on[SHIFT_PATHS];
 };
 
@@ -92,7 +98,7 @@ static void post_recv(slot_t *s)
     leg->qp->context->ops.post_recv(leg->qp, &wr, &bad);
 }
 
-/* To RTS, from whatever state. */
+/* To RTS, from whatever state. What was on its way goes again. */
 static bool connect_leg(shift_link_t *l, int path)
 {
     shift_path_t *via = &l->device->path[path];
@@ -102,40 +108,61 @@ static bool connect_leg(shift_link_t *l, int path)
                             .sq_psn = psn, .max_dest_rd_atomic = 1, .max_rd_atomic = 1, .min_rnr_timer = 1, .timeout = TIMEOUT, .retry_cnt = RETRIES, .rnr_retry = 7,
                             .ah_attr = {.dlid = leg->peer_lid, .is_global = via->ethernet, .port_num = via->port,
                                         .grh = {.dgid = leg->peer_gid, .sgid_index = via->gid_index, .hop_limit = 64}}};
-    if (shift_qp_step(leg->qp, &a, IBV_QPS_RESET) != 0 || shift_qp_step(leg->qp, &a, IBV_QPS_INIT) != 0)
+    if (shift_qp_step(leg->qp, &a, IBV_QPS_RESET) != 0)
+        return false;
+    shift_link_poll(l->device, path); /* none comes after the reset: a slot that is used again is not taken for what it was */
+    for (outgoing_t *m = l->out; m; m = m->next)
+        if (m->path == path)
+            m->path = -1;
+    for (int k = SHIFT_LINK_DEPTH; k <= 2 * SHIFT_LINK_DEPTH; k++)
+        slot_at(leg, k)->used = false;
+    if (shift_qp_step(leg->qp, &a, IBV_QPS_INIT) != 0)
         return false;
     for (int k = 0; k < SHIFT_LINK_DEPTH; k++)
         post_recv(slot_at(leg, k));
-    if (shift_qp_step(leg->qp, &a, IBV_QPS_RTR) != 0 || shift_qp_step(leg->qp, &a, IBV_QPS_RTS) != 0)
-        return false;
-    for (int k = SHIFT_LINK_DEPTH; k <= 2 * SHIFT_LINK_DEPTH; k++)
-        slot_at(leg, k)->used = false;
-    return true;
+    return shift_qp_step(leg->qp, &a, IBV_QPS_RTR) == 0 && shift_qp_step(leg->qp, &a, IBV_QPS_RTS) == 0;
+}
+
+/* ---- what the peer finds of us in the store ---- */
+
+static void key_of(char *key, uint64_t whose, uint64_t peer) { snprintf(key, 64, "link/%016llx/%016llx", (unsigned long long)whose, (unsigned long long)peer); }
+
+static void publish(shift_link_t *l)
+{
+    shift_device_t *d = l->device;
+    char key[64];
+    struct link_value v = {.paths = (uint8_t)d->paths};
+    for (int p = 0; p < d->paths; p++) {
+        v.on[p].qpn = l->on[p].qp ? l->on[p].qp->qp_num : 0;
+        v.on[p].lid = d->path[p].lid;
+        v.on[p].gid = d->path[p].gid;
+        v.on[p].generation = l->on[p].generation;
+    }
+    key_of(key, d->id, l->peer);
+    pthread_mutex_unlock(&d->lock);
+    int r = shift_kv_put(d->kv, key, &v, sizeof v);
+    pthread_mutex_lock(&d->lock);
+    l->published = r == 0;
+}
+
+static int look(const shift_link_t *l, struct link_value *v)
+{
+    shift_device_t *d = l->device;
+    char key[64];
+    key_of(key, l->peer, d->id);
+    pthread_mutex_unlock(&d->lock);
+    int r = shift_kv_get(d->kv, key, v, sizeof *v);
+    pthread_mutex_lock(&d->lock);
+    return r;
 }
 
 static void set_up(shift_link_t *l)
 {
     shift_device_t *d = l->device;
-    char key[64];
-    struct link_value v = {.paths = (uint8_t)d->paths};
-    int r;
-    if (!l->published) {
-        for (int p = 0; p < d->paths; p++) {
-            v.on[p].qpn = l->on[p].qp ? l->on[p].qp->qp_num : 0;
-            v.on[p].lid = d->path[p].lid;
-            v.on[p].gid = d->path[p].gid;
-        }
-        snprintf(key, sizeof key, "link/%016llx/%016llx", (unsigned long long)d->id, (unsigned long long)l->peer);
-        pthread_mutex_unlock(&d->lock);
-        r = shift_kv_put(d->kv, key, &v, sizeof v);
-        pthread_mutex_lock(&d->lock);
-        l->published = r == 0;
-    }
-    snprintf(key, sizeof key, "link/%016llx/%016llx", (unsigned long long)l->peer, (unsigned long long)d->id);
-    pthread_mutex_unlock(&d->lock);
-    r = shift_kv_get(d->kv, key, &v, sizeof v);
-    pthread_mutex_lock(&d->lock);
-    if (!l->published || r != sizeof v)
+    struct link_value v;
+    if (!l->published)
+        publish(l);
+    if (look(l, &v) != sizeof v || !l->published)
         return;
     for (int p = 0; p < d->paths && p < v.paths; p++) {
         shift_link_leg_t *leg = &l->on[p];
@@ -145,8 +172,34 @@ static void set_up(shift_link_t *l)
         leg->peer_lid = v.on[p].lid;
         leg->peer_gid = v.on[p].gid;
         leg->connected = leg->up = connect_leg(l, p);
+        leg->told = true;
     }
     l->connected = true;
+}
+
+/* The store while no path is up, and now and then. */
+static void meet(shift_link_t *l, uint64_t now)
+{
+    struct link_value v;
+    bool alive = shift_link_alive(l);
+    if (alive) {
+        l->dead_since = 0;
+    } else if (!l->dead_since) {
+        l->dead_since = now;
+        l->published = false;
+        l->next_look = 0;
+    }
+    if (!l->published && (!alive || now >= l->next_look))
+        publish(l);
+    if (now < l->next_look)
+        return;
+    int r = look(l, &v);
+    for (int p = 0; p < l->device->paths && r == sizeof v; p++)
+        if (v.on[p].generation > l->on[p].peer_generation)
+            l->on[p].peer_generation = v.on[p].generation;
+    if (r >= 0)
+        l->gone = r == 0;
+    l->next_look = now + (alive || now - l->dead_since > MEETING_MS * 1000000ull ? LOOK_MS : MEET_MS) * 1000000ull;
 }
 
 /* ---- messages ---- */
@@ -218,8 +271,10 @@ bool shift_link_alive(const shift_link_t *l)
     for (int p = 0; p < l->device->paths; p++)
         if (l->on[p].up)
             return true;
-    return !l->connected; /* still coming up */
+    return !l->connected;
 }
+
+bool shift_link_lost(const shift_link_t *l) { return l->dead_since && (l->gone || shift_now() - l->dead_since > LOST_MS * 1000000ull); }
 
 void shift_link_down(shift_link_t *l, int path, bool tell)
 {
@@ -228,6 +283,7 @@ void shift_link_down(shift_link_t *l, int path, bool tell)
         return;
     bool was = leg->up;
     leg->up = leg->probing = false;
+    leg->broken = true;
     leg->next_probe = shift_now() + PROBE_EVERY_MS * 1000000u;
     if (leg->qp)
         shift_qp_fence(leg->qp); /* what is on it comes back, and goes another way */
@@ -235,19 +291,22 @@ void shift_link_down(shift_link_t *l, int path, bool tell)
         shift_link_send(l, &(shift_message_t){.type = SHIFT_PATH_DOWN, .a = (uint32_t)path, .b = leg->generation});
 }
 
-/* ---- probing of a lost path: the side with the smaller id asks, both make the control queue pair ready again, an empty write tells ---- */
+/* ---- probing of a lost path ---- */
 
 static bool asks(const shift_link_t *l) { return l->device->id < l->peer; }
 
-static void probe(shift_link_t *l, int path)
+static void begin(shift_link_t *l, int path, uint32_t generation, uint64_t now)
 {
     shift_link_leg_t *leg = &l->on[path];
-    leg->next_probe = shift_now() + 3000000000u; /* should the answer get lost */
-    leg->generation++;
-    if (!connect_leg(l, path))
-        return;
-    leg->probing = true;
-    shift_link_send(l, &(shift_message_t){.type = SHIFT_PATH_RESET, .a = (uint32_t)path, .b = leg->generation});
+    uint32_t before = leg->generation;
+    leg->up = leg->probing = leg->told = l->published = false;
+    leg->generation = generation;
+    leg->broken = !connect_leg(l, path);
+    leg->next_probe = now + PROBE_MS * 1000000ull;
+    if (leg->broken) {
+        leg->generation = before;
+        leg->next_begin = leg->next_probe = now + PROBE_EVERY_MS * 1000000u;
+    }
 }
 
 static void write_probe(shift_link_t *l, int path)
@@ -255,8 +314,28 @@ static void write_probe(shift_link_t *l, int path)
     shift_link_leg_t *leg = &l->on[path];
     slot_t *s = slot_at(leg, 2 * SHIFT_LINK_DEPTH);
     struct ibv_send_wr wr = {.wr_id = (uintptr_t)s, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED}, *bad;
-    if (leg->qp->context->ops.post_send(leg->qp, &wr, &bad) == 0)
-        s->used = true;
+    leg->probing = s->used = leg->qp->context->ops.post_send(leg->qp, &wr, &bad) == 0;
+}
+
+static void mend(shift_link_t *l, int path, uint64_t now)
+{
+    shift_link_leg_t *leg = &l->on[path];
+    if (!leg->connected)
+        return;
+    if (leg->peer_generation > leg->generation) { /* the peer has given the path up, whatever we think of it */
+        if (now >= leg->next_begin)
+            begin(l, path, leg->peer_generation, now);
+    } else if (!leg->up && l->device->path[path].port_up && (asks(l) ? now >= leg->next_probe : leg->broken && now >= leg->next_begin && !shift_link_alive(l))) {
+        begin(l, path, leg->generation + 1, now);
+    }
+    if (leg->up || leg->broken)
+        return;
+    if (!leg->told && shift_link_alive(l)) {
+        shift_link_send(l, &(shift_message_t){.type = SHIFT_PATH_READY, .a = (uint32_t)path, .b = leg->generation});
+        leg->told = true;
+    }
+    if (asks(l) && !leg->probing && leg->generation == leg->peer_generation)
+        write_probe(l, path);
 }
 
 static void path_up(shift_link_t *l, int path)
@@ -278,20 +357,14 @@ static void message_in(shift_link_t *l, const shift_message_t *m)
         if (p < l->device->paths && l->on[p].generation == m->b)
             shift_link_down(l, p, false);
         break;
-    case SHIFT_PATH_RESET:
-        if (p >= l->device->paths || !l->on[p].qp)
-            break;
-        l->on[p].up = false;
-        l->on[p].generation = m->b;
-        if (connect_leg(l, p))
-            shift_link_send(l, &(shift_message_t){.type = SHIFT_PATH_RESET_DONE, .a = m->a, .b = m->b});
-        break;
-    case SHIFT_PATH_RESET_DONE:
-        if (p < l->device->paths && l->on[p].probing && l->on[p].generation == m->b)
-            write_probe(l, p);
+    case SHIFT_PATH_READY:
+        if (p < l->device->paths && l->on[p].peer_generation < m->b) {
+            l->on[p].peer_generation = m->b;
+            shift_wake(l->device);
+        }
         break;
     case SHIFT_PATH_UP:
-        if (p < l->device->paths && l->on[p].generation == m->b && !l->on[p].up)
+        if (p < l->device->paths && l->on[p].generation == m->b && !l->on[p].up && !l->on[p].broken)
             path_up(l, p);
         break;
     default:
@@ -318,9 +391,8 @@ static void completed(const struct ibv_wc *wc)
         if (wc->status == IBV_WC_SUCCESS && leg->probing) {
             shift_link_send(l, &(shift_message_t){.type = SHIFT_PATH_UP, .a = s->path, .b = leg->generation});
             path_up(l, s->path);
-        } else if (leg->probing) {
-            leg->probing = false;
-            leg->next_probe = shift_now() + PROBE_EVERY_MS * 1000000u;
+        } else {
+            shift_link_down(l, s->path, false);
         }
         return;
     }
@@ -401,11 +473,9 @@ void shift_link_step(shift_link_t *l)
         return;
     if (now >= l->next_rkeys)
         learn_rkeys(l);
-    for (int p = 0; p < l->device->paths; p++) {
-        shift_link_leg_t *leg = &l->on[p];
-        if (leg->connected && !leg->up && asks(l) && now >= leg->next_probe && l->device->path[p].port_up && shift_link_alive(l))
-            probe(l, p);
-    }
+    for (int p = 0; p < l->device->paths; p++)
+        mend(l, p, now);
+    meet(l, now);
     pump(l);
 }
 

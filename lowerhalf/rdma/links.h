@@ -3,7 +3,12 @@
  * One control queue pair per path. Messages are small SENDs: the receiver's worker is woken by a CQ event (shift.txt 3.1, C#3; there a WRITE_WITH_IMM
  * on the backup queue pair itself: with a queue pair of its own one message may carry more than 32 bits, its receives never mix with the program's, and
  * the number of posted receives doesn't grow with the number of queue pairs). A message is kept until its completion says that the peer's RNIC
- * has it; if the path breaks before, it goes again on another, so messages may arrive twice and must be idempotent.
+ * has it; if the path breaks before, it goes again on another, so messages may arrive twice, or out of order, and must be idempotent.
+ *
+ * A path that was lost is probed until it works again. For that the control queue pairs of both sides begin anew, with the packet sequence numbers of an
+ * agreed *generation*: the greatest that either side has wished for. Each tells the other the generation at which its own is ready; when they are
+ * equal, the side with the smaller id writes nothing to the other, and its completion says that the path is up. While no path is up, what is told goes
+ * through the key-value store (`link/<id>/<peer's id>`), where each looks once a second otherwise: it may not know yet that it has been cut off.
  */
 #ifndef MANAPY_RDMA_LINK_H
 #define MANAPY_RDMA_LINK_H
@@ -18,8 +23,7 @@ typedef enum shift_message_type {
     SHIFT_LEG_READY,   /* my leg on path a is ready, generation b */
     SHIFT_SUNK,        /* my send queue is empty for the return */
     SHIFT_PATH_DOWN,   /* path a does not work (as I see it) */
-    SHIFT_PATH_RESET,  /* control queue pair of path a: made ready again with generation b; do the same and acknowledge */
-    SHIFT_PATH_RESET_DONE,
+    SHIFT_PATH_READY,  /* my control queue pair of path a is ready, generation b; make yours so */
     SHIFT_PATH_UP,     /* path a, generation b, works */
 } shift_message_type_t;
 
@@ -38,9 +42,12 @@ typedef struct shift_link_leg {
     uint32_t peer_qpn;
     union ibv_gid peer_gid;
     uint16_t peer_lid;
-    bool connected, up, probing;
-    uint32_t generation;
-    uint64_t next_probe; /* ns */
+    bool connected, up;
+    bool broken;                          /* in the error state: to begin anew */
+    bool told;                            /* the peer, of the generation */
+    bool probing;                         /* an empty write is under way */
+    uint32_t generation, peer_generation; /* at which it is ready; at which the peer's is, as far as we know */
+    uint64_t next_begin, next_probe;      /* ns, not before that */
     struct slot *slots;
     struct ibv_mr *mr;
 } shift_link_leg_t;
@@ -50,6 +57,9 @@ struct shift_link {
     shift_link_t *next;
     uint64_t peer; /* id of the peer's device */
     bool published, connected;
+    bool gone;                     /* the peer's entry has vanished from the store */
+    uint64_t dead_since;           /* ns, no path is up; 0: one is */
+    uint64_t next_look;            /* ns, at the peer's entry */
     shift_link_leg_t on[SHIFT_PATHS];
     struct outgoing *out, *out_last;
     shift_map_t rkeys; /* the peer's default rkey -> uint32_t[SHIFT_PATHS] */
@@ -62,7 +72,8 @@ void shift_link_step(shift_link_t *l);                          /* by the worker
 void shift_link_send(shift_link_t *l, const shift_message_t *m);
 void shift_link_poll(shift_device_t *d, int path);
 void shift_link_down(shift_link_t *l, int path, bool tell);
-bool shift_link_alive(const shift_link_t *l);
+bool shift_link_alive(const shift_link_t *l); /* a path is up, or the first is still to come */
+bool shift_link_lost(const shift_link_t *l);  /* none has been for so long that its connections are given up */
 const uint32_t *shift_link_rkey(shift_link_t *l, uint32_t rkey);
 void shift_link_free(shift_link_t *l);
 

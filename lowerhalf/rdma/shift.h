@@ -184,6 +184,8 @@ typedef struct shift_qp {
     struct ibv_wc trouble; /* the error completion that began the switch, should the program have to see it */
     bool has_trouble;
     bool peer_fenced;      /* the peer's progress of this epoch is here */
+    bool has_early;        /* and that of the next one: messages may overtake each other */
+    uint32_t early_a, early_b;
     uint32_t peer_psn;
     uint64_t since;        /* ns, begin of this phase */
     shift_times_t times;

@@ -13,6 +13,9 @@
  * When no other path is usable, but the link still works on this one, the switch is to the same leg, made ready again on both sides (*renewed*) between
  * the FENCEs and the replay: a path that was only too slow for a moment doesn't cost the connection.
  *
+ * While no path at all is up, a switch waits where it is until the link has found one (links.h) or gives up: then the connections are released, and the
+ * programs get the standard error.
+ *
  * The way back is the same switch, begun when both sides' legs on the default path are ready again and their send queues have sunk (4.2.3), so that it
  * finds nothing to replay; a peer that waits for us in the meantime would wait for ever, so sinking has a time limit: then the replay does its work.
  */
@@ -24,7 +27,7 @@
 
 enum {
     DRAIN_MS = 1000,
-    PEER_MS = 10000,
+    PEER_MS = 10000, /* for its answer, while a path is up */
     RECEIVES_MS = 200, /* receives of a shared queue on the way to another path */
     SETTLE_NS = 1000000,
     SINK_MS = 100,
@@ -75,6 +78,14 @@ static int choose_target(const shift_qp_t *q)
     return -1;
 }
 
+static void new_epoch(shift_qp_t *q)
+{
+    q->epoch++;
+    q->target = -1;
+    q->peer_fenced = false;
+    q->times = (shift_times_t){.begun = shift_now()};
+}
+
 /* The error completion is kept for the program, should there be no way out. Device lock held. */
 void shift_fail(shift_qp_t *q, const struct ibv_wc *wc)
 {
@@ -85,14 +96,11 @@ void shift_fail(shift_qp_t *q, const struct ibv_wc *wc)
         q->trouble.qp_num = q->qp->qp_num;
         q->has_trouble = true;
     }
-    q->target = -1;
-    q->times = (shift_times_t){.begun = shift_now()};
     if (wc)
         q->moved = false;
     shift_away(q, true);
     shift_transition(&q->states, SHIFT_FAIL);
-    q->epoch++;
-    q->peer_fenced = false;
+    new_epoch(q);
     phase(q, SHIFT_BROKEN);
     shift_wake(q->o.device);
 }
@@ -103,8 +111,11 @@ void shift_release(shift_qp_t *q, const char *why)
     if (q->states.sq == SHIFT_SQ_RELEASED)
         return;
     bool on_default = q->path == 0 && !q->legs[0].fenced;
-    if (why)
+    if (why) {
         shift_report("a connection of %s is lost: %s", q->o.device->path[0].name, why);
+        if (q->link) /* it must not wait for us */
+            shift_link_send(q->link, &(shift_message_t){.type = SHIFT_GONE, .epoch = q->epoch, .from_qpn = q->qp->qp_num, .to_qpn = q->legs[0].peer_qpn});
+    }
     shift_away(q, true);
     shift_transition(&q->states, SHIFT_GIVE_UP);
     shift_srq_move(q, 0);
@@ -136,10 +147,23 @@ void shift_release(shift_qp_t *q, const char *why)
 
 /* ---- step 1: fence and drain ---- */
 
+/* No path is up: true, unless the queue pair is released. What has a time limit has it from when one is. */
+static bool wait_for_link(shift_qp_t *q)
+{
+    if (!q->linked || shift_link_alive(q->link))
+        return false;
+    q->since = shift_now();
+    if (shift_link_lost(q->link))
+        shift_release(q, "no path to its peer is left");
+    return true;
+}
+
 /* False: there is no way out yet, or none (then the queue pair is released). */
 static bool find_target(shift_qp_t *q)
 {
-    bool hope = !q->linked && q->o.waiting;
+    if (wait_for_link(q))
+        return false;
+    bool hope = !q->linked ? q->o.waiting : !q->link->connected;
     if (q->linked && q->target < 0)
         q->target = choose_target(q);
     for (int p = 0; q->linked && p < q->o.device->paths; p++)
@@ -312,13 +336,11 @@ static void switched(shift_qp_t *q)
     q->has_trouble = false;
     q->marker_posted = q->marker_done = q->peer_sunk = q->sunk_told = q->washing = false;
     if (renewed) {
-        if (shift_leg_connect(q, q->path, q->epoch) != 0) {
-            shift_release(q, "its queue pair can't be made ready again");
-            return;
-        }
         phase(q, SHIFT_RENEWING);
-        shift_pump_recvs(q);
-        shift_tell(q, "renewed");
+        if (shift_leg_connect(q, q->path, q->epoch) == 0)
+            shift_pump_recvs(q);
+        else
+            shift_link_down(q->link, q->path, true);
         return;
     }
     q->path == 0 ? q->returns++ : q->switches++;
@@ -350,10 +372,8 @@ static void post_marker(shift_qp_t *q)
 
 static void go_back(shift_qp_t *q)
 {
+    new_epoch(q);
     q->target = 0;
-    q->times = (shift_times_t){.begun = shift_now()};
-    q->epoch++;
-    q->peer_fenced = false;
     fence(q);
 }
 
@@ -386,7 +406,94 @@ static void way_back(shift_qp_t *q)
     }
 }
 
-/* ---- the worker's and the peer's part ---- */
+/* ---- the peer's part ---- */
+
+/* True: the wait goes on. */
+static bool wait_for_peer(shift_qp_t *q)
+{
+    if (wait_for_link(q))
+        return true;
+    if (shift_now() - q->since <= (uint64_t)PEER_MS * 1000000u)
+        return false;
+    shift_release(q, "its peer doesn't answer");
+    return true;
+}
+
+/* The progress that its FENCE tells (links.h): a is its leg's number, b which leg that was and which one it goes to. */
+static void take_progress(shift_qp_t *q, uint32_t a)
+{
+    q->peer_fenced = true;
+    q->peer_psn = a;
+    q->times.answered = shift_now();
+}
+
+static void peer_begins(shift_qp_t *q, uint32_t a, uint32_t b)
+{
+    int from = (int)(b >> 8 & 0xff), to = (int)(b & 0xff);
+    bool moved = b >> 16 & 1;
+    if (from != q->path || to >= q->o.device->paths || !q->legs[to].qp || (!q->legs[to].ready && to != from)) {
+        shift_release(q, "its peer went another way");
+        return;
+    }
+    shift_away(q, true);
+    q->moved = moved;
+    if (to && to != from && !moved)
+        shift_link_down(q->link, from, false);
+    if (to || to == from || q->states.sq == SHIFT_SQ_DEFAULT)
+        shift_transition(&q->states, SHIFT_FAIL);
+    new_epoch(q);
+    q->target = to;
+    take_progress(q, a);
+    fence(q);
+}
+
+/* A leg that one side has chosen, and the switch doesn't go to: it has receives already. */
+static void abandon(shift_qp_t *q, int path)
+{
+    shift_leg_t *leg = &q->legs[path];
+    leg->fenced = true;
+    leg->ready = false;
+    leg->lost_in = q->epoch;
+    shift_qp_fence(leg->qp);
+}
+
+/* Both began, and each has made a choice. Where they differ both take the same one: rather another leg than the same again, rather a smaller number. */
+static void agree(shift_qp_t *q, uint32_t a, uint32_t b)
+{
+    int to = (int)(b & 0xff), mine = q->target, from = q->path;
+    bool told = q->phase == SHIFT_WAITING;
+    bool theirs = mine < 0 || !told || mine == from || (to != from && to < mine);
+    int chosen = theirs ? to : mine, other = theirs ? mine : to;
+    if (to >= q->o.device->paths || (chosen != from && !q->legs[chosen].ready)) {
+        shift_release(q, "its peer went another way");
+        return;
+    }
+    if (told && other != chosen && other != from)
+        abandon(q, other);
+    q->target = chosen;
+    take_progress(q, a);
+    if (told && theirs && mine != to) {
+        q->posted_recvs = q->recvs.first;
+        shift_pump_recvs(q);
+        shift_srq_move(q, chosen);
+    }
+}
+
+static void fence_in(shift_qp_t *q, const shift_message_t *m)
+{
+    bool settled = q->phase == SHIFT_STEADY || q->phase == SHIFT_RENEWING;
+    if (m->epoch == q->epoch + 1 && settled) {
+        peer_begins(q, m->a, m->b);
+    } else if (m->epoch == q->epoch + 1) {
+        q->has_early = true;
+        q->early_a = m->a;
+        q->early_b = m->b;
+    } else if (m->epoch == q->epoch && !settled && !q->peer_fenced) {
+        agree(q, m->a, m->b);
+    } /* else it came twice */
+}
+
+/* ---- the worker's part ---- */
 
 void shift_switch_step(shift_qp_t *q)
 {
@@ -408,14 +515,21 @@ void shift_switch_step(shift_qp_t *q)
     if (q->phase == SHIFT_WAITING) {
         if (q->peer_fenced)
             switched(q);
-        else if (!shift_link_alive(q->link) || shift_now() - q->since > (uint64_t)PEER_MS * 1000000u)
-            shift_release(q, "its peer can't be reached on any path");
+        else
+            wait_for_peer(q);
     }
     if (q->phase == SHIFT_RENEWING) {
-        if (shift_leg_usable(q, q->path))
+        if (shift_leg_usable(q, q->path)) {
             resume(q);
-        else if (!shift_link_alive(q->link) || shift_now() - q->since > (uint64_t)PEER_MS * 1000000u)
-            shift_release(q, "its peer can't be reached on any path");
+            shift_tell(q, "renewed");
+        } else if (!wait_for_peer(q) && !q->link->on[q->path].up) { /* another one is */
+            new_epoch(q);
+            phase(q, SHIFT_BROKEN);
+        }
+    }
+    if (q->has_early && (q->phase == SHIFT_STEADY || q->phase == SHIFT_RENEWING) && q->states.sq != SHIFT_SQ_RELEASED) {
+        q->has_early = false;
+        peer_begins(q, q->early_a, q->early_b);
     }
     if (q->phase != SHIFT_STEADY || q->states.sq == SHIFT_SQ_RELEASED || q->direct)
         return;
@@ -461,47 +575,12 @@ void shift_move(shift_device_t *d, const char *which, const char *device)
     }
 }
 
-static void fence_in(shift_qp_t *q, const shift_message_t *m)
-{
-    int from = (int)(m->b >> 8 & 0xff), to = (int)(m->b & 0xff);
-    bool moved = m->b >> 16 & 1;
-    if (m->epoch != q->epoch && m->epoch != q->epoch + 1)
-        return; /* of a switch that is over */
-    if (m->epoch == q->epoch + 1) { /* the peer began */
-        if (q->phase != SHIFT_STEADY || from != q->path || to >= q->o.device->paths || !q->legs[to].qp || (!q->legs[to].ready && to != from)) {
-            shift_release(q, "its peer went another way");
-            return;
-        }
-        q->target = to;
-        q->times = (shift_times_t){.begun = shift_now()};
-        shift_away(q, true);
-        q->moved = moved;
-        if (to && to != from && !moved)
-            shift_link_down(q->link, from, false);
-        if (to || to == from || q->states.sq == SHIFT_SQ_DEFAULT)
-            shift_transition(&q->states, SHIFT_FAIL);
-        q->epoch++;
-        fence(q);
-    } else if (to < q->o.device->paths && q->legs[to].ready && (q->phase == SHIFT_BROKEN || q->target == q->path)) {
-        q->target = to; /* its choice is as good as ours, or better */
-        if (q->phase == SHIFT_WAITING) {
-            shift_pump_recvs(q);
-            shift_srq_move(q, to);
-        }
-    } else if (to != q->target && to != from) { /* (a renewal gives way to ours) */
-        shift_release(q, "its peer went another way");
-        return;
-    }
-    q->peer_fenced = true;
-    q->peer_psn = m->a;
-    q->times.answered = shift_now();
-}
-
 void shift_message_in(shift_link_t *l, const shift_message_t *m)
 {
     shift_device_t *d = l->device;
     shift_qp_t *q = shift_map_get(&d->path[0].qps, m->to_qpn);
-    if (!q || q->plain || q->link != l || q->legs[0].peer_qpn != m->from_qpn || q->states.sq == SHIFT_SQ_RELEASED) {
+    bool early = m->type == SHIFT_LEG_READY && q && !q->link; /* the peer has found us first */
+    if (!q || q->plain || (q->link != l && !early) || q->legs[0].peer_qpn != m->from_qpn || q->states.sq == SHIFT_SQ_RELEASED) {
         if (m->type == SHIFT_FENCE)
             shift_link_send(l, &(shift_message_t){.type = SHIFT_GONE, .epoch = m->epoch, .from_qpn = m->to_qpn, .to_qpn = m->from_qpn});
         return;
@@ -515,7 +594,7 @@ void shift_message_in(shift_link_t *l, const shift_message_t *m)
             shift_release(q, "its peer has ended it");
         break;
     case SHIFT_LEG_READY:
-        if (m->a < (uint32_t)d->paths) {
+        if (m->a < (uint32_t)d->paths && (int32_t)(m->b - q->legs[m->a].peer_generation) >= 0) {
             q->legs[m->a].peer_ready = true;
             q->legs[m->a].peer_generation = m->b;
         }

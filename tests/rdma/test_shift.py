@@ -4,6 +4,7 @@ doubled, out of order or wrong, and every error that a program sees."""
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,9 +58,23 @@ def test_ways_of_using_verbs(rdma_vm: VM, stamps: Path, options: str) -> None:
 @pytest.mark.slow
 def test_storm(rdma_vm: VM, stamps: Path) -> None:
     pair = start(rdma_vm, stamps, "--kinds", ALL, "--cq", "all", pairs=2)
-    Storm(rdma_vm, seed=1, rails=(0, 2)).rage(pair, failures=10)  # its backup, rail 1, stays: see "What remains" in lowerhalf/rdma/README.md
+    Storm(rdma_vm, seed=1, rails=(0, 1)).rage(pair, failures=10)
     finish(pair)
     assert all(len(events(process, "fallback")) >= 2 for process in pair.both)
+
+
+@pytest.mark.parametrize("rail, options", [(0, ""), (1, "--one-way")])
+def test_cut_off(rdma_vm: VM, stamps: Path, rail: int, options: str) -> None:
+    """No path at all for longer than all retries take. The two find each other again on either one, also if only one of them sends."""
+    pair = start(rdma_vm, stamps, "--kinds", ALL, *options.split(), pairs=2)
+    rdma_vm.cut(0)
+    rdma_vm.cut(1)
+    time.sleep(2)
+    before = carried(rdma_vm, rail)
+    rdma_vm.repair(rail)
+    pair.server.wait_for(lambda _, received=pair.received()[0]: pair.received()[0] >= received + 50)
+    assert carried(rdma_vm, rail) > before + 50
+    finish(pair)
 
 
 @pytest.mark.slow
@@ -90,7 +105,7 @@ def test_lost_acknowledgements(rdma_vm: VM, stamps: Path) -> None:
 
 
 def test_nothing_left(rdma_vm: VM, stamps: Path) -> None:
-    """Both rails down: the program sees what it would have seen without us."""
+    """Both rails down for good: the program sees what it would have seen without us, soon."""
     pair = start(rdma_vm, stamps)
     rdma_vm.cut(0)
     rdma_vm.cut(1)
