@@ -130,23 +130,21 @@ void shift_object_remove(shift_object_t *o)
     *(o->next ? &o->next->previous : &d->last) = o->previous;
 }
 
-/* The GID of this context that is of the kind (RoCE version, IPv4 or IPv6) that the default path's is; the default itself for path 0. */
+/* The first GID of this context of the kind (RoCE version, IPv4 or IPv6) that the default path's is: no other reaches the peer's. */
 static bool choose_gid(shift_path_t *path, const struct ibv_gid_entry *like)
 {
     struct ibv_gid_entry e;
-    bool found = false;
     static const uint8_t v4[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-    bool like_v4 = memcmp(like->gid.raw, v4, sizeof v4) == 0;
-    for (uint32_t i = 0; i < 256 && !(found && (memcmp(path->gid.raw, v4, sizeof v4) == 0) == like_v4); i++) {
+    for (uint32_t i = 0; i < 256; i++) {
         if (!shift_real()->query_gid_ex || shift_real()->query_gid_ex(path->context, path->port, i, &e, 0, sizeof e) != 0)
             continue;
-        if (e.gid_type != like->gid_type || (found && (memcmp(e.gid.raw, v4, sizeof v4) == 0) != like_v4))
-            continue;
-        path->gid = e.gid;
-        path->gid_index = (uint8_t)i;
-        found = true;
+        if (e.gid_type == like->gid_type && (memcmp(e.gid.raw, v4, sizeof v4) == 0) == (memcmp(like->gid.raw, v4, sizeof v4) == 0)) {
+            path->gid = e.gid;
+            path->gid_index = (uint8_t)i;
+            return true;
+        }
     }
-    return found;
+    return false;
 }
 
 /* The kernel has chosen its number. In manapy's lower half, dup gives one that is out of the program's way. */
@@ -185,7 +183,7 @@ static const char *open_path(shift_path_t *path, uint8_t port, const struct ibv_
     path->mtu = attr.active_mtu;
     path->ethernet = attr.link_layer == IBV_LINK_LAYER_ETHERNET;
     if (path->ethernet && !choose_gid(path, like))
-        return "it has no GID of the kind that the default RNIC uses";
+        return "it has no GID of the kind that the default RNIC uses (RoCE version; IPv4 or IPv6)";
     path->channel = real->create_comp_channel(path->context);
     if (path->channel)
         move_away(&path->channel->fd);

@@ -57,12 +57,12 @@ static bool shadow_mr(shift_device_t *d, shift_mr_t *m)
             continue;
         if (!pd)
             return false;
-        if (!m->on[i])
+        if (!m->on[i] && !m->given_back)
             UNLOCKED(d, m->on[i] = shift_real()->reg_mr_iova2 ? shift_real()->reg_mr_iova2(pd, m->address, m->length, m->iova, (unsigned)m->access)
                                                               : shift_real()->reg_mr(pd, m->address, m->length, m->access));
-        if (!m->on[i])
+        if (!m->on[i] && !m->given_back)
             shift_report("%s refuses to register memory (%s): requests that use it can't be carried over", d->path[i].name, strerror(errno));
-        else
+        else if (m->on[i])
             keys[i] = m->on[i]->rkey;
     }
     char key[64];
@@ -257,11 +257,12 @@ static bool shadow_qp(shift_device_t *d, shift_qp_t *q)
     /* A side that only receives may never go on to RTS: then it has no number to compare. */
     if ((q->state != IBV_QPS_RTS && shift_now() - q->since < RECEIVER_NS) || !find_peer(d, q))
         return false;
+    any = false;
     for (int i = 1; i < d->paths; i++)
-        if (q->legs[i].qp && q->legs[i].peer_qpn)
-            shift_leg_connect(q, i, 0);
-    q->linked = true;
-    shift_tell(q, "protected");
+        any |= q->legs[i].qp && q->legs[i].peer_qpn && shift_leg_connect(q, i, 0) == 0;
+    q->linked = any;
+    if (any)
+        shift_tell(q, "protected");
     return true;
 }
 

@@ -64,6 +64,7 @@ typedef struct shift_mr {
     uint64_t iova;
     int access;
     struct ibv_mr *on[SHIFT_PATHS];
+    bool given_back; /* the backups' were in the way of the program's own */
     bool told;    /* peers can find its keys, by this index */
     uint32_t index;
 } shift_mr_t;

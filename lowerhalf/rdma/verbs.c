@@ -94,19 +94,59 @@ static struct ibv_mr *record_mr(struct ibv_pd *pd, struct ibv_mr *mr, void *addr
     return mr;
 }
 
+/* Memory is limited (RLIMIT_MEMLOCK): what backups have registered must not keep the program from registering its own. Were any given back? */
+static bool give_back_mrs(const struct ibv_pd *pd)
+{
+    shift_device_t *d = errno == ENOMEM ? shift_map_get(&shift_devices, (uintptr_t)pd->context) : NULL;
+    bool any = false;
+    if (!d)
+        return false;
+    pthread_mutex_lock(&d->lock);
+    bool away = false;
+    for (shift_object_t *o = d->objects; o; o = o->next)
+        away |= o->kind == SHIFT_QP && !((shift_qp_t *)o)->direct;
+    for (shift_object_t *o = d->objects; o && !away; o = o->next) {
+        shift_mr_t *m = (shift_mr_t *)o;
+        if (o->kind != SHIFT_MR)
+            continue;
+        m->given_back = true;
+        if (o->busy) { /* being registered: begin again when it is */
+            pthread_cond_wait(&d->idle, &d->lock);
+            o = d->objects;
+            continue;
+        }
+        for (int i = 1; i < d->paths; i++)
+            if (m->on[i] && shift_real()->dereg_mr(m->on[i]) == 0) {
+                m->on[i] = NULL;
+                any = true;
+            }
+    }
+    pthread_mutex_unlock(&d->lock);
+    if (any)
+        shift_report("memory that can be locked is used up: what was registered on backups of %s is given back; requests that use it can't be carried over", d->path[0].name);
+    return any;
+}
+
+/* `verb` again, if it fails and there is something to give back. */
+#define REGISTER(pd, verb)                                                                                                                           \
+    ({                                                                                                                                               \
+        struct ibv_mr *mr_ = (verb);                                                                                                                 \
+        mr_ || !give_back_mrs(pd) ? mr_ : (verb);                                                                                                    \
+    })
+
 EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
-    return record_mr(pd, shift_real()->reg_mr(pd, addr, length, access), addr, length, (uintptr_t)addr, access);
+    return record_mr(pd, REGISTER(pd, shift_real()->reg_mr(pd, addr, length, access)), addr, length, (uintptr_t)addr, access);
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
 {
-    return record_mr(pd, shift_real()->reg_mr_iova(pd, addr, length, iova, access), addr, length, iova, access);
+    return record_mr(pd, REGISTER(pd, shift_real()->reg_mr_iova(pd, addr, length, iova, access)), addr, length, iova, access);
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
 {
-    return record_mr(pd, shift_real()->reg_mr_iova2(pd, addr, length, iova, access), addr, length, iova, (int)access);
+    return record_mr(pd, REGISTER(pd, shift_real()->reg_mr_iova2(pd, addr, length, iova, access)), addr, length, iova, (int)access);
 }
 
 EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
