@@ -271,6 +271,8 @@ void shift_pump_recvs(shift_qp_t *q)
         return;
     shift_device_t *d = q->o.device;
     int path = q->phase == SHIFT_WAITING ? q->target : q->path; /* while the peer is awaited they are on the new leg already */
+    if (!q->legs[path].ready) /* the same leg, not renewed yet: they would be lost with its state */
+        return;
     struct ibv_sge sge[q->recvs.max_sge + 1];
     for (; q->posted_recvs < q->recvs.next; q->posted_recvs++) {
         const shift_recv_t *e = shift_journal_at(&q->recvs, q->posted_recvs);
