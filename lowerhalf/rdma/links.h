@@ -22,6 +22,8 @@ typedef enum shift_message_type {
     SHIFT_GONE,        /* no such queue pair here (any more) */
     SHIFT_LEG_READY,   /* my leg on path a is ready, generation b */
     SHIFT_SUNK,        /* my send queue is empty for the return */
+    SHIFT_ASK,         /* are there receives? my send queue doesn't get on */
+    SHIFT_RECEIVABLE,  /* there are */
     SHIFT_PATH_DOWN,   /* path a does not work (as I see it) */
     SHIFT_PATH_READY,  /* my control queue pair of path a is ready, generation b; make yours so */
     SHIFT_PATH_UP,     /* path a, generation b, works */

@@ -14,6 +14,13 @@
 
 #include "work.h"
 
+/* What a send queue is at. */
+typedef struct shift_pending {
+    uint64_t at;               /* changes whenever it gets on */
+    enum ibv_wr_opcode opcode; /* of the oldest request */
+    uint64_t slack;            /* ns that the oldest may take without a change of `at`, because of its length */
+} shift_pending_t;
+
 typedef struct shift_rewind {
     const char *name; /* "rxe", "mlx5" */
 
@@ -34,6 +41,11 @@ typedef struct shift_rewind {
     /* The packet sequence number at which the oldest of the last n posted sends begins. 0; -ENODATA when nothing was posted before it since the queue pair
      * was last reset (it begins at the sq_psn then set); -ENOTSUP when the queue doesn't tell. */
     int (*first_psn)(void *state, uint32_t n, uint32_t *psn);
+
+    /* While the queue pair works: false when nothing is outstanding. And whether it has posted receives that no message has taken. NULL where the queues don't
+     * tell (or, for one queue pair of a shared receive queue: false). */
+    bool (*pending)(void *state, shift_pending_t *p);
+    bool (*receivable)(void *state);
 } shift_rewind_t;
 
 extern const shift_rewind_t shift_rewind_rxe;

@@ -249,5 +249,27 @@ static int first_psn(void *state, uint32_t n, uint32_t *psn)
     return -ENOTSUP;
 }
 
+/* ---- how far it is: here consumer_index is good ---- */
+
+static uint32_t consumer(const ring_t *r) { return __atomic_load_n(&r->consumer_index, __ATOMIC_ACQUIRE) & r->index_mask; }
+
+/* The packet number changes with each request, and the rest of it with each packet. */
+static bool pending(void *state, shift_pending_t *p)
+{
+    ring_t *r = ((rings_t *)state)->sends;
+    uint32_t oldest = consumer(r);
+    if (oldest == (producer(r) & r->index_mask))
+        return false;
+    const struct rxe_send_wqe *wqe = (void *)(r->data + ((size_t)oldest << r->log2_elem_size));
+    *p = (shift_pending_t){.at = (uint64_t)oldest << 56 ^ (uint64_t)(wqe->first_psn & PSN_MASK) << 32 ^ wqe->dma.resid, .opcode = (enum ibv_wr_opcode)wqe->wr.opcode};
+    return true;
+}
+
+static bool receivable(void *state)
+{
+    const ring_t *r = ((rings_t *)state)->recvs;
+    return r && consumer(r) != (producer(r) & r->index_mask);
+}
+
 const shift_rewind_t shift_rewind_rxe = {
-    .name = "rxe", .serves = serves, .attach = attach, .detach = free, .sends = sends, .recvs = recvs, .first_psn = first_psn};
+    .name = "rxe", .serves = serves, .attach = attach, .detach = free, .sends = sends, .recvs = recvs, .first_psn = first_psn, .pending = pending, .receivable = receivable};

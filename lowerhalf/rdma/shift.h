@@ -14,6 +14,7 @@
 #include "kv.h"
 #include "map.h"
 #include "real.h"
+#include "rewind.h"
 #include "states.h"
 #include "work.h"
 
@@ -143,6 +144,15 @@ typedef enum shift_phase {
     SHIFT_RENEWING, /* the same leg is ready again here, the peer's is awaited */
 } shift_phase_t;
 
+/* Does the send queue get on? watch.c */
+typedef struct shift_watch {
+    uint64_t at;     /* where it was, */
+    uint32_t epoch;  /* in this one, */
+    bool answered;   /* and the peer has said that it has receives; */
+    uint64_t since;  /* ns, from when */
+    uint64_t asked;  /* ns, the peer was */
+} shift_watch_t;
+
 /* When the steps of a queue pair's last switch were done, ns (shift_now); 0: not yet. */
 typedef struct shift_times {
     uint64_t begun;    /* an error was seen here, or the peer had begun */
@@ -180,6 +190,9 @@ typedef struct shift_qp {
     uint32_t epoch;    /* of the last switch begun */
     shift_link_t *link;
     bool published, linked;
+    shift_watch_t watch;
+    const shift_rewind_t *rewind; /* of leg 0; NULL: its queues can't be read */
+    void *queues;                 /* the rewind's */
     uint32_t overtaken; /* signaled requests that left the journal before they were polled */
 
     struct ibv_wc trouble; /* the error completion that began the switch, should the program have to see it */
@@ -236,6 +249,7 @@ struct shift_device {
     uint32_t mrs_told;
     struct shift_withdrawal *withdrawn, *withdrawn_last; /* keys.c */
     uint64_t next_connect;                               /* ns, to the agent */
+    uint64_t next_watch;                                 /* ns, watch.c */
     shift_link_t *links;
     shift_kv_t *kv;
     pthread_t worker;
@@ -325,6 +339,11 @@ void shift_switch_step(shift_qp_t *q);                   /* by the worker */
 void shift_release(shift_qp_t *q, const char *why); /* why it is lost; NULL: the program itself ended the connection */
 void shift_move(shift_device_t *d, const char *which, const char *device); /* on command */
 bool shift_transport_error(const shift_qp_t *q, const struct ibv_wc *wc);
+
+/* watch.c: what has stopped without an error. Device lock held. */
+void shift_watch_step(shift_device_t *d); /* by the worker */
+void shift_watch_asked(shift_qp_t *q, uint32_t epoch);    /* by the peer, whether it can receive */
+void shift_watch_answered(shift_qp_t *q, uint32_t epoch); /* by the peer: it can */
 
 /* keys.c: what the peers can find of us. All by the worker, which gives the lock up meanwhile, but for `withdraw`. */
 void shift_mr_key(char *key, uint64_t device, uint32_t index); /* room: 64 */

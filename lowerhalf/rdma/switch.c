@@ -602,6 +602,12 @@ void shift_message_in(shift_link_t *l, const shift_message_t *m)
     case SHIFT_SUNK:
         q->peer_sunk = m->epoch == q->epoch;
         break;
+    case SHIFT_ASK:
+        shift_watch_asked(q, m->epoch);
+        break;
+    case SHIFT_RECEIVABLE:
+        shift_watch_answered(q, m->epoch);
+        break;
     }
     if (q->phase != SHIFT_STEADY || q->states.sq != SHIFT_SQ_DEFAULT)
         shift_switch_step(q);

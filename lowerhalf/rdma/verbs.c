@@ -374,6 +374,7 @@ static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr, ui
         q->recv_cq->shared = true;
         pthread_mutex_unlock(&d->lock);
     }
+    q->rewind = q->plain ? NULL : shift_rewind_for(qp, attr, &q->queues);
     shift_object_add(&q->o, SHIFT_QP, d);
     q->o.waiting = !q->plain;
 }
@@ -509,6 +510,8 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
         }
     pthread_mutex_unlock(&d->lock);
     int r = shift_real()->destroy_qp(qp);
+    if (q->rewind)
+        q->rewind->detach(q->queues);
     shift_journal_free(&q->sends);
     shift_journal_free(&q->recvs);
     shift_journal_free(&q->draft);

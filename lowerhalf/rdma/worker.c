@@ -103,6 +103,7 @@ static void *work(void *arg)
                 shift_switch_step((shift_qp_t *)o);
             else if (o->kind == SHIFT_SRQ)
                 shift_srq_step((shift_srq_t *)o);
+        shift_watch_step(d);
         shift_tell_agent(d);
         struct pollfd fds[3 + 2 * SHIFT_PATHS] = {{.fd = d->wake, .events = POLLIN}};
         int n = 1, ms = patience(d, &set_up);

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from vm import VM
-from vm.pairs import Pair
+from vm.machine import PATIENCE
+from vm.pairs import PATIENT, Pair
 from vm.shift import BACKUPS, MANAPY, THREE, events, finish, inside, messages, start, wait_event
 from vm.storm import Storm
 
@@ -84,6 +85,26 @@ def test_cut_off(rdma_vm: VM, stamps: Path, rail: int, options: str) -> None:
     rdma_vm.repair(rail)
     pair.server.wait_for(lambda _, received=pair.received()[0]: pair.received()[0] >= received + 50)
     assert carried(rdma_vm, rail) > before + 50
+    finish(pair)
+
+
+def test_stuck(rdma_vm: VM, stamps: Path) -> None:
+    """Soft-RoCE never finishes a fenced READ whose request was lost, and no error says so (soft-roce.md): it is noticed."""
+    pair = start(rdma_vm, stamps, "--kinds", "read,write", "--fence", *PATIENT)
+    rdma_vm.cut(0, how="netem", loss=5)
+    with rdma_vm.changed:
+        assert rdma_vm.changed.wait_for(lambda: any(events(process, "stuck") for process in pair.both), PATIENCE), pair.client.report() + pair.server.report()
+    rdma_vm.repair(0)
+    pair.wait_received(50, since=pair.received())
+    finish(pair)
+
+
+def test_waiting_for_receives(rdma_vm: VM, stamps: Path) -> None:
+    """A sender may wait for the receiver for as long as that likes: that is no failure."""
+    pair = start(rdma_vm, stamps, "--kinds", "send", "--one-way", "--rest", 10000, *PATIENT)
+    pair.server.wait_for(lambda _: pair.received()[0] > 100)
+    for process in pair.both:
+        assert not events(process, "stuck") and not events(process, "fallback"), process.report()
     finish(pair)
 
 

@@ -28,7 +28,7 @@
 #include "endpoint.h"
 #include "stamp.h"
 
-enum { READABLE = 1 << 20, BATCH = 16, TABLE = 8192, RECEIVE = 1, FAULTY = 50 };
+enum { READABLE = 1 << 20, BATCH = 16, TABLE = 8192, RECEIVE = 1, FAULTY = 50, RESTING = 50 };
 
 typedef enum { CQ_ONE, CQ_TWO, CQ_THREAD, CQ_ALL, CQ_MODES } cq_mode_t; /* a completion queue per pair; two; per thread; one for all */
 static const char *const cq_names[CQ_MODES] = {"one", "two", "thread", "all"};
@@ -40,11 +40,11 @@ static const char *const fault_names[FAULTS] = {"none", "again", "skip", "byte",
 
 static struct {
     const char *device, *server;
-    int port, pairs, threads, depth, signal_every, pause, patience, progress, linger, ex_poll;
+    int port, pairs, threads, depth, signal_every, pause, patience, progress, linger, ex_poll, rest;
     uint64_t messages;
     double seconds;
     uint32_t inline_size;
-    bool srq, events, wr, one_way;
+    bool srq, events, wr, one_way, fence;
     cq_mode_t cq;
     fault_t fault;
     plan_t plan;
@@ -196,7 +196,7 @@ static void enter(pair_t *p, struct ibv_send_wr *wr, int role, uint64_t number, 
     inlined = inlined && length <= opt.inline_size && wr->opcode != IBV_WR_RDMA_READ;
     p->ring[p->head % sq_size] = (request_t){.role = role, .opcode = opcodes[wr->opcode], .number = number, .signaled = signaled};
     wr->wr_id = p->head++ << 16 | p->index << 1;
-    wr->send_flags = (signaled ? IBV_SEND_SIGNALED : 0) | (inlined ? IBV_SEND_INLINE : 0);
+    wr->send_flags = (signaled ? IBV_SEND_SIGNALED : 0) | (inlined ? IBV_SEND_INLINE : 0) | (opt.fence && wr->opcode == IBV_WR_RDMA_READ ? IBV_SEND_FENCE : 0);
 }
 
 static uint32_t room(const pair_t *p) { return sq_size - (uint32_t)(p->head - p->tail); }
@@ -416,6 +416,13 @@ static void receive_completed(pair_t *p, const struct ibv_wc *wc) {
         check_target(p, &m);
     else
         check_landed(p, buffer, &m);
+    if (opt.rest && p->received == RESTING) { /* the sender may go on, into a queue that lacks a receive */
+        message_received(p, &m);
+        post_credit(p, true);
+        usleep(opt.rest * 1000);
+        post_receive(p, buffer);
+        return;
+    }
     post_receive(p, buffer);
     message_received(p, &m);
 }
@@ -839,15 +846,17 @@ static const char usage[] =
     "  --signal-every K, --pieces P, --inline BYTES\n"
     "  --cq one|two|thread|all, --srq, --events, --wr (ibv_wr_*), --ex-poll N (ibv_start_poll, N completions each), --threads T\n"
     "  --one-way (the client sends), --pause MS (on average, between messages), --seed N\n"
+    "  --fence (READs), --rest MS (of message 50, before its receive is posted again)\n"
     "  --timeout T, --retry N, --gid INDEX, --patience S, --progress N, --linger MS, --fault again|skip|byte|late|back\n";
 
 int main(int argc, char **argv) {
-    enum { SECONDS = 256, KIND, SIZE, DEPTH, EVERY, PIECES, INLINE, CQ, SRQ, EVENTS, WR, EX_POLL, THREADS, ONE_WAY, PAUSE, SEED, TIMEOUT, RETRY, GID, PATIENCE, PROGRESS, LINGER, FAULT };
+    enum { SECONDS = 256, KIND, SIZE, DEPTH, EVERY, PIECES, INLINE, CQ, SRQ, EVENTS, WR, EX_POLL, THREADS, ONE_WAY, PAUSE, SEED, TIMEOUT, RETRY, GID, PATIENCE, PROGRESS, LINGER, FAULT, FENCE, REST };
     static const struct option options[] = {
         {"seconds", 1, NULL, SECONDS}, {"kinds", 1, NULL, KIND}, {"size", 1, NULL, SIZE}, {"depth", 1, NULL, DEPTH}, {"signal-every", 1, NULL, EVERY}, {"pieces", 1, NULL, PIECES},
         {"inline", 1, NULL, INLINE}, {"cq", 1, NULL, CQ}, {"srq", 0, NULL, SRQ}, {"events", 0, NULL, EVENTS}, {"wr", 0, NULL, WR}, {"ex-poll", 1, NULL, EX_POLL},
         {"threads", 1, NULL, THREADS}, {"one-way", 0, NULL, ONE_WAY}, {"pause", 1, NULL, PAUSE}, {"seed", 1, NULL, SEED}, {"timeout", 1, NULL, TIMEOUT}, {"retry", 1, NULL, RETRY},
-        {"gid", 1, NULL, GID}, {"patience", 1, NULL, PATIENCE}, {"progress", 1, NULL, PROGRESS}, {"linger", 1, NULL, LINGER}, {"fault", 1, NULL, FAULT}, {0},
+        {"gid", 1, NULL, GID}, {"patience", 1, NULL, PATIENCE}, {"progress", 1, NULL, PROGRESS}, {"linger", 1, NULL, LINGER}, {"fault", 1, NULL, FAULT}, {"fence", 0, NULL, FENCE},
+        {"rest", 1, NULL, REST}, {0},
     };
     setvbuf(stdout, NULL, _IOLBF, 0);
     signal(SIGINT, interrupt);
@@ -882,6 +891,8 @@ int main(int argc, char **argv) {
         case PATIENCE: opt.patience = atoi(optarg); break;
         case PROGRESS: opt.progress = atoi(optarg); break;
         case LINGER: opt.linger = atoi(optarg); break;
+        case FENCE: opt.fence = true; break;
+        case REST: opt.rest = atoi(optarg); break;
         case FAULT: opt.fault = one_of("fault", optarg, fault_names, FAULTS); break;
         default: fputs(usage, stderr); return 2;
         }
