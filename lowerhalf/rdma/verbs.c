@@ -351,9 +351,7 @@ static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr, ui
         why = "queue pairs with unusual operations (ibv_wr_bind_mw, tso ...) are not protected";
         q->plain = true;
     }
-    if (d->paths == 1 && attr->qp_type == IBV_QPT_RC) /* said only now: UCX opens all devices, to look at them */
-        shift_report("%s has no backup: name one in MANAPY_SHIFT_BACKUP", d->path[0].name);
-    else if (why)
+    if (why)
         shift_report("%s", why);
     else if (!q->plain && (shift_journal_sends(&q->sends, attr->cap.max_send_wr + 1, attr->cap.max_send_sge, attr->cap.max_inline_data) < 0 ||
                            shift_journal_recvs(&q->recvs, attr->cap.max_recv_wr + 1, attr->cap.max_recv_sge) < 0 ||
@@ -417,8 +415,12 @@ static void make_errors_possible(const shift_device_t *d, struct ibv_qp_attr *at
 EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
     shift_qp_t *q = shift_map_get(&shift_qps, (uintptr_t)qp);
-    if (!q || q->plain)
+    if (!q || q->plain) {
+        /* Said only now: UCX tries all devices, and connects on those that it uses. */
+        if (q && q->o.device->paths == 1 && q->init.qp_type == IBV_QPT_RC && (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RTR)
+            shift_report("%s has no backup: name one in MANAPY_SHIFT_BACKUP", q->o.device->path[0].name);
         return shift_real()->modify_qp(qp, attr, mask);
+    }
     shift_device_t *d = q->o.device;
     struct ibv_qp_attr mine = *attr;
     make_errors_possible(d, &mine, mask);
@@ -529,6 +531,9 @@ static bool hidden(const struct ibv_async_event *e)
     case IBV_EVENT_QP_ACCESS_ERR:
         q = shift_map_get(&shift_qps, (uintptr_t)e->element.qp);
         return q && !q->plain && q->states.sq != SHIFT_SQ_RELEASED && q->states.sq != SHIFT_SQ_DEFAULT;
+    case IBV_EVENT_QP_LAST_WQE_REACHED: /* of a leg that we have fenced */
+        q = shift_map_get(&shift_qps, (uintptr_t)e->element.qp);
+        return q && !q->plain && q->states.sq != SHIFT_SQ_RELEASED;
     case IBV_EVENT_PORT_ERR:
     case IBV_EVENT_PORT_ACTIVE:
         return true;
@@ -537,11 +542,17 @@ static bool hidden(const struct ibv_async_event *e)
     }
 }
 
+/* Who has seen that there is an event, and then finds none (the descriptor doesn't block), may take that for a failure, as UCX does: it is told what is
+ * true for it, that a port is active. */
 EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
-    for (;;) {
+    for (bool hid = false;; hid = true) {
         int r = shift_real()->get_async_event(context, event);
-        shift_device_t *d = r == 0 ? shift_map_get(&shift_devices, (uintptr_t)context) : NULL;
+        shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
+        if (r != 0 && hid && errno == EAGAIN) {
+            *event = (struct ibv_async_event){.event_type = IBV_EVENT_PORT_ACTIVE, .element.port_num = d->path[0].port ? d->path[0].port : 1};
+            return 0;
+        }
         if (r != 0 || !d || d->paths == 1 || !hidden(event))
             return r;
         shift_real()->ack_async_event(event);

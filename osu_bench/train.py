@@ -1,0 +1,111 @@
+"""A small data-parallel training job: each rank has its part of the data, gradients are summed over all ranks, rank 0 saves after each epoch.
+
+    mpirun -n 2 python train.py --dir D --epochs 4 --steps 50        goes on from what D holds, if it holds anything
+
+A network of two layers learns to tell which of some random points is nearest. All is made from one seed, and the sum of two gradients doesn't depend on
+their order: with two ranks the weights at the end, of which a digest is printed, are the same bit by bit whatever has happened on the way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+INPUTS, HIDDEN, CLASSES, BATCH, RATE = 64, 256, 16, 64, 0.3
+SHAPES = ((INPUTS, HIDDEN), (HIDDEN,), (HIDDEN, CLASSES), (CLASSES,))
+SIZES = [int(np.prod(shape)) for shape in SHAPES]
+
+
+def parts(vector: np.ndarray) -> list[np.ndarray]:
+    """Weights and biases of both layers: views of one vector, which goes over the wire in one piece."""
+    return [piece.reshape(shape) for piece, shape in zip(np.split(vector, np.cumsum(SIZES)[:-1]), SHAPES, strict=True)]
+
+
+def gradients(weights: np.ndarray, out: np.ndarray, inputs: np.ndarray, labels: np.ndarray) -> float:
+    """Of the mean cross-entropy of one batch, into `out`; returns it."""
+    w1, b1, w2, b2 = parts(weights)
+    hidden = np.maximum(inputs @ w1 + b1, 0)
+    scores = hidden @ w2 + b2
+    scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+    scores /= scores.sum(axis=1, keepdims=True)
+    rows = np.arange(len(labels))
+    loss = float(-np.log(scores[rows, labels] + 1e-12).mean())
+    scores[rows, labels] -= 1
+    scores /= len(labels)
+    dw1, db1, dw2, db2 = parts(out)
+    dw2[:], db2[:] = hidden.T @ scores, scores.sum(axis=0)
+    back = (scores @ w2.T) * (hidden > 0)
+    dw1[:], db1[:] = inputs.T @ back, back.sum(axis=0)
+    return loss
+
+
+def load(path: Path, weights: np.ndarray) -> int:
+    """The saved weights; returns how many epochs they have seen."""
+    if not path.exists():
+        return 0
+    with np.load(path) as saved:
+        weights[:] = saved["weights"]
+        return int(saved["epochs"])
+
+
+def save(path: Path, weights: np.ndarray, epochs: int) -> None:
+    """Whole or not at all."""
+    with path.with_suffix(".new").open("wb") as stream:
+        np.savez(stream, weights=weights, epochs=epochs)
+        stream.flush()
+        os.fsync(stream.fileno())
+    path.with_suffix(".new").rename(path)
+
+
+def now() -> float:
+    """Seconds since the machine's start, as in /proc/uptime."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def main() -> None:
+    """Train; rank 0 says what has been done and when, a line for each step and each epoch."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dir", type=Path, required=True)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=50, help="of an epoch")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds of each step in which a larger network would be computing")
+    options = parser.parse_args()
+    world = MPI.COMM_WORLD
+    rank, size = world.rank, world.size
+
+    common = np.random.default_rng(1)
+    centers = common.normal(size=(CLASSES, INPUTS)).astype(np.float32)
+    weights = np.concatenate([common.normal(scale=(2 / shape[0]) ** 0.5 if len(shape) > 1 else 0, size=shape).ravel() for shape in SHAPES]).astype(np.float32)
+    state = np.zeros(1, dtype="i")
+    if rank == 0:
+        state[0] = load(options.dir / "saved.npz", weights)
+    world.Bcast(state)
+    world.Bcast(weights)
+    mine, total = np.empty_like(weights), np.empty_like(weights)
+    print(f"rank {rank} of {size} begins with epoch {state[0]}", flush=True)
+    for epoch in range(state[0], options.epochs):
+        data = np.random.default_rng([epoch, rank])
+        for step in range(options.steps):
+            labels = data.integers(CLASSES, size=BATCH)
+            inputs = (centers[labels] + data.normal(scale=2.0, size=(BATCH, INPUTS))).astype(np.float32)
+            loss = gradients(weights, mine, inputs, labels)
+            world.Allreduce(mine, total)
+            weights -= np.float32(RATE / size) * total
+            time.sleep(options.pause)
+            if rank == 0:
+                print(f"step {epoch * options.steps + step + 1} loss {loss:.3f} at {now():.3f}", flush=True)
+        if rank == 0:
+            save(options.dir / "saved.npz", weights, epoch + 1)
+            print(f"saved {(epoch + 1) * options.steps} at {now():.3f}", flush=True)
+    if rank == 0:
+        print(f"weights {hashlib.sha256(weights.tobytes()).hexdigest()[:16]}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

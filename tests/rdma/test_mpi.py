@@ -1,0 +1,129 @@
+"""A real MPI program over real verbs (MPICH, UCX, Soft-RoCE) through the failure of a rail: what kills it without SHIFT it doesn't notice with it.
+
+The program is osu_bench/train.py. Its weights at the end are the same bit by bit, whatever has happened on the way.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from vm import VM, GuestProcess, mpi, shift
+from vm.machine import PATIENCE
+
+BIN = Path(sys.executable).parent
+TRAIN = Path(__file__).resolve().parents[2] / "osu_bench" / "train.py"
+STEPS = 40  # of an epoch, of which there are two
+LAST = 2 * STEPS
+
+Train = Callable[..., GuestProcess]
+
+
+@pytest.fixture
+def train(rdma_vm: VM, shared_path: Path) -> Train:
+    """Starts it, or what else is given instead; it goes on from what it has saved."""
+
+    def start(inside: Sequence[str | Path] = (), program: Sequence[str | Path] | None = None) -> GuestProcess:
+        train = [sys.executable, TRAIN, "--dir", shared_path, "--epochs", "2", "--steps", str(STEPS), "--pause", "0.05"]
+        return mpi.start(rdma_vm, BIN, program or train, inside, env={"MANAPY_SHIFT_VERBOSE": "1", "MANAPY_SHIFT_DIR": "/tmp/agents", "MANAPY_SHIFT_BACKUP": shift.BACKUPS})
+
+    return start
+
+
+def step(process: GuestProcess) -> int:
+    """The last one that was done."""
+    return max((int(number) for number in re.findall(r"^step (\d+) ", process.stdout, re.M)), default=0)
+
+
+def wait_steps(process: GuestProcess, more: int) -> None:
+    """Until so many more have been done."""
+    target = min(step(process) + more, LAST)
+    process.wait_for(lambda _: step(process) >= target)
+
+
+def wait_protected(process: GuestProcess) -> None:
+    """Both ranks' queue pairs of their connection with each other, and of each with itself."""
+    with process.vm.changed:
+        process.vm.changed.wait_for(lambda: len(shift.events(process, "protected")) >= 4 or process.poll() is not None, PATIENCE)
+    assert len(shift.events(process, "protected")) >= 4 and process.poll() is None, process.report()
+
+
+def check_end(process: GuestProcess, weights: list[str]) -> None:
+    """It comes to its end well, with the same weights as all before it."""
+    assert process.wait(PATIENCE) == 0, process.report()
+    found = re.search(r"^weights (\w+)$", process.stdout, re.M)
+    assert found and step(process) == LAST, process.report()
+    weights.append(found[1])
+    assert len(set(weights)) == 1
+
+
+def sent(vm: VM) -> list[int]:
+    """Packets of host a on rails 0 and 1."""
+    return [vm.counters(f"rxa{rail}")["sent_pkts"] for rail in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def weights() -> list[str]:
+    """At the end, of all tests so far."""
+    return []
+
+
+def test_without_shift_it_dies(rdma_vm: VM, train: Train, weights: list[str]) -> None:
+    """And what was saved last is all that remains: started again it comes to its end."""
+    before = sent(rdma_vm)
+    process = train()
+    process.wait_for(f"step {STEPS + 10} ")
+    rdma_vm.cut(0)
+    assert process.wait(PATIENCE) != 0 and mpi.GIVES_UP in process.stderr, process.report()
+    assert step(process) < LAST
+    rdma_vm.repair()
+    again = train()
+    again.wait_for("begins with epoch 1")
+    check_end(again, weights)
+    carried = [now - then for now, then in zip(sent(rdma_vm), before, strict=True)]
+    assert carried[0] > 20 * LAST and carried[1] == 0
+
+
+def test_with_shift_it_goes_on(rdma_vm: VM, train: Train, weights: list[str]) -> None:
+    """On the backup, and on its own rail again when that is whole."""
+    process = train(shift.inside())
+    process.wait_for("step 1 ")
+    wait_protected(process)
+    wait_steps(process, 5)
+    before = sent(rdma_vm)
+    rdma_vm.cut(0)
+    wait_steps(process, 20)
+    on_backup = sent(rdma_vm)
+    assert on_backup[1] - before[1] > 100, "the backup carries it"
+    assert shift.events(process, "fallback")
+    rdma_vm.repair()
+    check_end(process, weights)
+    assert not shift.events(process, "unprotected") and mpi.GIVES_UP not in process.stderr, process.report()
+
+
+def test_checkpoint_on_the_backup(rdma_vm: VM, train: Train, weights: list[str], shared_path: Path) -> None:
+    """With --shift the lower half has it, the program sees nothing of it, and a job that was checkpointed on the backup continues on its own rail, protected anew."""
+    job = shared_path / "job"
+    process = train([BIN / "manapy-launch", "--shift", "require", "--dir", job])
+    process.wait_for("step 1 ")
+    wait_protected(process)
+    environment = {"MANAPY_SHIFT_DIR": "/tmp/agents"}
+    status = json.loads(rdma_vm.run([BIN / "manapy", "rdma", "status", "--json"], env=environment, check=True).stdout)
+    (found,) = [one for one in status if one["job"].startswith("job-")]
+    assert sorted(client["rank"] for client in found["clients"]) == [0, 1]
+    rdma_vm.cut(0)
+    wait_steps(process, 15)
+    assert shift.events(process, "fallback")
+    done = rdma_vm.run([BIN / "manapy", "checkpoint", job, "--then", "exit"], check=True)
+    assert "ckpt-" in done.stdout
+    process.wait(PATIENCE)
+    rdma_vm.repair()
+    again = train(program=[BIN / "manapy-restart", "--shift", "require", job])
+    wait_protected(again)
+    again.wait_for("step ")
+    rdma_vm.cut(0)
+    check_end(again, weights)
