@@ -183,7 +183,7 @@ void mpy_lower_start(const char *program) {
     static char rejoin[2048];
     job.protocol = MPY_LOWER->protocol; /* a restart has learnt it from the image */
     mpy_rejoin_text(&job, rejoin, sizeof rejoin);
-    mpy_exec_note(launcher_path(), rejoin, mpy_options.shift, job.pmi_fd);
+    mpy_exec_note(launcher_path(), rejoin, mpy_options.shift, mpy_options.on_failover, job.pmi_fd);
     mpy_control_config_t config = {.job = &job, .engine = &mpy_engine, .generation = MPY_LOWER->generation, .checkpoint = resumed, .program = program};
     if (!mpy_control_start(&config, error, sizeof error)) mpy_fail(1, "%s", error);
 }

@@ -12,6 +12,7 @@ typedef struct mpy_options {
     const char *exec_path; /* internal: the rank's own process has exec'ed this file ... */
     const char *rejoin;    /* ... and this is how it finds its job again */
     const char *shift;     /* "auto", "off" or "require": backup RNICs for the real MPI (mpi/rdma.c) */
+    const char *on_failover; /* "continue" or "checkpoint": when RDMA traffic falls back to another RNIC */
     double interval_s;     /* between automatic checkpoints; 0 = none */
     int keep;              /* checkpoints kept; 0 = all */
     int child_grace_ms;    /* how long a checkpoint waits for child processes */

@@ -19,11 +19,13 @@ static const char launch_usage[] =
     "                      two-phase commit: a barrier before every blocking collective, no nonblocking ones\n"
     "  --shift auto|off|require\n"
     "                      MPI over RDMA (RoCE, InfiniBand) goes on over another RNIC when one fails: where the host has several (default)\n"
+    "  --on-failover continue|checkpoint\n"
+    "                      what happens when it does: the job just goes on (default), or is checkpointed at once\n"
     "  --version, --help\n";
 static const char restart_usage[] =
     "usage: mpirun -n N manapy-restart [options] CHECKPOINT\n"
     "  CHECKPOINT          a checkpoint directory, or a job directory: its latest checkpoint\n"
-    "  --interval, --keep, --mpi, --child-grace, --shift   as for manapy-launch\n"
+    "  --interval, --keep, --mpi, --child-grace, --shift, --on-failover   as for manapy-launch\n"
     "  --version, --help\n";
 
 static void usage(const char *why, const char *what) __attribute__((noreturn));
@@ -57,20 +59,25 @@ static const char *shift(const char *text) {
     return text;
 }
 
+static const char *on_failover(const char *text) {
+    if (strcmp(text, "continue") && strcmp(text, "checkpoint")) usage("--on-failover needs continue or checkpoint, not ", text);
+    return text;
+}
+
 int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
     int restart = !strcmp(mpy_options.command, "manapy-restart");
-    *out = (mpy_options_t){.command = mpy_options.command, .child_grace_ms = 5000, .shift = "auto"};
+    *out = (mpy_options_t){.command = mpy_options.command, .child_grace_ms = 5000, .shift = "auto", .on_failover = "continue"};
     int i = 1;
     for (; i < argc && argv[i][0] == '-'; i++) {
         const char *option = argv[i];
         if (!strcmp(option, "--")) { i++; break; }
         if (!strcmp(option, "--help") || !strcmp(option, "-h")) { fputs(restart ? restart_usage : launch_usage, stdout); exit(0); }
         if (!strcmp(option, "--version")) { puts("manapy " MPY_VERSION); exit(0); }
-        static const char *const known[] = {"--interval", "--dir", "--keep", "--mpi", "--child-grace", "--shift", "--exec", "--rejoin", "--protocol"};
+        static const char *const known[] = {"--interval", "--dir", "--keep", "--mpi", "--child-grace", "--shift", "--on-failover", "--exec", "--rejoin", "--protocol"};
         enum { KNOWN = sizeof known / sizeof *known };
         size_t k = 0, length = strcspn(option, "=");
         while (k < KNOWN && (strlen(known[k]) != length || strncmp(option, known[k], length))) k++;
-        if (k == KNOWN || (restart && (k == 1 || k >= 6))) usage("unknown option ", option);
+        if (k == KNOWN || (restart && (k == 1 || k >= 7))) usage("unknown option ", option);
         const char *value = option[length] ? option + length + 1 : i + 1 < argc ? argv[++i] : NULL;
         if (!value) usage("a value is missing after ", option);
         switch (k) {
@@ -80,9 +87,10 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
         case 3: out->mpi = value; break;
         case 4: out->child_grace_ms = (int)(seconds(option, value) * 1000); break;
         case 5: out->shift = shift(value); break;
-        case 6: out->exec_path = value; break;
-        case 7: out->rejoin = value; break;
-        case 8: out->protocol = protocol(value); break;
+        case 6: out->on_failover = on_failover(value); break;
+        case 7: out->exec_path = value; break;
+        case 8: out->rejoin = value; break;
+        case 9: out->protocol = protocol(value); break;
         }
     }
     if (i >= argc) { fputs(restart ? restart_usage : launch_usage, stderr); exit(2); }

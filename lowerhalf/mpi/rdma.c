@@ -62,7 +62,7 @@ void mpy_rdma_prepare(const mpy_job_t *job) {
         return cannot(job, 0, "this manapy was built without libmanapy_shift.so: its build needs the headers of libibverbs (Debian: libibverbs-dev)");
     }
     snprintf(pid, sizeof pid, "%d", (int)getpid());
-    char *argv[] = {command, "_shift", "--dir", (char *)job->dir, "--pid", pid, NULL};
+    char *argv[] = {command, "_shift", "--dir", (char *)job->dir, "--pid", pid, strcmp(mpy_options.on_failover, "checkpoint") ? NULL : "--guard", NULL};
     char *fields[4] = {0}, *rest = answer;
     if (!mpy_helper_path(command, error, sizeof error) || !mpy_helper_ask(argv, answer, sizeof answer, error, sizeof error)) {
         fields[0] = "ERROR", fields[1] = error;

@@ -26,6 +26,7 @@
  *   <n> EVENTS seq              OK json: a list of the events after that one (0: all that are kept; -1: none)
  *   <n> WATCH seq               OK, then <n> EVENT json, without end: the same ones, and all that come
  *   <n> MOVE target qp device   target: rank, process id or *. OK and the number of programs that were told
+ *   <n> GUARD pid directory     the manapy job in this directory (to the end of the line), as long as the process lives: checkpointed after a fallback. OK
  *   <n> STAY <pid or ->         OK: the agent stays at least as long as that process, or (-) the one that asked
  */
 #ifndef MANAPY_RDMA_KV_PROTOCOL_H

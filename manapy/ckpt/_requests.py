@@ -2,7 +2,8 @@
 
 A request that arrives before the ranks are told (while ranks are still starting, or are being checked) joins the checkpoint
 that is being prepared; a later one waits and gets the next. All requests that wait share that next one. If one of several asks for
-exit, the job exits; if one asks for hold, the ranks stay stopped until they are killed.
+exit, the job exits; if one asks for hold, the ranks stay stopped until they are killed. To a request that says so, the checkpoint in work, or one
+that was published a short time before, will do.
 
 Invariants
  1. Every request is answered exactly once: with the path, or with one line that says why there is none.
@@ -11,6 +12,7 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,6 +39,7 @@ class Requests:
         self.open = False  # may `current` still be joined?
         self.next: Batch | None = None
         self.arrived = asyncio.Event()
+        self._published: tuple[float, Path] | None = None  # the last checkpoint, and when (monotonic)
 
     def _batch(self, then: str, grace_ms: int) -> Batch:
         if self.current is not None and self.open:
@@ -54,6 +57,15 @@ class Requests:
         """Resolves to the published path or raises CheckpointError."""
         future: asyncio.Future[Path] = asyncio.get_running_loop().create_future()
         self._batch(then, grace_ms).futures.append(future)
+        return future
+
+    def ask_recent(self, within: float) -> asyncio.Future[Path]:
+        """The same; one that is in work, or was published within so many seconds, will do."""
+        future: asyncio.Future[Path] = asyncio.get_running_loop().create_future()
+        if self._published is not None and time.monotonic() - self._published[0] < within:
+            future.set_result(self._published[1])
+        else:
+            (self.current or self._batch("continue", -1)).futures.append(future)
         return future
 
     def ask_for_program(self, tickets: list[tuple[int, int]]) -> None:
@@ -75,6 +87,7 @@ class Requests:
     def published(self, path: Path) -> list[tuple[int, int]]:
         """Answer the batch in work; returns the tickets to be answered."""
         batch = self._end()
+        self._published = time.monotonic(), path
         for future in batch.futures:
             if not future.done():
                 future.set_result(path)

@@ -459,7 +459,9 @@ class Coordinator:
             case "STATUS", []:
                 writer.write(protocol.join("JSON", json.dumps(self.status())).encode() + b"\n")
             case "CHECKPOINT", [("continue" | "exit" | "hold") as then, grace]:
-                await self._answer(writer, lambda: self._checkpoint(then, int(grace)))
+                await self._answer(writer, lambda: self._checkpoint(lambda: self.requests.ask(then, int(grace))))
+            case "RECENT", [within_ms]:
+                await self._answer(writer, lambda: self._checkpoint(lambda: self.requests.ask_recent(int(within_ms) / 1000)))
             case "STOP", [("0" | "1") as checkpoint]:
                 await self._answer(writer, lambda: self._stop(checkpoint == "1"))
             case _:
@@ -467,15 +469,15 @@ class Coordinator:
                     writer.write(protocol.join("RESULT", "failed", "the coordinator does not know this command").encode() + b"\n")
         await writer.drain()
 
-    async def _checkpoint(self, then: str, grace_ms: int) -> str:
+    async def _checkpoint(self, ask: Callable[[], asyncio.Future[Path]]) -> str:
         if self.flow.controller.finishing or self._over.is_set():
             raise CheckpointError("the job is finishing")
-        return str(await asyncio.shield(self.requests.ask(then, grace_ms)))
+        return str(await asyncio.shield(ask()))
 
     async def _stop(self, checkpoint: bool) -> str:
         path = ""
         if checkpoint:
-            path = await self._checkpoint("exit", -1)
+            path = await self._checkpoint(lambda: self.requests.ask("exit"))
         else:
             if self.state != "checkpointed":  # the ranks are held
                 self._set_state("stopped")

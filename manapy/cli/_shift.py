@@ -13,6 +13,7 @@ from ._output import Output
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What rdma.c passes."""
     parser.add_argument("--dir", type=Path, required=True)
+    parser.add_argument("--guard", action="store_true", help="checkpoint the job when traffic falls back")
     parser.add_argument("--pid", type=int, required=True)
 
 
@@ -27,7 +28,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
             out.line(f"NONE\t{why}")
             return 0
         where = place.make(job_name(options.dir))
-        trouble = prepare.agent(where, prepare.store_url(where), pid=options.pid)
+        trouble = prepare.agent(where, prepare.store_url(where), pid=options.pid, guarded=options.dir if options.guard else None)
         out.line(f"ERROR\t{trouble}" if trouble is not None else f"OK\t{where.address}\t{where.job}\t{backups}")
     except (ManapyError, OSError) as error:
         out.line(f"ERROR\t{error}")

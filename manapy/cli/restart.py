@@ -30,7 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _arguments.add_checkpoint(parser)
     parser.add_argument("--mpirun", metavar="COMMAND", help="the mpirun to use, or e.g. 'srun --mpi=pmi2'")
     parser.add_argument("-n", dest="ranks", metavar="N", type=_arguments.positive, help="fail if the checkpoint doesn't hold N ranks")
-    for option, text in (("--mpi", "the real MPI"), ("--interval", "time between automatic checkpoints"), ("--keep", "checkpoints to keep"), ("--shift", "auto, off or require")):
+    passed_on = {
+        "--mpi": "the real MPI",
+        "--interval": "time between automatic checkpoints",
+        "--keep": "checkpoints to keep",
+        "--shift": "auto, off or require",
+        "--on-failover": "continue or checkpoint",
+    }
+    for option, text in passed_on.items():
         parser.add_argument(option, metavar=option[2:].upper(), help=f"{text}, as for manapy-launch")
 
 
@@ -54,9 +61,9 @@ def run(options: argparse.Namespace, out: Output) -> int:
         more = f" (and {len(problems) - 1} more: manapy verify {path})" if len(problems) > 1 else ""
         raise ManapyError(problems[0] + more)
     command = [*mpirun, "-n", str(ranks), *options.after, str(restart)]
-    for option in ("mpi", "interval", "keep", "shift"):
+    for option in ("mpi", "interval", "keep", "shift", "on_failover"):
         if (value := getattr(options, option)) is not None:
-            command += [f"--{option}", value]
+            command += [f"--{option.replace('_', '-')}", value]
     sys.stdout.flush()
     os.execv(mpirun[0], [*command, str(path)])
 

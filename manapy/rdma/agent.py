@@ -32,6 +32,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from .. import __version__
@@ -39,6 +40,7 @@ from ..ckpt import auth
 from ..ckpt.errors import LeaseLostError, StoreError
 from . import protocol
 from .events import Ledger
+from .guard import Guard
 from .place import Place
 from .store import Lease, Store
 
@@ -97,6 +99,7 @@ class Agent:
         self.place, self.url, self.linger, self.ttl = place, url, linger, ttl
         self.clients: dict[str, Client] = {}
         self.ledger = Ledger()
+        self.guard = Guard(lambda event: self._publish("agent", {"pid": os.getpid(), "rank": None}, json.dumps(event)))
         self.trouble: str | None = "not connected yet"  # what is wrong with the store
         self._store = store
         self._threads = ThreadPoolExecutor(store.threads, "store")
@@ -127,6 +130,7 @@ class Agent:
             self._spawn(self._end_when_idle(self.linger))
         await self._over.wait()
         server.close()
+        self.guard.cancel()
         for task in self._tasks:
             task.cancel()
         with contextlib.suppress(StoreError):
@@ -391,9 +395,15 @@ class Agent:
 
     def _on_event(self, client: Client, text: str) -> str:
         try:
-            event = self.ledger.add(client.id, client.about(), text)
+            event = self._publish(client.id, client.about(), text)
         except (ValueError, RecursionError) as error:
             raise Refused("EINVAL", f"not an event: {error}") from None
+        self.guard.on_event(client.pid, event["event"])
+        return "OK"
+
+    def _publish(self, client: str, about: dict[str, Any], text: str) -> dict[str, Any]:
+        """Keep an event and pass it to those who watch. Raises ValueError if it isn't one."""
+        event = self.ledger.add(client, about, text)
         line = json.dumps(event)
         for writer, number in list(self._watchers.items()):
             if writer.transport.get_write_buffer_size() > BACKLOG_MAX:
@@ -401,7 +411,7 @@ class Agent:
                 del self._watchers[writer]
             else:
                 writer.write(f"{number} EVENT {line}\n".encode())
-        return "OK"
+        return event
 
     async def _serve_command(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pid: int) -> None:
         async def serve(request: protocol.Request) -> str:
@@ -415,6 +425,11 @@ class Agent:
                     if whose and whose not in self._staying:
                         self._staying.add(whose)
                         self._watch_pid(whose, lambda: self._staying.discard(whose))
+                    return "OK"
+                case "GUARD":
+                    whose, directory = request.fields[0].split(" ", 1)
+                    self.guard.add(int(whose), Path(directory))
+                    self._watch_pid(int(whose), lambda: self.guard.remove(int(whose)))
                     return "OK"
                 case "MOVE":
                     return f"OK {self._move(*request.fields)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 from ..ckpt.errors import AgentError, UsageError
 from . import client, devices, place, protocol
@@ -34,8 +35,9 @@ def store_url(where: place.Place) -> str:
     return os.environ.get("MANAPY_SHIFT_KV") or where.default_url
 
 
-def agent(where: place.Place, url: str, linger: float = LINGER_SECONDS, ttl: float = TTL_SECONDS, pid: int | None = None) -> str | None:
-    """An agent of the job serves this host, and stays as long as process `pid`, or this one. Returns what it complains about (its store can't be reached
+def agent(where: place.Place, url: str, linger: float = LINGER_SECONDS, ttl: float = TTL_SECONDS, pid: int | None = None, guarded: Path | None = None) -> str | None:
+    """An agent of the job serves this host, and stays as long as process `pid`, or this one. guarded: directory of the manapy job of which `pid` is a rank,
+    to be checkpointed when traffic falls back. Returns what it complains about (its store can't be reached
     yet), or None. Raises AgentError, or UsageError if it uses another store."""
     said = None
     for last in (False, False, True):  # an agent that is about to end is replaced
@@ -43,6 +45,8 @@ def agent(where: place.Place, url: str, linger: float = LINGER_SECONDS, ttl: flo
         try:
             with client.Connection(where) as connection:
                 connection.ask("STAY", "-" if pid is None else pid)
+                if guarded is not None:
+                    connection.ask("GUARD", str(pid), str(guarded))
                 served = connection.status()["store"]
         except AgentError:
             if last:

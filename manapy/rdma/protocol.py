@@ -18,8 +18,8 @@ AGENT = Service("MANAPY-SHIFT", VERSION, ("program", "command"), "agent", AgentE
 
 # Number of fields; what stands in TO_END has blanks in its last one.
 FROM_PROGRAM = {"HELLO": 3, "PUT": 2, "GET": 1, "DEL": 1, "EVENT": 1, "BYE": 0}
-FROM_COMMAND = {"STATUS": 0, "EVENTS": 1, "WATCH": 1, "MOVE": 3, "STAY": 1}
-TO_END = frozenset({"EVENT"})
+FROM_COMMAND = {"STATUS": 0, "EVENTS": 1, "WATCH": 1, "MOVE": 3, "STAY": 1, "GUARD": 1}
+TO_END = frozenset({"EVENT", "GUARD"})
 
 _KEY = re.compile(rf"[!-~]{{1,{KEY_MAX}}}")
 _VALUE = re.compile(rf"(?:[0-9a-f]{{2}}){{1,{VALUE_MAX}}}")
@@ -27,6 +27,7 @@ _CLIENT = re.compile(r"[0-9a-f]{32}")
 _RANK = re.compile(r"-|[0-9]{1,9}")
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PROCESS = re.compile(r"-|[0-9]{1,10}")
+_GUARDED = re.compile(r"[0-9]{1,10} /.*")
 _QP = re.compile(r"\*|[0-9]{1,9}")
 _TARGET = re.compile(r"\*|[0-9]{1,10}")
 _DEVICE = re.compile(r"[A-Za-z0-9_.-]{1,63}")
@@ -42,6 +43,7 @@ _FORMS = {
     "EVENTS": (_SEQUENCE,),
     "WATCH": (_SEQUENCE,),
     "STAY": (_PROCESS,),
+    "GUARD": (_GUARDED,),
     "MOVE": (_TARGET, _QP, _DEVICE),
 }
 

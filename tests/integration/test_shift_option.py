@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from jobs import BIN, PROGRAMS, Job, manapy
+from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
+
+from manapy.ckpt import auth
+from manapy.rdma import client, place, protocol
 
 REPORT = "import os, sys; sys.stdout.write(str([v for v in os.environ if 'SHIFT' in v]) + '\\n'); from mpi4py import MPI; sys.stdout.write(str('shift' in open('/proc/self/maps').read()) + '\\n')"
 
@@ -74,3 +81,69 @@ def test_what_a_rank_is_told(tmp_path: Path) -> None:
 def test_unusable_names_are_an_answer(tmp_path: Path) -> None:
     done = manapy("_shift", "--dir", tmp_path / "x", "--pid", "1", env={"MANAPY_SHIFT_BACKUP": "a b"})
     assert done.returncode == 0 and done.stdout.startswith("ERROR\t") and done.stdout.count("\n") == 1
+
+
+@contextlib.contextmanager
+def program(where: place.Place) -> Iterator[Callable[[str], str]]:
+    """A program with RNICs, as the agent sees one: this process. Yields what sends a request and returns the answer."""
+    with socket.socket(socket.AF_UNIX) as connected, connected.makefile("rwb", buffering=0) as stream:
+        connected.settimeout(PATIENCE)
+        connected.connect(str(where.address))
+        numbers = itertools.count(1)
+
+        def ask(request: str) -> str:
+            stream.write(f"{next(numbers)} {request}\n".encode())
+            return stream.readline().decode().rstrip("\n").partition(" ")[2]
+
+        line, expected = auth.answer(where.secret.read_bytes(), stream.readline().decode().rstrip("\n"), "program", protocol.AGENT)
+        stream.write(line.encode() + b"\n")
+        assert stream.readline().decode().rstrip("\n") == expected
+        assert ask(f"HELLO {where.job} {'0' * 32} 0") == "OK new"
+        yield ask
+
+
+def test_failover_is_followed_by_a_checkpoint(make_job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a real job, by a real agent; that traffic has fallen back is what we say. Many events at once are one occasion; others are none."""
+    monkeypatch.setenv("MANAPY_SHIFT_DIR", str(tmp_path / "a"))
+    monkeypatch.setenv("MANAPY_SHIFT_BACKUP", "m0:m1,m1:m0")
+    job = make_job(2).start(sys.executable, PROGRAMS / "heat2d.py", "--n", "64", "--steps", "100000", "--every", "20", "--pause", "0.03", "--out", "field.npy")
+    job.wait_for("step 20 ")
+    answer = manapy("_shift", "--dir", job.dir, "--pid", str(os.getpid()), "--guard").stdout.rstrip("\n").split("\t")
+    where = place.make(answer[2])
+    try:
+        with program(where) as ask, client.Connection(where) as watching:
+            assert ask('EVENT {"event": "protected", "qp": 1}') == "OK"
+            for qp in range(5):
+                assert ask(f'EVENT {{"event": "fallback", "qp": {qp}}}') == "OK"
+            said = next(event for event in watching.watch(0) if event["event"].startswith("checkpoint"))
+            assert said["event"] == "checkpoint", said
+            assert ask('EVENT {"event": "fallback", "qp": 7}') == "OK"  # the same occasion
+        with client.Connection(where) as watching:
+            again = next(event for event in watching.watch(said["seq"]) if event["event"].startswith("checkpoint"))
+        assert again["said"] == said["said"]
+        assert [path.name for path in sorted(job.dir.glob("ckpt-*"))] == ["ckpt-000001"] and said["said"].endswith("/ckpt-000001")
+    finally:
+        os.kill(json.loads(manapy("rdma", "status", "--json").stdout)[0]["pid"], signal.SIGTERM)
+        job.kill()
+    job.restart()
+    job.wait_for("residual")
+    job.kill()
+
+
+def test_a_recent_checkpoint_will_do(make_job: Callable[..., Job]) -> None:
+    job = make_job(2).start(sys.executable, PROGRAMS / "heat2d.py", "--n", "64", "--steps", "100000", "--every", "20", "--pause", "0.03", "--out", "field.npy")
+    job.wait_for("step 20 ")
+    first = job.checkpoint()
+    assert manapy("checkpoint", job.dir, "--unless-within", "10m").stdout.strip() == str(first)
+    second = manapy("checkpoint", job.dir, "--unless-within", "0s").stdout.strip()
+    assert second != str(first)
+    refused = manapy("checkpoint", job.dir, "--unless-within", "1m", "--then", "exit")
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
+    job.kill()
+
+
+@pytest.mark.parametrize("command", ["manapy-launch", "manapy-restart"])
+def test_on_failover_takes_two_words(command: str) -> None:
+    done = subprocess.run([BIN / command, "--on-failover", "run", "x"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == f"{command}: --on-failover needs continue or checkpoint, not run (see --help)\n"

@@ -60,7 +60,7 @@
  *   KILL code reason                                          another rank died or the job is stopped
  *
  * command -> coordinator: one request line, then answers until the server closes
- *   CHECKPOINT then(continue|exit|hold) child_grace_ms | STATUS | STOP checkpoint(0|1)
+ *   CHECKPOINT then(continue|exit|hold) child_grace_ms | RECENT within_ms | STATUS | STOP checkpoint(0|1)
  *                                                             hold: the ranks stay stopped until they are killed (STOP 0)
  * coordinator -> command
  *   PROGRESS text | RESULT ok path | RESULT failed reason | RESULT died reason | JSON text
