@@ -1,7 +1,8 @@
 """Benchmarks: what manapy costs, against the same thing without it. The programs that are measured are in osu_bench/."""
 
 from .commands import Setting
-from .jobs import JOBS, measure
+from .guest import Guest
+from .jobs import JOBS, SHIFT_JOBS, measure
 from .samples import Row
 
-__all__ = ["JOBS", "Row", "Setting", "measure"]
+__all__ = ["JOBS", "SHIFT_JOBS", "Guest", "Row", "Setting", "measure"]

@@ -12,11 +12,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..ckpt.errors import ManapyError
 from .samples import NATIVE
 from .tools import Tools
+
+if TYPE_CHECKING:
+    from .guest import Guest
 
 Command = Sequence[str | Path]
 
@@ -35,7 +38,7 @@ class Setting:
 
     rounds: runs of each variant; ms: milliseconds for each figure inside one run; megabytes: random data a rank in the largest image;
     scale: length of the programs that run as a whole; limit: seconds for one command; simulated: ranks in the model, at most; imb: see imb.programs;
-    pictures: a folder for them. progress(fraction, text) is called as a job goes on.
+    guest: the machine with RDMA devices; storm: failures in the storm, of which `seed` is the first seed; pictures: a folder for them. progress(fraction, text) is called as a job goes on.
     """
 
     work: Path
@@ -47,6 +50,9 @@ class Setting:
     limit: float
     simulated: int
     imb: Path | None
+    guest: Guest
+    storm: int
+    seed: int
     pictures: Path
     progress: Callable[[float, str], None]
 

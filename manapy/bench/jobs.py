@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from . import apps, images, imb, latency, messages, verbs
+from . import apps, connections, fallback, images, imb, latency, messages, storm, throughput, verbs
 from .commands import BenchError, LeftOutError, Setting
-from .samples import CLOCK, Row
+from .samples import CLOCK, SHIFT, Row
 
 
 @dataclass(frozen=True)
 class Job:
-    """title: for people; seconds: about how long it takes with the default settings on two processors."""
+    """title: for people; seconds: about how long it takes with the default settings on two processors; guest: it needs the virtual machine, and is done on demand."""
 
     title: str
     seconds: float
     measure: Callable[[Setting], list[Row]]
+    guest: bool = False
 
 
 JOBS: dict[str, Job] = {
@@ -33,9 +35,19 @@ JOBS: dict[str, Job] = {
     "large": Job("checkpoint and restart of a large program, against dd", 70, images.large),
     "sizes": Job("checkpoint and restart time over image size (Figure 9)", 100, images.by_size),
     "messages": Job("messages and rounds of a checkpoint over the number of ranks, in the model", 20, messages.messages),
-    "verbs": Job("one data verb through libmanapy_shift.so, over a provider that does nothing", 30, verbs.verbs),
     "imb": Job("the Intel MPI Benchmarks, as Intel built them", 60, imb.imb),
+    "verbs": Job("one data verb through libmanapy_shift.so, over a provider that does nothing", 30, verbs.verbs),
+    **{
+        program: Job(f"{program} while a rail fails and comes back (SHIFT's Figure 8)", 240, partial(throughput.throughput, program), guest=True)
+        for program in ("ib_write_bw", "ib_send_bw", "ib_read_bw")
+    },
+    "fallback": Job("time of a fallback, by steps, with 1, 10 and 100 queue pairs", 240, fallback.fallback, guest=True),
+    "control": Job("each control verb, and the set-up of the backups (SHIFT's Figure 9)", 120, connections.control, guest=True),
+    "write-lat": Job("ib_write_lat, also beside 500 idle queue pairs (SHIFT's Table 1)", 300, connections.write_latency, guest=True),
+    "memory": Job("memory of a protected queue pair", 90, connections.memory, guest=True),
+    "storm": Job("200 random failures under a program that checks every byte", 1000, storm.storm, guest=True),
 }
+SHIFT_JOBS = ["verbs", *(name for name, job in JOBS.items() if job.guest)]
 
 
 def measure(name: str, setting: Setting, left_out: dict[str, str]) -> list[Row]:
@@ -46,4 +58,4 @@ def measure(name: str, setting: Setting, left_out: dict[str, str]) -> list[Row]:
         left_out[name] = str(error)
         return []
     except BenchError as error:
-        return [Row(name, JOBS[name].title, "", failures={CLOCK: str(error)})]
+        return [Row(name, JOBS[name].title, "", failures={SHIFT if name in SHIFT_JOBS else CLOCK: str(error)})]

@@ -1,4 +1,4 @@
-"""Pictures like the paper's Figures 5 to 9, from the rows of a run. Needs matplotlib."""
+"""Pictures like the papers' figures (5 to 9 of the collective clock's, 8 and 9 of SHIFT's), from the rows of a run. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import importlib.util
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .samples import CLOCK, NATIVE, TWO_PHASE, VARIANTS, Estimate, Row
+from .samples import CLOCK, NATIVE, SHIFT, TWO_PHASE, VARIANTS, Estimate, Row
 
-COLORS = {NATIVE: "#7f7f7f", TWO_PHASE: "#d95f02", CLOCK: "#1b6ca8"}
-LABELS = {NATIVE: "native", TWO_PHASE: "two-phase commit", CLOCK: "collective clock"}
+if TYPE_CHECKING:
+    from .throughput import Run
+
+COLORS = {NATIVE: "#7f7f7f", TWO_PHASE: "#d95f02", CLOCK: "#1b6ca8", SHIFT: "#1b6ca8"}
+LABELS = {NATIVE: "native", TWO_PHASE: "two-phase commit", CLOCK: "collective clock", SHIFT: "SHIFT"}
+BACKUP = "#66a61e"  # of what the backup carries
+CALLS = (("control", "control verbs, Soft-RoCE in a virtual machine"), ("verbs", "data verbs, over a provider that does nothing"))
 
 
 def available() -> bool:
@@ -96,12 +101,85 @@ def _images(rows: Sequence[Row]) -> Any:
     return figure
 
 
+def _control_verbs(rows: Sequence[Row]) -> Any:
+    """SHIFT's Figure 9: execution time of control verbs, and of data verbs over a provider that does nothing."""
+    panels = [([row for row in _of(rows, job) if row.unit == "ns" and not re.search(r"slowest|\(min\)", row.name)], title) for job, title in CALLS]
+    panels = [(chosen, title) for chosen, title in panels if chosen]
+    if not panels:
+        return None
+    figure, axes = _axes(len(panels), width=12)
+    for axis, (chosen, title) in zip(axes, panels, strict=True):
+        _bars(axis, chosen, [NATIVE, SHIFT], lambda row, variant: row.value(variant))
+        axis.set(title=title, ylabel="ns", yscale="log")
+    return figure
+
+
+def _fallback(rows: Sequence[Row]) -> Any:
+    """The steps of a fallback, one upon the other, for each number of queue pairs."""
+    steps = ("fence", "drain", "copy", "answer", "replay")
+    found = {tuple(row.name.split(": ", 1)): row for row in _of(rows, "fallback")}
+    names = list(dict.fromkeys(name for name, step in found if step in steps))
+    if not names:
+        return None
+    figure, (axis,) = _axes(1, width=6)
+    for x, name in enumerate(names):
+        height = 0.0
+        for i, step in enumerate(steps):
+            value = found[name, step].value(SHIFT)
+            median = value.median if value is not None else 0.0
+            axis.bar(x, median, 0.5, bottom=height, color=f"C{i}", label=step if x == 0 else None)
+            height += median
+    axis.set_xticks(range(len(names)), names)
+    axis.set(ylabel="ms from the error (medians of steps, emulated)")
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(frameon=False)
+    return figure
+
+
+def over_time(runs: Sequence[Run], path: Path, title: str) -> None:
+    """SHIFT's Figure 8: throughput while a rail fails and comes back, a panel for each failure, natively above and with SHIFT below."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    failures = list(dict.fromkeys(run.failure for run in runs))
+    figure, axes = plt.subplots(2, len(failures), figsize=(3 * len(failures), 5), squeeze=False, sharey=True, layout="constrained")
+    shown: dict[tuple[str, str], Run] = {}
+    for run in runs:
+        shown.setdefault((run.failure, run.variant), run)
+    for (failure, variant), run in shown.items():
+        axis = axes[int(variant == SHIFT)][failures.index(failure)]
+        origin = run.cut if run.cut is not None else run.times[0]
+        moments = [moment - origin for moment in run.times]
+        for rail, color in enumerate((COLORS[variant], BACKUP)):
+            axis.fill_between(moments, [rates[rail] for rates in run.rates], step="pre", color=color, alpha=0.8, lw=0, label="rail of its own" if rail == 0 else "backup")
+        for moment, color, text in ((run.cut, "#d00000", "failure"), (run.repaired, "#008000", "recovery")):
+            if moment is not None:
+                axis.axvline(moment - origin, color=color, lw=1, ls="--")
+                axis.annotate(text, (moment - origin, 1), xycoords=("data", "axes fraction"), fontsize=6, color=color, rotation=90, va="top", ha="right")
+        if run.cut is not None and variant == NATIVE:
+            axis.text(0.98, 0.6, f"ends:\n{run.said[:60]}" if run.ended else "neither ends\nnor goes on", transform=axis.transAxes, fontsize=5, ha="right")
+        axis.set_title(f"{failure}, {LABELS[variant]}", fontsize=8)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[-1][0].legend(frameon=False, fontsize=6)
+    for row in axes:
+        row[0].set_ylabel("MB/s at the ports")
+    for axis in axes[-1]:
+        axis.set_xlabel("s since the failure", fontsize=8)
+    figure.suptitle(f"{title}, emulated", fontsize=9)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
 FIGURES: dict[str, Callable[[Sequence[Row]], Any]] = {
     "figure5-overhead": _overhead,
     "figure6-overlap": _overlap,
     "figure7-run-time": _run_time,
     "figure8-scaling": _scaling,
     "figure9-images": _images,
+    "figure9-verbs": _control_verbs,
+    "fallback": _fallback,
 }
 
 

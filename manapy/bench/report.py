@@ -11,6 +11,7 @@ from typing import Any
 
 from .samples import CLOCK, NATIVE, SHIFT, TWO_PHASE, Estimate, Row
 
+SPREAD = "quartiles apart"  # where there is nothing to compare with
 FORMAT = 2  # 1: with one baseline and one manapy variant
 
 
@@ -19,7 +20,7 @@ def columns(rows: Sequence[Row]) -> list[str]:
     ours = _ours(rows)
     two_phase = ["2pc", "2pc : native [95 %]"] if _measured(rows, TWO_PHASE) else []
     native = ["native", f"{ours} − native [95 %]", f"{ours} : native [95 %]"] if _measured(rows, NATIVE) else []
-    return ["", *native[:1], *two_phase[: 2 if native else 1], ours, *native[1:], "goal"]
+    return ["", *native[:1], *two_phase[: 2 if native else 1], ours, *([] if native or ours != SHIFT else [SPREAD]), *native[1:], "goal"]
 
 
 def lines(rows: Sequence[Row]) -> list[list[str]]:
@@ -35,6 +36,8 @@ def lines(rows: Sequence[Row]) -> list[list[str]]:
             if native:
                 cells.append(_ratio(row, TWO_PHASE))
         cells.append(_value(row, ours))
+        if not native and ours == SHIFT:
+            cells.append(_spread(row, ours))
         if native:
             cells += [_difference(row, ours), _ratio(row, ours)]
         result.append([*cells, row.goal])
@@ -102,6 +105,11 @@ def _value(row: Row, variant: str) -> str:
     return "" if value is None else number(value.median, row.unit)
 
 
+def _spread(row: Row, variant: str) -> str:
+    e = row.value(variant)
+    return "" if e is None or len(row.samples[variant]) < 2 else number(e.iqr, row.unit)
+
+
 def _difference(row: Row, variant: str) -> str:
     e = row.difference(variant)
     if e is None:
@@ -125,7 +133,7 @@ def _shape(value: float, unit: str) -> tuple[float, int, str]:
     """Factor, digits after the point, and unit with which a value is shown."""
     if unit == "ns" and abs(value) >= 10_000:
         return 1e-3, 1, "µs"
-    return 1.0, {"s": 3, "µs": 2, "/s": 0 if abs(value) >= 100 else 1}.get(unit, 1), unit
+    return 1.0, {"s": 3, "ms": 2, "µs": 2, "/s": 0 if abs(value) >= 100 else 1}.get(unit, 1), unit
 
 
 def _plain(e: Estimate | None) -> dict[str, float] | None:

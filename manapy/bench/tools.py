@@ -59,6 +59,12 @@ def sources() -> Path:
     return found
 
 
+def rdma_source(tools: Tools, name: str) -> Path:
+    """A verbs program's source. Some are the tests' as well: in a source tree they are with those, installed all are in one place."""
+    places = (tools.sources / name, tools.sources.parent / "tests" / "programs" / "rdma" / name)
+    return next((path for path in places if path.exists()), places[0])
+
+
 def compile_programs(tools: Tools, target: Path) -> None:
     """Each osu_bench/NAME.c to target/NAME. They are plain MPI programs: linked with the real library, without manapy."""
     header = _header(tools.library)

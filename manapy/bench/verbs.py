@@ -9,7 +9,7 @@ from .. import _install
 from .commands import LeftOutError, Setting
 from .compare import compare, json_lines
 from .samples import NATIVE, SHIFT, Row, Rows
-from .tools import compile_one
+from .tools import compile_one, rdma_source
 
 GOAL = "≤ +5 ns"
 GOALS = dict.fromkeys(["post_send", "post_recv", "poll_cq, nothing there", "poll_cq, a send", "poll_cq, a receive", "req_notify_cq"], GOAL)
@@ -37,11 +37,9 @@ def verbs(setting: Setting) -> list[Row]:
 
 def _null_provider(setting: Setting) -> Path:
     """libibverbs.so.1 without RNICs, in a directory of its own."""
-    source, tree = setting.tools.sources, setting.tools.sources.parent / "tests" / "programs" / "rdma"
-    if not (source / "nullverbs.c").exists():  # in a source tree it is with the programs of the tests
-        source = tree
+    source = rdma_source(setting.tools, "nullverbs.c")
     target = setting.work / "null" / "libibverbs.so.1"
     target.parent.mkdir()
-    version_script = f"-Wl,--version-script={source / 'nullverbs.map'}"
-    compile_one(source / "nullverbs.c", target, "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread", "-Wl,-soname,libibverbs.so.1", version_script)
+    version_script = f"-Wl,--version-script={source.with_suffix('.map')}"
+    compile_one(source, target, "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread", "-Wl,-soname,libibverbs.so.1", version_script)
     return target

@@ -236,17 +236,17 @@ class VM:
 
     # ---- rails: their words are explained in guest/rails
 
-    def cut(self, rail: int, host: Literal["a", "b"] | None = None, how: Cut = "switch", loss: float = 100) -> None:
-        """The rail fails, for one host or (None) for both. `loss`: percent, of netem."""
-        self.guest_rails("cut", rail, how, *([loss] if how == "netem" else []), *([host] if host else []))
+    def cut(self, rail: int, host: Literal["a", "b"] | None = None, how: Cut = "switch", loss: float = 100) -> float:
+        """The rail fails, for one host or (None) for both. `loss`: percent, of netem. Returns when that was done, in seconds of the guest's CLOCK_MONOTONIC."""
+        return self.guest_rails("cut", rail, how, *([loss] if how == "netem" else []), *([host] if host else []))
 
-    def repair(self, rail: int | None = None) -> None:
-        """A rail, or all of them, is as it was at the start."""
-        self.guest_rails("repair", *([] if rail is None else [rail]))
+    def repair(self, rail: int | None = None) -> float:
+        """A rail, or all of them, is as it was at the start. Returns when that was begun."""
+        return self.guest_rails("repair", *([] if rail is None else [rail]))
 
-    def guest_rails(self, *arguments: object) -> None:
-        """guest/rails, in the guest."""
-        self.run([RAILS, *map(str, arguments)], check=True)
+    def guest_rails(self, *arguments: object) -> float:
+        """guest/rails, in the guest; what it says, 0 if it says nothing."""
+        return float(self.run([RAILS, *map(str, arguments)], check=True).stdout or 0)
 
     def counters(self, device: str) -> dict[str, int]:
         """Counters of an RDMA device: sent_pkts, rcvd_pkts, duplicate_request, link_downed ..."""

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .machine import PATIENCE, VM, GuestProcess
+from .machine import PATIENCE, VM, GuestProcess, VMError
 from .pairs import Pair
 
 MANAPY = Path(sys.executable).parent / "manapy"
@@ -47,18 +47,24 @@ def messages(process: GuestProcess) -> list[str]:
     return [line for line in process.stderr.splitlines() if '"event":' not in line]
 
 
+def count(process: GuestProcess, name: str) -> int:
+    """How many events of this name it has had."""
+    return process.stderr.count(f'"event":"{name}"')
+
+
 def wait_event(pair: Pair, name: str, times: int = 1, timeout: float = PATIENCE) -> None:
-    """Until both processes have said it so often."""
+    """Until both processes have said it so often; VMError if they don't."""
     for process in pair.both:
         with process.vm.changed:
-            happened = process.vm.changed.wait_for(lambda process=process: len(events(process, name)) >= times or process.poll() is not None, timeout)
-        assert happened and len(events(process, name)) >= times, f"{name} not {times} times\n{process.report()}"
+            process.vm.changed.wait_for(lambda process=process: count(process, name) >= times or process.poll() is not None, timeout)
+        if count(process, name) < times:
+            raise VMError(f"{name} not {times} times\n{process.report()}")
 
 
 def finish(pair: Pair) -> None:
-    """Both end well, and SHIFT has had nothing to complain of."""
+    """Both end well, and SHIFT has had nothing to complain of; else VMError."""
     pair.stop_sending()
     for process in pair.both:
         process.wait_for("\nok\n")
-        assert process.wait() == 0, process.report()
-        assert messages(process) == [], process.report()
+        if process.wait() != 0 or messages(process):
+            raise VMError(f"ended with {process.returncode}, messages: {messages(process)}\n{process.report()}")

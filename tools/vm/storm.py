@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 @dataclass
 class Storm:
     """`messages`: at most so many between two steps. `delay`: at most so many seconds after them. `hows`: ways of failing.
-    steps: what has been done, one line each."""
+    on_step: is told the number of failures so far, and the step. steps: what has been done, one line each."""
 
     vm: VM
     seed: int
@@ -36,6 +36,7 @@ class Storm:
     messages: int = 50
     delay: float = 0.3
     together: int = 1
+    on_step: Callable[[int, str], None] = lambda made, text: None
     steps: list[str] = field(default_factory=list)
 
     def rage(self, pair: Pair, failures: int) -> None:
@@ -49,14 +50,14 @@ class Storm:
         while made < failures or cut:
             if cut and (made == failures or len(cut) == self.together or dice.random() < 0.5):
                 rail = cut.pop(dice.randrange(len(cut)))
-                self._step(f"repair {rail}")
+                self._step(made, f"repair {rail}")
                 self.vm.repair(rail)
             else:
                 rail = dice.choice([r for r in self.rails if r not in cut])
                 how, host = dice.choice(self.hows), dice.choice(["a", "b", None])
                 cut.append(rail)
                 made += 1
-                self._step(f"failure {made}: {how} of rail {rail}, host {host or 'a and b'}")
+                self._step(made, f"failure {made}: {how} of rail {rail}, host {host or 'a and b'}")
                 self.vm.cut(rail, host, how=how)
             try:
                 pair.wait_received(dice.randint(1, self.messages), since=pair.received())
@@ -64,6 +65,7 @@ class Storm:
                 raise VMError("\n".join([f"seed {self.seed}", *self.steps[-20:], str(error)])) from None
             time.sleep(dice.uniform(0, self.delay))
 
-    def _step(self, text: str) -> None:
+    def _step(self, made: int, text: str) -> None:
         log.info("%s", text)
+        self.on_step(made, text)
         self.steps.append(text)
