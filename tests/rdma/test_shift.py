@@ -81,9 +81,9 @@ def test_cut_off(rdma_vm: VM, stamps: Path, rail: int, options: str) -> None:
     rdma_vm.cut(0)
     rdma_vm.cut(1)
     time.sleep(2)
-    before = carried(rdma_vm, rail)
+    before, received = carried(rdma_vm, rail), pair.received()[0]
     rdma_vm.repair(rail)
-    pair.server.wait_for(lambda _, received=pair.received()[0]: pair.received()[0] >= received + 50)
+    pair.server.wait_for(lambda _: pair.received()[0] >= received + 50)
     assert carried(rdma_vm, rail) > before + 50
     finish(pair)
 
