@@ -1,11 +1,16 @@
 /* datapath.c - the data verbs.
  *
- * In the default state a post appends the request to the journal and goes to the provider, under the queue pair's spinlock; a poll takes completions from
- * the provider, under the CQ's, and retires what they complete. Everything else is slow and under the device's lock: a CQ is `special` while one of its
- * queue pairs is away from the default state or completions wait in `ready`; then its completions are first gathered from all paths.
+ * In the default state they are *straight*: the provider's own, within a section (sections.h), and nothing is noted, for the requests that are outstanding
+ * when a path fails are read back from the provider's queues (rewind.h). Where the provider's queues can't be read, a post appends the request to
+ * the journal, too, under the queue pair's spinlock, and a poll, under the CQ's, retires what has completed (`noted`). Everything else is slow and under the
+ * device's lock: a CQ is `special` while one of its queue pairs is away from the default state or completions wait in `stash` or `ready`; then its
+ * completions are first gathered from all paths.
  *
  * Invariants:
- * - Journal entries [first, posted) are on the leg in use, [posted, next) are held back. In the default state none is held back.
+ * - Journal entries [first, posted) are on the leg in use, [posted, next) are held back. In the default state none is held back. While a queue pair is
+ *   `unread` its journals hold only what is held back: what is outstanding comes before it.
+ * - Who ends the default state waits, without holding up others, until the straight verbs that began before it are over: for a queue pair before its leg is
+ *   fenced, for a CQ before it is polled by another.
  * - A leg's receives complete in order, each exactly once; a leg's sends complete in order, unsignaled ones with the next signaled one.
  * - `first` of a journal is changed under the lock of the CQ that it completes to, `next` under the queue pair's; a switch holds the device's and both.
  * - The program gets a queue pair's completions in posting order, with the number of its own queue pair, whichever leg they came from.
@@ -15,6 +20,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { PATIENT_YIELDS = 100 };
 
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
@@ -43,7 +50,7 @@ static uint32_t packets_of(const shift_send_t *e, uint32_t mtu)
     }
 }
 
-static void number(shift_qp_t *q, shift_send_t *e)
+void shift_number(shift_qp_t *q, shift_send_t *e)
 {
     shift_leg_t *leg = &q->legs[q->path];
     e->packets = packets_of(e, 128u << leg->mtu);
@@ -56,9 +63,10 @@ static int post_send_slowly(shift_qp_t *q, struct ibv_send_wr *wr, struct ibv_se
 {
     int r = 0;
     pthread_mutex_lock(&q->o.device->lock);
-    if (q->states.sq == SHIFT_SQ_RELEASED) {
+    if (q->states.sq == SHIFT_SQ_RELEASED || q->straight) {
+        bool released = !q->straight;
         pthread_mutex_unlock(&q->o.device->lock);
-        return q->o.device->ops.post_send(q->qp, wr, bad);
+        return released ? q->post_send(q->qp, wr, bad) : shift_post_send(q->qp, wr, bad);
     }
     shift_spin_lock(&q->lock);
     for (; wr; wr = wr->next) {
@@ -93,16 +101,35 @@ static bool make_room(shift_qp_t *q)
     return room;
 }
 
-int shift_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+/* An RNIC that is gone, not a request that can't be posted (or not now). */
+static bool gone(int error) { return error != 0 && error != ENOMEM && error != EINVAL && error != ENOSPC && error != EOPNOTSUPP && error != EAGAIN; }
+
+/* The provider has refused a post for good, from `left` on (NULL: it has taken all, but can't send them): that begins a switch. False: there is no way out. */
+static bool fails_over(shift_qp_t *q, int error)
 {
-    shift_qp_t *q = shift_map_get(&shift_qps, (uintptr_t)qp);
-    if (unlikely(!q))
-        return ops_of(qp->context)->post_send(qp, wr, bad);
-    shift_device_t *d = q->o.device;
-    if (q->plain)
-        return d->ops.post_send(qp, wr, bad);
+    if (!gone(error) || q->plain)
+        return false;
+    pthread_mutex_lock(&q->o.device->lock);
+    if (q->linked && q->direct)
+        shift_fail(q, NULL);
+    bool away = q->linked && !q->direct && q->states.sq != SHIFT_SQ_RELEASED;
+    pthread_mutex_unlock(&q->o.device->lock);
+    return away;
+}
+
+static int post_send_refused(shift_qp_t *q, int r, struct ibv_send_wr *left, struct ibv_send_wr **bad)
+{
+    if (fails_over(q, r))
+        return left ? post_send_slowly(q, left, bad) : 0;
+    *bad = left;
+    return r;
+}
+
+/* With a journal. */
+static int post_send_noted(shift_qp_t *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
     shift_spin_lock(&q->lock);
-    if (unlikely(!q->direct)) {
+    if (unlikely(!q->direct || q->unread)) {
         shift_spin_unlock(&q->lock);
         return post_send_slowly(q, wr, bad);
     }
@@ -114,36 +141,52 @@ int shift_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_w
         if (unlikely(!e)) {
             if (shift_journal_full(j) && w == wr) {
                 shift_spin_unlock(&q->lock);
-                return make_room(q) ? shift_post_send(qp, wr, bad) : (*bad = wr, ENOMEM);
+                return make_room(q) ? post_send_noted(q, wr, bad) : (*bad = wr, ENOMEM);
             }
             break; /* the provider won't take more either */
         }
-        number(q, e);
+        shift_number(q, e);
         q->bytes += e->length;
     }
-    int r = d->ops.post_send(qp, wr, bad);
-    if (unlikely(r != 0)) { /* the provider refused *bad and what follows */
+    struct ibv_send_wr *left = NULL;
+    int r = q->post_send(q->qp, wr, &left);
+    if (unlikely(r != 0)) { /* the provider refused `left` and what follows */
         uint64_t taken = before;
-        for (struct ibv_send_wr *w = wr; w && w != *bad; w = w->next)
+        for (struct ibv_send_wr *w = wr; w && w != left; w = w->next)
             taken++;
         j->next = taken;
         q->legs[0].next_psn = psn;
         for (uint64_t s = before; s < taken; s++)
-            number(q, shift_journal_at(j, s));
+            shift_number(q, shift_journal_at(j, s));
     }
     q->posted += j->next - before;
     q->posted_sends = j->next;
     shift_spin_unlock(&q->lock);
-    return r;
+    return likely(r == 0) ? 0 : post_send_refused(q, r, left, bad);
+}
+
+int shift_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+    shift_thread_t *me = shift_enter(qp);
+    shift_qp_t *q = shift_map_get(&shift_qps, (uintptr_t)qp);
+    if (likely(q && __atomic_load_n(&q->straight, __ATOMIC_ACQUIRE))) {
+        struct ibv_send_wr *left = NULL;
+        int r = q->post_send(qp, wr, &left);
+        shift_leave(me);
+        return likely(r == 0) ? 0 : post_send_refused(q, r, left, bad);
+    }
+    shift_leave(me);
+    return q ? post_send_noted(q, wr, bad) : ops_of(qp->context)->post_send(qp, wr, bad);
 }
 
 static int post_recv_slowly(shift_qp_t *q, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
     int r = 0;
     pthread_mutex_lock(&q->o.device->lock);
-    if (q->states.rq == SHIFT_RQ_RELEASED) {
+    if (q->states.rq == SHIFT_RQ_RELEASED || q->straight) {
+        bool released = !q->straight;
         pthread_mutex_unlock(&q->o.device->lock);
-        return q->o.device->ops.post_recv(q->qp, wr, bad);
+        return released ? q->post_recv(q->qp, wr, bad) : shift_post_recv(q->qp, wr, bad);
     }
     shift_spin_lock(&q->lock);
     for (; wr && r == 0; wr = wr->next)
@@ -157,16 +200,10 @@ static int post_recv_slowly(shift_qp_t *q, struct ibv_recv_wr *wr, struct ibv_re
     return r;
 }
 
-int shift_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+static int post_recv_noted(shift_qp_t *q, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
-    shift_qp_t *q = shift_map_get(&shift_qps, (uintptr_t)qp);
-    if (unlikely(!q))
-        return ops_of(qp->context)->post_recv(qp, wr, bad);
-    shift_device_t *d = q->o.device;
-    if (q->plain)
-        return d->ops.post_recv(qp, wr, bad);
     shift_spin_lock(&q->lock);
-    if (unlikely(!q->direct)) {
+    if (unlikely(!q->direct || q->unread)) {
         shift_spin_unlock(&q->lock);
         return post_recv_slowly(q, wr, bad);
     }
@@ -175,7 +212,7 @@ int shift_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_w
     for (struct ibv_recv_wr *w = wr; w; w = w->next)
         if (unlikely(!shift_journal_recv(j, w)))
             break;
-    int r = d->ops.post_recv(qp, wr, bad);
+    int r = q->post_recv(q->qp, wr, bad);
     if (unlikely(r != 0)) {
         uint64_t taken = before;
         for (struct ibv_recv_wr *w = wr; w && w != *bad; w = w->next)
@@ -185,6 +222,19 @@ int shift_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_w
     q->posted_recvs = j->next;
     shift_spin_unlock(&q->lock);
     return r;
+}
+
+int shift_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+    shift_thread_t *me = shift_enter(qp);
+    shift_qp_t *q = shift_map_get(&shift_qps, (uintptr_t)qp);
+    if (likely(q && __atomic_load_n(&q->straight, __ATOMIC_ACQUIRE))) {
+        int r = q->post_recv(qp, wr, bad);
+        shift_leave(me);
+        return r;
+    }
+    shift_leave(me);
+    return q ? post_recv_noted(q, wr, bad) : ops_of(qp->context)->post_recv(qp, wr, bad);
 }
 
 /* ---- posting on the leg in use, device lock held ---- */
@@ -252,12 +302,12 @@ void shift_pump_sends(shift_qp_t *q)
             if (e->skip) { /* the rest of it only */
                 shift_send_t rest = *e;
                 rest.length -= e->skip;
-                number(q, &rest);
+                shift_number(q, &rest);
                 e->packets = rest.packets;
                 e->first_psn = rest.first_psn;
                 e->base = e->skip;
             } else {
-                number(q, e);
+                shift_number(q, e);
                 e->base = 0;
             }
         }
@@ -267,7 +317,7 @@ void shift_pump_sends(shift_qp_t *q)
 
 void shift_pump_recvs(shift_qp_t *q)
 {
-    if (q->phase == SHIFT_BROKEN || q->phase == SHIFT_DRAINING || q->states.rq == SHIFT_RQ_RELEASED)
+    if (q->phase == SHIFT_BROKEN || q->phase == SHIFT_CLEARING || q->phase == SHIFT_DRAINING || q->states.rq == SHIFT_RQ_RELEASED)
         return;
     shift_device_t *d = q->o.device;
     int path = q->phase == SHIFT_WAITING ? q->target : q->path; /* while the peer is awaited they are on the new leg already */
@@ -294,6 +344,14 @@ void shift_pump_recvs(shift_qp_t *q)
 
 /* ---- completions ---- */
 
+void shift_cq_mode(shift_cq_t *c)
+{
+    c->special = c->away > 0 || c->count > 0 || c->stashed > 0;
+    if (!c->special)
+        c->settled = false;
+    __atomic_store_n(&c->straight, !c->special && !c->noted && !c->shared, __ATOMIC_RELEASE);
+}
+
 void shift_deliver(shift_cq_t *c, const struct ibv_wc *wc)
 {
     if (c->count == c->room) {
@@ -311,7 +369,7 @@ void shift_deliver(shift_cq_t *c, const struct ibv_wc *wc)
         c->first = 0;
     }
     c->ready[(c->first + c->count++) % c->room] = *wc;
-    c->special = true;
+    shift_cq_mode(c);
 }
 
 static enum ibv_wc_opcode completed_opcode(enum ibv_wr_opcode opcode)
@@ -358,6 +416,8 @@ static void finish_first(shift_qp_t *q)
 /* A good completion of a leg: the entries that it retires. Requests found executed at a switch (done) come before it in order: theirs are made up. */
 static void retire(shift_qp_t *q, const struct ibv_wc *wc)
 {
+    if (q->unread)
+        return;
     if (wc->opcode & IBV_WC_RECV) {
         shift_journal_drop(&q->recvs, 1);
         return;
@@ -443,15 +503,31 @@ static void take(shift_cq_t *c, int path, const struct ibv_wc *wc)
             q->times.flowing = shift_now();
             shift_tell_flowing(q);
         }
-    } else if (!leg->fenced && path == q->path) {
-        if (shift_transport_error(q, wc)) {
-            if (q->phase == SHIFT_STEADY)
-                shift_fail(q, wc);
-        } else { /* the program's own fault: it has to know */
-            shift_release(q, NULL);
-            shift_deliver(c, wc);
-        }
+    } else if (path == q->path && (leg->fenced || shift_transport_error(q, wc))) {
+        if (path == 0)
+            shift_note_error(q, c, wc);
+        if (q->phase == SHIFT_STEADY)
+            shift_fail(q, wc);
+    } else if (path == q->path) { /* the program's own fault: it has to know */
+        shift_release(q, NULL);
+        shift_deliver(c, wc);
     }
+}
+
+/* Device lock held, so not for long: the worker comes again. */
+static bool settle(shift_cq_t *c)
+{
+    if (c->settled)
+        return true;
+    shift_barrier();
+    for (int i = 0; shift_inside(c->cq); i++) {
+        if (i == PATIENT_YIELDS) {
+            shift_wake(c->o.device);
+            return false;
+        }
+        sched_yield();
+    }
+    return c->settled = true;
 }
 
 void shift_gather(shift_cq_t *c)
@@ -459,21 +535,21 @@ void shift_gather(shift_cq_t *c)
     shift_device_t *d = c->o.device;
     struct ibv_wc wc[16];
     int n;
+    if (c->special && !settle(c))
+        return;
     shift_spin_lock(&c->lock);
-    struct ibv_wc *stash = c->stash;
-    c->stash = NULL;
-    for (int i = 0; stash && i < c->stashed; i++)
-        take(c, 0, &stash[i]);
-    free(stash);
+    for (uint32_t i = 0; i < c->stashed; i++)
+        take(c, 0, &c->stash[i]);
+    c->stashed = 0;
     for (int p = 0; p < d->paths; p++) {
         struct ibv_cq *cq = p ? c->on[p] : c->cq;
         if (p && (!cq || !c->away))
             continue;
-        while ((n = p ? cq->context->ops.poll_cq(cq, 16, wc) : d->ops.poll_cq(cq, 16, wc)) > 0)
+        while ((n = p ? cq->context->ops.poll_cq(cq, 16, wc) : c->poll(cq, 16, wc)) > 0)
             for (int i = 0; i < n; i++)
                 take(c, p, &wc[i]);
     }
-    c->special = c->away > 0 || c->count > 0;
+    shift_cq_mode(c);
     shift_spin_unlock(&c->lock);
 }
 
@@ -489,7 +565,7 @@ static int poll_slowly(shift_cq_t *c, int n, struct ibv_wc *wc)
         c->first = (c->first + 1) % c->room;
         c->count--;
     }
-    c->special = c->away > 0 || c->count > 0;
+    shift_cq_mode(c);
     shift_spin_unlock(&c->lock);
     for (shift_object_t *o = c->away ? d->objects : NULL; o; o = o->next) { /* completions have made room */
         shift_qp_t *q = (shift_qp_t *)o;
@@ -500,31 +576,47 @@ static int poll_slowly(shift_cq_t *c, int n, struct ibv_wc *wc)
     return r;
 }
 
-int shift_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+/* There is an error among these: they all go the slow way, behind what other polls have stashed. False: they can't; c->lock held. */
+static bool stash(shift_cq_t *c, uint32_t n, const struct ibv_wc *wc)
 {
-    shift_cq_t *c = shift_map_get(&shift_cqs, (uintptr_t)cq);
-    if (unlikely(!c))
-        return ops_of(cq->context)->poll_cq(cq, n, wc);
+    if (c->stashed + n > c->stash_room) {
+        uint32_t room = c->stash_room + n + 64;
+        struct ibv_wc *more = realloc(c->stash, room * sizeof *more);
+        if (!more) {
+            shift_report("no memory for completions with an error: the program gets them");
+            return false;
+        }
+        c->stash = more;
+        c->stash_room = room;
+    }
+    memcpy(c->stash + c->stashed, wc, n * sizeof *wc);
+    c->stashed += n;
+    shift_cq_mode(c);
+    return true;
+}
+
+static bool all_good(int n, const struct ibv_wc *wc)
+{
+    unsigned bad = 0;
+    for (int i = 0; i < n; i++)
+        bad |= wc[i].status;
+    return bad == IBV_WC_SUCCESS;
+}
+
+/* Where some queue pair keeps a journal. */
+static int poll_noted(shift_cq_t *c, int n, struct ibv_wc *wc)
+{
     shift_device_t *d = c->o.device;
-    if (d->paths == 1)
-        return d->ops.poll_cq(cq, n, wc);
     shift_spin_lock(&c->lock);
     if (unlikely(c->special)) {
         shift_spin_unlock(&c->lock);
         return poll_slowly(c, n, wc);
     }
-    int r = d->ops.poll_cq(cq, n, wc);
-    for (int i = 0; i < r; i++)
-        if (unlikely(wc[i].status != IBV_WC_SUCCESS)) { /* all of them go the slow way, before whatever other polls find */
-            c->stash = malloc((size_t)r * sizeof *wc);
-            if (!c->stash)
-                break;
-            memcpy(c->stash, wc, (size_t)r * sizeof *wc);
-            c->stashed = r;
-            c->special = true;
-            shift_spin_unlock(&c->lock);
-            return poll_slowly(c, n, wc);
-        }
+    int r = c->poll(c->cq, n, wc);
+    if (unlikely(!all_good(r, wc) && stash(c, (uint32_t)r, wc))) {
+        shift_spin_unlock(&c->lock);
+        return poll_slowly(c, n, wc);
+    }
     for (int i = 0; i < r; i++) {
         shift_qp_t *q = shift_map_get(&d->path[0].qps, wc[i].qp_num);
         if (likely(q != NULL) && wc[i].status == IBV_WC_SUCCESS && !(q->srq && (wc[i].opcode & IBV_WC_RECV)))
@@ -536,6 +628,31 @@ int shift_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
     return r;
 }
 
+/* In the section in which they were polled, so that who waits for its end finds them. */
+static bool stash_straight(shift_cq_t *c, int n, const struct ibv_wc *wc)
+{
+    if (c->o.device->paths == 1)
+        return false;
+    shift_spin_lock(&c->lock);
+    bool stashed = stash(c, (uint32_t)n, wc);
+    shift_spin_unlock(&c->lock);
+    return stashed;
+}
+
+int shift_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+{
+    shift_thread_t *me = shift_enter(cq);
+    shift_cq_t *c = shift_map_get(&shift_cqs, (uintptr_t)cq);
+    if (likely(c && __atomic_load_n(&c->straight, __ATOMIC_ACQUIRE))) {
+        int r = c->poll(cq, n, wc);
+        bool stashed = unlikely(!all_good(r, wc)) && stash_straight(c, r, wc);
+        shift_leave(me);
+        return likely(!stashed) ? r : poll_slowly(c, n, wc);
+    }
+    shift_leave(me);
+    return c ? poll_noted(c, n, wc) : ops_of(cq->context)->poll_cq(cq, n, wc);
+}
+
 /* ---- events ---- */
 
 int shift_req_notify_cq(struct ibv_cq *cq, int solicited_only)
@@ -545,7 +662,10 @@ int shift_req_notify_cq(struct ibv_cq *cq, int solicited_only)
         return ops_of(cq->context)->req_notify_cq(cq, solicited_only);
     shift_device_t *d = c->o.device;
     int r = d->ops.req_notify_cq(cq, solicited_only);
-    c->armed = 1 + solicited_only;
+    __atomic_store_n(&c->armed, 1 + solicited_only, __ATOMIC_RELEASE);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    if (unlikely(__atomic_load_n(&shift_fences, __ATOMIC_RELAXED)))
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (unlikely(__atomic_load_n(&c->special, __ATOMIC_ACQUIRE))) {
         pthread_mutex_lock(&d->lock);
         if (c->count)
@@ -558,7 +678,11 @@ int shift_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 /* A queue pair in the error state completes whatever is posted to it: so an event can be made on the program's own CQ and channel. Device lock held. */
 void shift_ring_bell(shift_cq_t *c)
 {
-    if (!c->armed || !c->cq->channel)
+    if (!c->cq->channel)
+        return;
+    if (!c->armed)
+        shift_barrier(); /* who arms it now either finds what is ready, or is seen */
+    if (!__atomic_load_n(&c->armed, __ATOMIC_ACQUIRE))
         return;
     if (!c->bell) {
         shift_pd_t *pd = NULL;
@@ -577,10 +701,15 @@ void shift_ring_bell(shift_cq_t *c)
     struct ibv_recv_wr wr = {0}, *bad;
     c->o.device->ops.post_recv(c->bell, &wr, &bad);
     shift_qp_fence(c->bell);
-    c->special = true;
 }
 
 /* ---- entering and leaving the slow path, device lock held ---- */
+
+bool shift_qp_busy(const shift_qp_t *q)
+{
+    shift_barrier();
+    return shift_inside(q->qp);
+}
 
 void shift_away(shift_qp_t *q, bool away)
 {
@@ -588,10 +717,20 @@ void shift_away(shift_qp_t *q, bool away)
         return;
     shift_cq_t *both[] = {q->send_cq, q->recv_cq};
     for (int i = 0; i < (both[0] == both[1] ? 1 : 2); i++) {
+        if (!away) /* (whoever finds the error that begins a switch has it) */
+            shift_spin_lock(&both[i]->lock);
         both[i]->away += away ? 1 : -1;
-        __atomic_store_n(&both[i]->special, both[i]->away > 0 || both[i]->count > 0, __ATOMIC_RELEASE);
+        shift_cq_mode(both[i]);
+        if (!away)
+            shift_spin_unlock(&both[i]->lock);
     }
-    shift_spin_lock(&q->lock); /* a post under way on the default leg ends first */
+    shift_spin_lock(&q->lock); /* a noted post under way on the default leg ends first; for a straight one, see shift_qp_busy */
     q->direct = !away;
+    if (!away && q->rewind) { /* what is in flight is in the ring, too */
+        q->sends.first = q->sends.next;
+        q->recvs.first = q->recvs.next;
+        q->unread = true;
+    }
+    __atomic_store_n(&q->straight, q->plain || (q->direct && q->rewind), __ATOMIC_RELEASE);
     shift_spin_unlock(&q->lock);
 }

@@ -32,14 +32,21 @@ typedef struct shift_rewind {
     int (*attach)(struct ibv_qp *qp, const struct ibv_qp_init_attr *made, void **state);
     void (*detach)(void *state);
 
-    /* Append the last n posted sends / receives to the journal, oldest first; wr_ids: of the n error completions. 0, or nothing is appended and
-     * -ERANGE (the queue holds fewer than n), -EBADMSG (it doesn't hold what the completions say), -EOPNOTSUPP (a request that can't be replayed),
-     * -ENOTSUP (recvs: they are in a shared receive queue), -ENOSPC (the journal is too small). */
+    /* The queue pair is in the error state and something is going to be posted to it for the first time since: first_psn must still be known if that takes
+     * the last slot of a full queue. */
+    void (*fenced)(void *state);
+
+    /* How many of the last posted sends came back with an error completion; 0: the queue doesn't tell. */
+    uint32_t (*failed)(void *state);
+
+    /* Append the last n posted sends / receives to the journal, oldest first; wr_ids: of the n error completions, NULL if it isn't known which were sends.
+     * 0, or nothing is appended and -ERANGE (the queue holds fewer than n), -EBADMSG (it doesn't hold what the completions say), -EOPNOTSUPP (a request
+     * that can't be replayed), -ENOTSUP (recvs: they are in a shared receive queue; or wr_ids are needed), -ENOSPC (the journal is too small). */
     int (*sends)(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_t *to);
     int (*recvs)(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_t *to);
 
     /* The packet sequence number at which the oldest of the last n posted sends begins. 0; -ENODATA when nothing was posted before it since the queue pair
-     * was last reset (it begins at the sq_psn then set); -ENOTSUP when the queue doesn't tell. */
+     * was last reset (it begins at the sq_psn then set); -ENOTSUP when the queue doesn't tell. NULL: it never does. */
     int (*first_psn)(void *state, uint32_t n, uint32_t *psn);
 
     /* While the queue pair works: false when nothing is outstanding. And whether it has posted receives that no message has taken. NULL where the queues don't

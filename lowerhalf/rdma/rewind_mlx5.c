@@ -224,11 +224,19 @@ static int decode_send(const queues_t *q, uint32_t block, uint64_t wr_id, shift_
     return shift_journal_send(to, &wr) ? 0 : -ENOSPC;
 }
 
+static void fenced(void *state) { (void)state; }
+
+static uint32_t failed(void *state)
+{
+    (void)state;
+    return 0; /* the hardware writes nothing into the queues */
+}
+
 static int sends(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_t *to)
 {
     const queues_t *q = state;
     uint32_t block = 0;
-    int rc = n > q->dv.sq.wqe_cnt ? -ERANGE : step_back(q, n, &block);
+    int rc = !wr_ids ? -ENOTSUP : n > q->dv.sq.wqe_cnt ? -ERANGE : step_back(q, n, &block);
     uint64_t before = to->next;
     for (uint32_t i = 0; !rc && i < n; block += blocks(request_at(q, block)), i++)
         rc = decode_send(q, block, wr_ids[i], to);
@@ -253,7 +261,7 @@ static int decode_recv(const queues_t *q, uint32_t index, uint64_t wr_id, shift_
 static int recvs(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_t *to)
 {
     const queues_t *q = state;
-    if (q->shared_recvs)
+    if (q->shared_recvs || !wr_ids)
         return -ENOTSUP;
     if (n > q->dv.rq.wqe_cnt)
         return -ERANGE;
@@ -268,11 +276,6 @@ static int recvs(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_
     return 0;
 }
 
-static int first_psn(void *state, uint32_t n, uint32_t *psn)
-{
-    (void)state, (void)n, (void)psn;
-    return -ENOTSUP; /* the queue holds no packet numbers */
-}
-
+/* The queue holds no packet numbers: no first_psn. */
 const shift_rewind_t shift_rewind_mlx5 = {
-    .name = "mlx5", .serves = serves, .attach = attach, .detach = free, .sends = sends, .recvs = recvs, .first_psn = first_psn};
+    .name = "mlx5", .serves = serves, .attach = attach, .detach = free, .fenced = fenced, .failed = failed, .sends = sends, .recvs = recvs};

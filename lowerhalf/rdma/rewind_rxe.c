@@ -10,7 +10,8 @@
  * 2. Between the post and the flush the kernel changes in a slot only status, state, mask, the packet numbers, iova and the cursor (resid, cur_sge,
  *    sge_offset) of the scatter list: rxe_req.c, rxe_comp.c and rxe_resp.c of Linux 6.1. The rest is as the provider wrote it.
  * 3. consumer_index is the kernel's and says nothing after an error: slots count back from producer_index. A slot lives until it is posted to again.
- * 4. A slot of which `mask` is 0 was never looked at by the kernel since the queue pair was reset, when it clears the ring.
+ * 4. A send that is flushed has a status other than success in its slot: rxe_comp.c of Linux 6.1. (If not even the last one has, the kernel doesn't tell.)
+ * 5. A slot of which `mask` is 0 was never looked at by the kernel since the queue pair was reset, when it clears the ring.
  */
 #include "rewind.h"
 
@@ -30,6 +31,7 @@ typedef struct rxe_queue_buf ring_t;
 
 typedef struct rings {
     ring_t *sends, *recvs; /* recvs NULL: the queue pair has a shared receive queue */
+    struct rxe_send_wqe spare; /* what was in the one free slot of a full send queue when it failed */
 } rings_t;
 
 /* ---- finding the rings ---- */
@@ -210,18 +212,33 @@ static int decode_recv(const ring_t *r, void *slot, shift_journal_t *to)
 static int decode(ring_t *r, int (*one)(const ring_t *r, void *slot, shift_journal_t *to), const uint64_t *wr_ids, uint32_t n, shift_journal_t *to)
 {
     _Static_assert(offsetof(struct rxe_send_wqe, wr.wr_id) == 0 && offsetof(struct rxe_recv_wqe, wr_id) == 0, "slots begin with their wr_id");
-    if (n > r->index_mask)
+    if (n > r->index_mask + 1)
         return -ERANGE;
     uint64_t before = to->next;
     for (uint32_t i = 0; i < n; i++) {
         void *slot = slot_at(r, n - i);
-        int rc = *(uint64_t *)slot == wr_ids[i] ? one(r, slot, to) : -EBADMSG;
+        int rc = !wr_ids || *(uint64_t *)slot == wr_ids[i] ? one(r, slot, to) : -EBADMSG;
         if (rc) {
             to->next = before;
             return rc;
         }
     }
     return 0;
+}
+
+static void fenced(void *state)
+{
+    rings_t *rings = state;
+    memcpy(&rings->spare, slot_at(rings->sends, rings->sends->index_mask + 1), sizeof rings->spare);
+}
+
+static uint32_t failed(void *state)
+{
+    ring_t *r = ((rings_t *)state)->sends;
+    uint32_t n = 0;
+    while (n <= r->index_mask && ((const struct rxe_send_wqe *)slot_at(r, n + 1))->status != IBV_WC_SUCCESS)
+        n++;
+    return n;
 }
 
 static int sends(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_t *to) { return decode(((rings_t *)state)->sends, decode_send, wr_ids, n, to); }
@@ -236,9 +253,10 @@ static int recvs(void *state, const uint64_t *wr_ids, uint32_t n, shift_journal_
  * have been started, or have been started again. */
 static int first_psn(void *state, uint32_t n, uint32_t *psn)
 {
-    ring_t *r = ((rings_t *)state)->sends;
-    for (uint32_t back = n + 1; back <= r->index_mask + 1; back++) {
-        const struct rxe_send_wqe *wqe = slot_at(r, back);
+    rings_t *rings = state;
+    ring_t *r = rings->sends;
+    for (uint32_t back = n + 1; back <= r->index_mask + 2; back++) {
+        const struct rxe_send_wqe *wqe = back > r->index_mask + 1 ? &rings->spare : slot_at(r, back);
         if (!wqe->mask)
             return -ENODATA;
         if (wqe->wr.opcode == IBV_WR_LOCAL_INV || wqe->wr.opcode == IBV_WR_BIND_MW)
@@ -272,4 +290,5 @@ static bool receivable(void *state)
 }
 
 const shift_rewind_t shift_rewind_rxe = {
-    .name = "rxe", .serves = serves, .attach = attach, .detach = free, .sends = sends, .recvs = recvs, .first_psn = first_psn, .pending = pending, .receivable = receivable};
+    .name = "rxe", .serves = serves, .attach = attach, .detach = free, .fenced = fenced, .failed = failed, .sends = sends, .recvs = recvs,
+    .first_psn = first_psn, .pending = pending, .receivable = receivable};

@@ -186,6 +186,8 @@ bool shift_leg_usable(const shift_qp_t *q, int path)
     return leg->qp && leg->ready && leg->peer_ready && leg->generation == leg->peer_generation && q->link && q->link->on[path].up;
 }
 
+uint32_t shift_leg_psn(uint32_t first, uint32_t generation) { return (first + generation * PSN_STEP) & SHIFT_PSN_MASK; }
+
 /* Bring a leg from whatever state to RTS with the sequence numbers of a generation; tells the peer. Device lock held. 0 or an errno. */
 int shift_leg_connect(shift_qp_t *q, int path, uint32_t generation)
 {
@@ -216,8 +218,8 @@ int shift_leg_connect(shift_qp_t *q, int path, uint32_t generation)
         if (leg->mtu && leg->mtu < (uint8_t)a.path_mtu)
             a.path_mtu = (enum ibv_mtu)leg->mtu;
     }
-    a.rq_psn = (leg->recv_psn + generation * PSN_STEP) & SHIFT_PSN_MASK;
-    a.sq_psn = (leg->send_psn + generation * PSN_STEP) & SHIFT_PSN_MASK;
+    a.rq_psn = shift_leg_psn(leg->recv_psn, generation);
+    a.sq_psn = shift_leg_psn(leg->send_psn, generation);
     static const char *const names[] = {"RESET", "INIT", "RTR", "RTS"};
     for (int to = IBV_QPS_RESET; to <= IBV_QPS_RTS; to++) {
         int r = shift_qp_step(leg->qp, &a, (enum ibv_qp_state)to);

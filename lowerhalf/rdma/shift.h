@@ -5,7 +5,8 @@
  * each path: leg 0 is the program's, the others are ours. A *link* joins this device to one peer process with a control queue pair on every path.
  *
  * Locks, in the order in which they are taken: device->lock (everything slow: control verbs' records, switching, links), cq->lock, qp->lock,
- * srq->lock (the spinlocks of the data path). The worker (worker.c, one thread per device) holds device->lock but for verbs on backups and for key-value
+ * srq->lock (spinlocks, which the data verbs in the default state do without: datapath.c). The worker (worker.c, one thread per device) holds device->lock but
+ * for verbs on backups and for key-value
  * requests; an object it works on without the lock is `busy`, and is not freed meanwhile.
  */
 #ifndef MANAPY_RDMA_SHIFT_H
@@ -15,8 +16,8 @@
 #include "map.h"
 #include "real.h"
 #include "rewind.h"
+#include "sections.h"
 #include "states.h"
-#include "work.h"
 
 #include <sched.h>
 #include <stdbool.h>
@@ -73,14 +74,19 @@ typedef struct shift_mr {
 typedef struct shift_cq {
     shift_object_t o;
     struct ibv_cq *cq;
+    int (*poll)(struct ibv_cq *, int, struct ibv_wc *); /* the provider's */
+    bool straight;       /* what polls find goes to the program as it is, unless there is an error: not `special`, and not `noted` */
+    bool noted;          /* some queue pair of it keeps a journal in the default state */
+    bool special;        /* not all completions come straight from the default queue: see datapath.c */
+    bool settled;        /* no straight poll that began before it was special is still under way */
     struct ibv_cq *on[SHIFT_PATHS];
     shift_spin_t lock;
     bool shared;         /* some of its receives are of shared queues: srq.c */
-    bool special;        /* not all completions come straight from the default queue: see datapath.c */
+    uint32_t promised;   /* completions that its queue pairs may have outstanding at once */
     int armed;           /* 0, or 1 + solicited_only of the program's last ibv_req_notify_cq that had no event yet */
     int away;            /* queue pairs of it that are not in the default state */
-    struct ibv_wc *stash; /* taken from the default queue by a fast poll that met an error among them */
-    int stashed;
+    struct ibv_wc *stash; /* taken from the default queue by polls that met an error among them, not looked at yet */
+    uint32_t stashed, stash_room;
     struct ibv_wc *ready; /* completions that the program is still to get, oldest first */
     uint32_t first, count, room;
     pthread_mutex_t polling; /* extended.c: ibv_start_poll .. ibv_end_poll */
@@ -139,6 +145,7 @@ typedef struct shift_leg {
 typedef enum shift_phase {
     SHIFT_STEADY,   /* nothing is going on */
     SHIFT_BROKEN,   /* an error was seen: to be fenced by the worker */
+    SHIFT_CLEARING, /* to be fenced as soon as no thread is in a data verb on it any more */
     SHIFT_DRAINING, /* fenced, completions still coming */
     SHIFT_WAITING,  /* our progress is told, the peer's is awaited */
     SHIFT_RENEWING, /* the same leg is ready again here, the peer's is awaited */
@@ -164,22 +171,30 @@ typedef struct shift_times {
     uint64_t flowing;  /* the first completion on it */
 } shift_times_t;
 
-typedef struct shift_qp {
+typedef struct shift_qp { /* begins at a cache line, and a straight post needs only that */
     shift_object_t o;
     struct ibv_qp *qp;
+    int (*post_send)(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **); /* the provider's */
+    int (*post_recv)(struct ibv_qp *, struct ibv_recv_wr *, struct ibv_recv_wr **);
+    bool straight; /* posts are the provider's alone: `plain`, or `direct` and with a rewind */
+    bool plain;    /* can't be protected */
     shift_pd_t *pd;
     shift_cq_t *send_cq, *recv_cq;
     shift_srq_t *srq; /* NULL: it has receives of its own */
     int receives_on;  /* path whose shared queue its peer sends to */
     bool peer_shares; /* the peer receives from a shared queue */
-    bool plain;  /* can't be protected: the provider alone */
+    const shift_rewind_t *rewind; /* NULL: its journals are kept in the default state, too */
+    void *queues;                 /* the rewind's */
+    bool unread; /* what is outstanding on leg 0 is only in the provider's queues; the journals hold what was posted since the switch began */
+    struct ibv_wc *errors; /* taken from leg 0 since the switch began, of which the program hasn't heard: readback.c */
+    uint32_t errors_count, errors_room;
     enum ibv_qp_state state; /* that the program has brought it to */
     struct ibv_qp_init_attr init;
     struct ibv_qp_attr attr; /* what the program set, over all ibv_modify_qp */
     int attr_mask;
 
     shift_spin_t lock;
-    bool direct; /* posts go straight to leg 0: no switch under way, default state */
+    bool direct; /* posts go to leg 0 at once: no switch under way, default state */
     shift_states_t states;
     shift_phase_t phase;
     shift_journal_t sends, recvs;
@@ -191,8 +206,6 @@ typedef struct shift_qp {
     shift_link_t *link;
     bool published, linked;
     shift_watch_t watch;
-    const shift_rewind_t *rewind; /* of leg 0; NULL: its queues can't be read */
-    void *queues;                 /* the rewind's */
     uint32_t overtaken; /* signaled requests that left the journal before they were polled */
 
     struct ibv_wc trouble; /* the error completion that began the switch, should the program have to see it */
@@ -212,7 +225,7 @@ typedef struct shift_qp {
     struct ibv_send_wr spare;
     int draft_error;
     uint32_t switches, returns;
-} shift_qp_t;
+} __attribute__((aligned(64))) shift_qp_t;
 
 /* One of the host's RNICs as a path. on path 0 this is a second context of the program's device. */
 typedef struct shift_path {
@@ -297,6 +310,16 @@ void shift_pump_sends(shift_qp_t *q);
 void shift_pump_recvs(shift_qp_t *q);
 void shift_complete_send(shift_qp_t *q, const shift_send_t *e, enum ibv_wc_status status);
 void shift_retire_done(shift_qp_t *q);
+void shift_number(shift_qp_t *q, shift_send_t *e); /* the packets that it takes on the leg in use, behind those before it */
+void shift_cq_mode(shift_cq_t *c);                 /* after a change of what it depends on; c->lock held, or nobody uses it yet */
+bool shift_qp_busy(const shift_qp_t *q);           /* is a straight post under way that began before shift_away? */
+
+/* readback.c: rewind.h for a queue pair whose leg 0 has failed. Device lock held. */
+void shift_rewind_attach(shift_qp_t *q); /* q->rewind, if its provider and its completion queues allow it */
+void shift_rewind_detach(shift_qp_t *q);
+void shift_note_error(shift_qp_t *q, const shift_cq_t *c, const struct ibv_wc *wc);
+void shift_tell_errors(shift_qp_t *q);       /* the program gets them */
+const char *shift_read_back(shift_qp_t *q);  /* into the journals, when the leg is drained. NULL, or why not */
 
 /* extended.c */
 bool shift_extend_qp(shift_qp_t *q, uint64_t operations);
@@ -331,6 +354,7 @@ int shift_leg_recv(shift_qp_t *q, int path, struct ibv_recv_wr *wr);
 /* shadow.c */
 void shift_shadow_step(shift_device_t *d); /* by the worker */
 int shift_leg_connect(shift_qp_t *q, int path, uint32_t generation);
+uint32_t shift_leg_psn(uint32_t first, uint32_t generation); /* the first packet's in a generation */
 bool shift_leg_usable(const shift_qp_t *q, int path);
 
 /* switch.c */

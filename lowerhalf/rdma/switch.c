@@ -105,12 +105,28 @@ void shift_fail(shift_qp_t *q, const struct ibv_wc *wc)
     shift_wake(q->o.device);
 }
 
+/* To the provider, which flushes it behind everything else. */
+static void flush_held_back(shift_qp_t *q)
+{
+    shift_qp_fence(q->qp);
+    for (; q->posted_sends < q->sends.next; q->posted_sends++) {
+        shift_send_t *e = shift_journal_at(&q->sends, q->posted_sends);
+        if (e->done || shift_leg_send(q, 0, &e->wr) != 0)
+            shift_complete_send(q, e, e->done ? IBV_WC_SUCCESS : IBV_WC_WR_FLUSH_ERR);
+    }
+    for (; q->posted_recvs < q->recvs.next; q->posted_recvs++) {
+        shift_recv_t *e = shift_journal_at(&q->recvs, q->posted_recvs);
+        shift_leg_recv(q, 0, &e->wr);
+    }
+    shift_qp_fence(q->qp); /* Soft-RoCE looks at its receives when told to */
+}
+
 /* The provider's again: the program gets the error, then what a queue pair in the error state gives (IB 10.3.1): all its requests, flushed. */
 void shift_release(shift_qp_t *q, const char *why)
 {
     if (q->states.sq == SHIFT_SQ_RELEASED)
         return;
-    bool on_default = q->path == 0 && !q->legs[0].fenced;
+    bool on_default = q->path == 0 && !q->legs[0].closed;
     if (why) {
         shift_report("a connection of %s is lost: %s", q->o.device->path[0].name, why);
         if (q->link) /* it must not wait for us */
@@ -125,14 +141,27 @@ void shift_release(shift_qp_t *q, const char *why)
             q->legs[p].fenced = true;
             shift_qp_fence(q->legs[p].qp);
         }
+    if (on_default) { /* what is in the provider's queues comes from there, in order; behind it, what was held back */
+        shift_tell_errors(q);
+        q->has_trouble = false;
+        if (q->unread) {
+            q->posted_sends = q->sends.first;
+            q->posted_recvs = q->recvs.first;
+        }
+        if (q->posted_sends < q->sends.next || q->posted_recvs < q->recvs.next || why)
+            flush_held_back(q);
+        if (why) {
+            ring_bells(q);
+            shift_tell(q, "lost");
+        }
+        return;
+    }
     if (q->has_trouble) {
         shift_deliver(q->send_cq, &q->trouble);
         if (q->sends.first < q->sends.next && ((shift_send_t *)shift_journal_at(&q->sends, q->sends.first))->wr.wr_id == q->trouble.wr_id)
             shift_journal_drop(&q->sends, 1);
         q->has_trouble = false;
     }
-    if (on_default) /* whatever comes, comes from the provider: what is in its queues, in order */
-        return;
     for (uint64_t s = q->sends.first; s < q->sends.next; s++)
         shift_complete_send(q, shift_journal_at(&q->sends, s), IBV_WC_WR_FLUSH_ERR);
     for (uint64_t s = q->recvs.first; s < q->recvs.next; s++) {
@@ -182,7 +211,11 @@ static bool find_target(shift_qp_t *q)
 static void fence(shift_qp_t *q)
 {
     shift_leg_t *leg = &q->legs[q->path];
-    /* A completion may be in the hands of a poll on the fast path: it holds the CQ's lock, and sees `special` afterwards. */
+    if (q->unread && shift_qp_busy(q)) {
+        if (q->phase != SHIFT_CLEARING)
+            phase(q, SHIFT_CLEARING);
+        return;
+    }
     leg->fenced = true;
     leg->lost_in = q->epoch;
     leg->ready = leg->peer_ready = false;
@@ -198,6 +231,8 @@ static bool drained(shift_qp_t *q)
     shift_leg_t *leg = &q->legs[q->path];
     struct ibv_send_wr send = {.wr_id = (uintptr_t)&leg->drained_sends, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
     struct ibv_recv_wr recv = {.wr_id = (uintptr_t)&leg->drained_recvs};
+    if (q->unread && !leg->sentinel_send && !leg->sentinel_recv)
+        q->rewind->fenced(q->queues);
     if (!leg->sentinel_send)
         leg->sentinel_send = shift_leg_send(q, q->path, &send) == 0;
     if (!q->srq && !leg->sentinel_recv && shift_leg_recv(q, q->path, &recv) == 0) {
@@ -209,7 +244,7 @@ static bool drained(shift_qp_t *q)
         leg->settled = shift_now() + SETTLE_NS;
     if (leg->drained_sends && (q->srq ? shift_now() > leg->settled : leg->drained_recvs))
         return true;
-    return shift_now() - q->since > DRAIN_MS * 1000000u; /* a dead RNIC flushes nothing: what has not completed counts as outstanding */
+    return shift_now() - q->since > (q->unread ? 5 : 1) * (uint64_t)DRAIN_MS * 1000000u; /* a dead RNIC flushes nothing: what has not completed counts as outstanding */
 }
 
 /* The new path has receives to give. False: not yet, or (then the queue pair is released) never. */
@@ -298,11 +333,15 @@ static void wash(shift_qp_t *q)
     }
 }
 
-/* Back to the fast path, once nothing is held back and no completion of our own can come on the program's queue. */
+/* Back to the default state, once nothing is held back, no completion has to be made up, and none of our own can come on the program's queue. */
 static void leave(shift_qp_t *q)
 {
-    if (q->path == 0 && !q->washing && q->posted_sends == q->sends.next && q->posted_recvs == q->recvs.next)
-        shift_away(q, false);
+    if (q->path != 0 || q->washing || q->posted_sends != q->sends.next || q->posted_recvs != q->recvs.next)
+        return;
+    for (uint64_t s = q->sends.first; s < q->sends.next; s++)
+        if (((shift_send_t *)shift_journal_at(&q->sends, s))->done)
+            return;
+    shift_away(q, false);
 }
 
 static void resume(shift_qp_t *q)
@@ -509,9 +548,18 @@ void shift_switch_step(shift_qp_t *q)
             mend_legs(q);
         if (find_target(q))
             fence(q);
+    } else if (q->phase == SHIFT_CLEARING) {
+        fence(q);
     }
-    if (q->phase == SHIFT_DRAINING && drained(q) && receives_ready(q))
+    if (q->phase == SHIFT_DRAINING && drained(q) && receives_ready(q)) {
+        const char *why = q->unread ? shift_read_back(q) : NULL;
+        if (why) {
+            shift_release(q, why);
+            return;
+        }
+        q->errors_count = 0;
         tell_progress(q);
+    }
     if (q->phase == SHIFT_WAITING) {
         if (q->peer_fenced)
             switched(q);

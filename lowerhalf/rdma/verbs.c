@@ -206,6 +206,8 @@ static shift_cq_t *record_cq(struct ibv_cq *cq)
     if (!c)
         return NULL;
     c->cq = cq;
+    c->poll = d->ops.poll_cq;
+    shift_cq_mode(c);
     if (shift_map_put(&shift_cqs, (uintptr_t)cq, c) < 0) {
         free(c);
         return NULL;
@@ -330,14 +332,29 @@ static const char *why_not(const struct ibv_qp_init_attr *attr, const shift_qp_t
     return NULL;
 }
 
+/* Without a rewind, polls must retire what completes. */
+static void keep_notes(shift_qp_t *q)
+{
+    shift_cq_t *both[] = {q->send_cq, q->recv_cq};
+    for (int i = 0; i < 2 && !q->rewind; i++) {
+        shift_spin_lock(&both[i]->lock);
+        both[i]->noted = true;
+        shift_cq_mode(both[i]);
+        shift_spin_unlock(&both[i]->lock);
+    }
+}
+
 /* `operations`: that are to be had as ibv_wr_*; 0: none */
 static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr, uint64_t operations)
 {
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)qp->context);
-    shift_qp_t *q = d ? calloc(1, sizeof *q) : NULL;
+    shift_qp_t *q = d ? aligned_alloc(64, sizeof *q) : NULL;
     if (!q)
         return;
+    memset(q, 0, sizeof *q);
     q->qp = qp;
+    q->post_send = d->ops.post_send;
+    q->post_recv = d->ops.post_recv;
     q->init = *attr;
     q->pd = shift_map_get(&shift_pds, (uintptr_t)qp->pd);
     q->send_cq = attr->send_cq ? shift_map_get(&shift_cqs, (uintptr_t)attr->send_cq) : NULL;
@@ -359,8 +376,15 @@ static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr, ui
         shift_report("no memory for the work requests of a queue pair: it is not protected");
         q->plain = true;
     }
+    if (!q->plain) {
+        shift_rewind_attach(q);
+        q->unread = q->rewind != NULL;
+        keep_notes(q);
+    }
+    q->straight = q->plain || q->rewind;
     if (shift_map_put(&shift_qps, (uintptr_t)qp, q) < 0) {
         shift_map_remove(&d->path[0].qps, qp->qp_num);
+        shift_rewind_detach(q);
         shift_journal_free(&q->sends);
         shift_journal_free(&q->recvs);
         free(q);
@@ -369,10 +393,12 @@ static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr, ui
     if (q->srq) { /* it uses receives of it, protected or not */
         pthread_mutex_lock(&d->lock);
         q->srq->on[0].users++;
+        shift_spin_lock(&q->recv_cq->lock);
         q->recv_cq->shared = true;
+        shift_cq_mode(q->recv_cq);
+        shift_spin_unlock(&q->recv_cq->lock);
         pthread_mutex_unlock(&d->lock);
     }
-    q->rewind = q->plain ? NULL : shift_rewind_for(qp, attr, &q->queues);
     shift_object_add(&q->o, SHIFT_QP, d);
     q->o.waiting = !q->plain;
 }
@@ -484,6 +510,13 @@ EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, s
     return r;
 }
 
+/* A noted poll that has found the queue pair before it was gone ends first. */
+static void let_go(shift_cq_t *c)
+{
+    shift_spin_lock(&c->lock);
+    shift_spin_unlock(&c->lock);
+}
+
 EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
     shift_qp_t *q = shift_map_get(&shift_qps, (uintptr_t)qp);
@@ -499,8 +532,11 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
     char key[64];
     if (q->published && shift_qp_key(key, q, false))
         shift_keys_withdraw(d, key, false);
-    if (!q->plain)
+    if (!q->plain) {
         shift_away(q, false);
+        let_go(q->send_cq);
+        let_go(q->recv_cq);
+    }
     if (q->srq) {
         shift_srq_move(q, 0);
         q->srq->on[0].users--;
@@ -511,9 +547,8 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
             shift_real()->destroy_qp(q->legs[p].qp);
         }
     pthread_mutex_unlock(&d->lock);
+    shift_rewind_detach(q);
     int r = shift_real()->destroy_qp(qp);
-    if (q->rewind)
-        q->rewind->detach(q->queues);
     shift_journal_free(&q->sends);
     shift_journal_free(&q->recvs);
     shift_journal_free(&q->draft);

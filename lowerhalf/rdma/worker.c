@@ -69,7 +69,7 @@ static int patience(shift_device_t *d, int *set_up)
             return 0;
         if (o->kind != SHIFT_QP || q->plain || q->direct)
             continue;
-        if (q->phase == SHIFT_DRAINING)
+        if (q->phase == SHIFT_DRAINING || q->phase == SHIFT_CLEARING)
             return 0;
         if (q->phase != SHIFT_STEADY || q->states.sq == SHIFT_SQ_WAIT_SINKED || q->missing_rkey)
             ms = ms < 2 ? ms : 2;
@@ -103,6 +103,8 @@ static void *work(void *arg)
                 shift_switch_step((shift_qp_t *)o);
             else if (o->kind == SHIFT_SRQ)
                 shift_srq_step((shift_srq_t *)o);
+            else if (o->kind == SHIFT_CQ && ((shift_cq_t *)o)->stashed) /* whoever stashed them could not gather */
+                shift_gather((shift_cq_t *)o);
         shift_watch_step(d);
         shift_tell_agent(d);
         struct pollfd fds[3 + 2 * SHIFT_PATHS] = {{.fd = d->wake, .events = POLLIN}};

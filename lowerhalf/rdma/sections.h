@@ -1,0 +1,70 @@
+/* sections.h - which data verbs are under way, for those who must wait until none is.
+ *
+ * In the default state a data verb takes no lock: its thread writes the object's address into a slot of its own, looks at the object's state, calls the
+ * provider, and clears the slot. Who has changed the state orders a memory barrier on every thread of the process (membarrier(2)) and looks through the
+ * slots: whoever isn't in one sees the new state. (Hazard pointers, with the expensive half of the fence on the rare side.)
+ *
+ * Invariants:
+ * - Slots are never unmapped; a thread that ends gives its own to the next one.
+ * - Sections nest as signal handlers do; those that are too many for a slot are counted instead, and stand for every object.
+ * - Nothing here locks, or calls libc on the way of a data verb, but for the thread's very first one.
+ */
+#ifndef MANAPY_RDMA_SECTIONS_H
+#define MANAPY_RDMA_SECTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SHIFT_NESTED = 5 };
+
+typedef struct shift_thread {
+    const void *in[SHIFT_NESTED];
+    uint32_t depth;
+    bool taken; /* by a living thread */
+    struct shift_thread *next;
+} __attribute__((aligned(64))) shift_thread_t;
+
+#define SHIFT_HIDDEN __attribute__((visibility("hidden")))
+extern SHIFT_HIDDEN __thread shift_thread_t *shift_me __attribute__((tls_model("initial-exec")));
+extern SHIFT_HIDDEN bool shift_fences; /* the kernel refuses membarrier: every section begins with a fence */
+extern SHIFT_HIDDEN uint32_t shift_deep; /* sections without room in a slot */
+
+SHIFT_HIDDEN shift_thread_t *shift_thread_new(void);
+
+static inline shift_thread_t *shift_enter(const void *object)
+{
+    shift_thread_t *me = shift_me;
+    if (__builtin_expect(!me, 0))
+        me = shift_thread_new();
+    uint32_t d = me->depth;
+    me->depth = d + 1;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST); /* a signal handler from here on uses the next place */
+    if (__builtin_expect(d >= SHIFT_NESTED, 0))
+        __atomic_fetch_add(&shift_deep, 1, __ATOMIC_SEQ_CST);
+    else
+        __atomic_store_n(&me->in[d], object, __ATOMIC_RELAXED);
+    if (__builtin_expect(shift_fences, 0))
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    return me;
+}
+
+static inline void shift_leave(shift_thread_t *me)
+{
+    uint32_t d = me->depth - 1;
+    if (__builtin_expect(d >= SHIFT_NESTED, 0))
+        __atomic_fetch_sub(&shift_deep, 1, __ATOMIC_SEQ_CST);
+    else
+        __atomic_store_n(&me->in[d], NULL, __ATOMIC_RELEASE);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    me->depth = d;
+}
+
+/* Every section that begins after this sees what the caller has written before. */
+SHIFT_HIDDEN void shift_barrier(void);
+
+/* Is a thread in a section of this object that began before the last shift_barrier? Once false, it stays so for these. */
+SHIFT_HIDDEN bool shift_inside(const void *object);
+
+#endif
