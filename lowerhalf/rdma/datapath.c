@@ -117,6 +117,8 @@ static bool fails_over(shift_qp_t *q, int error)
     return away;
 }
 
+int shift_post_failed(shift_qp_t *q, int error) { return fails_over(q, error) ? 0 : error; }
+
 static int post_send_refused(shift_qp_t *q, int r, struct ibv_send_wr *left, struct ibv_send_wr **bad)
 {
     if (fails_over(q, r))
@@ -519,8 +521,7 @@ static bool settle(shift_cq_t *c)
 {
     if (c->settled)
         return true;
-    shift_barrier();
-    for (int i = 0; shift_inside(c->cq); i++) {
+    for (int i = 0; shift_cq_busy(c); i++) {
         if (i == PATIENT_YIELDS) {
             shift_wake(c->o.device);
             return false;
@@ -629,7 +630,7 @@ static int poll_noted(shift_cq_t *c, int n, struct ibv_wc *wc)
 }
 
 /* In the section in which they were polled, so that who waits for its end finds them. */
-static bool stash_straight(shift_cq_t *c, int n, const struct ibv_wc *wc)
+bool shift_stash(shift_cq_t *c, int n, const struct ibv_wc *wc)
 {
     if (c->o.device->paths == 1)
         return false;
@@ -645,7 +646,7 @@ int shift_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
     shift_cq_t *c = shift_map_get(&shift_cqs, (uintptr_t)cq);
     if (likely(c && __atomic_load_n(&c->straight, __ATOMIC_ACQUIRE))) {
         int r = c->poll(cq, n, wc);
-        bool stashed = unlikely(!all_good(r, wc)) && stash_straight(c, r, wc);
+        bool stashed = unlikely(!all_good(r, wc)) && shift_stash(c, r, wc);
         shift_leave(me);
         return likely(!stashed) ? r : poll_slowly(c, n, wc);
     }
@@ -705,11 +706,16 @@ void shift_ring_bell(shift_cq_t *c)
 
 /* ---- entering and leaving the slow path, device lock held ---- */
 
-bool shift_qp_busy(const shift_qp_t *q)
+/* An object's straight section goes from one data verb to another: in between, only `section` tells. It changes while its thread's slot names the object, so
+ * one of the three looks meets it. */
+static bool under_way(const bool *section, const void *object)
 {
     shift_barrier();
-    return shift_inside(q->qp);
+    return __atomic_load_n(section, __ATOMIC_ACQUIRE) || shift_inside(object) || __atomic_load_n(section, __ATOMIC_ACQUIRE);
 }
+
+bool shift_qp_busy(const shift_qp_t *q) { return under_way(&q->writing, q->qp); }
+bool shift_cq_busy(const shift_cq_t *c) { return under_way(&c->reading, c->cq); }
 
 void shift_away(shift_qp_t *q, bool away)
 {

@@ -1,14 +1,19 @@
 /* extended.c - the extended data verbs: ibv_wr_* (ibv_wr_start .. ibv_wr_complete) and ibv_start_poll .. ibv_end_poll.
  *
- * They are function pointers in the objects themselves, replaced by ours: requests are drafted, and posted at wr_complete as ibv_post_send would
- * (which providers allow on the same queue pair); completions are polled one by one as ibv_poll_cq would. So all that is said in datapath.c holds.
+ * They are function pointers in the objects themselves. In the default state of a queue pair or CQ without journals the provider's stay there, but for those that
+ * begin, end and go on: such a section of the program's is *straight*. In every other state ours take their places: requests are drafted, and posted at
+ * wr_complete as ibv_post_send would; completions are polled one by one as ibv_poll_cq would. So all that is said in datapath.c holds.
  *
- * Invariant: between wr_start and wr_complete or wr_abort the queue pair's draft is the calling thread's, between start_poll and end_poll the CQ's
- * current completion is (both hold the object's own mutex, as the providers' do).
+ * Invariants:
+ * - Between wr_start and wr_complete or wr_abort the queue pair is the calling thread's, between start_poll and end_poll the CQ: by the provider's own lock in
+ *   straight sections, by a mutex of ours in the others. The two never overlap: who begins one of ours waits for a straight one to end, and
+ *   the default state does not begin (shift_draft_ends) or isn't used (`emulated`) while there is one of ours.
+ * - Pointers are exchanged by who has made sure that there is no section.
  */
 #include "shift.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,12 +21,70 @@ static shift_qp_t *of_qp(struct ibv_qp_ex *x) { return shift_map_get(&shift_qps,
 
 /* ---- drafting ---- */
 
+/* In struct ibv_qp_ex, the functions between wr_start and wr_complete; in struct ibv_cq_ex, those that read a completion. */
+enum { BUILDERS = offsetof(struct ibv_qp_ex, wr_atomic_cmp_swp), BUILDERS_END = offsetof(struct ibv_qp_ex, wr_start) };
+enum { READERS = offsetof(struct ibv_cq_ex, read_opcode), READERS_END = offsetof(struct ibv_cq_ex, read_completion_ts) };
+
+static struct ibv_qp_ex drafters;
+
+static void build_with(struct ibv_qp_ex *x, const struct ibv_qp_ex *functions)
+{
+    memcpy((char *)x + BUILDERS, (const char *)functions + BUILDERS, BUILDERS_END - BUILDERS);
+}
+
+static void start_draft(struct ibv_qp_ex *x, shift_qp_t *q);
+
 static void start(struct ibv_qp_ex *x)
 {
+    shift_thread_t *me = shift_enter(&x->qp_base);
     shift_qp_t *q = of_qp(x);
+    if (__builtin_expect(__atomic_load_n(&q->straight, __ATOMIC_ACQUIRE), 1)) {
+        q->provider->wr_start(x);
+        __atomic_store_n(&q->writing, true, __ATOMIC_RELAXED);
+        shift_leave(me);
+        return;
+    }
+    shift_leave(me);
+    start_draft(x, q);
+}
+
+static void start_draft(struct ibv_qp_ex *x, shift_qp_t *q)
+{
     pthread_mutex_lock(&q->drafting);
+    if (q->straight) { /* again */
+        pthread_mutex_unlock(&q->drafting);
+        start(x);
+        return;
+    }
+    if (!q->drafted) {
+        while (shift_qp_busy(q)) /* another thread's section */
+            sched_yield();
+        build_with(x, &drafters);
+        q->drafted = true;
+    }
     q->draft.first = q->draft.next;
     q->draft_error = 0;
+}
+
+/* Device lock held. False: a draft is being made, so it isn't over yet. Otherwise the next section may be straight, and the caller says so
+ * before shift_draft_ended. */
+bool shift_draft_ends(shift_qp_t *q)
+{
+    if (!q->provider)
+        return true;
+    if (pthread_mutex_trylock(&q->drafting) != 0)
+        return false;
+    if (q->drafted && q->rewind) {
+        build_with(shift_real()->qp_to_qp_ex(q->qp), q->provider);
+        q->drafted = false;
+    }
+    return true;
+}
+
+void shift_draft_ended(shift_qp_t *q)
+{
+    if (q->provider)
+        pthread_mutex_unlock(&q->drafting);
 }
 
 static void end(shift_qp_t *q)
@@ -46,9 +109,8 @@ static struct ibv_send_wr *begin(struct ibv_qp_ex *x, enum ibv_wr_opcode opcode)
 
 static shift_send_t *latest(shift_qp_t *q) { return q->draft.next > q->draft.first ? shift_journal_at(&q->draft, q->draft.next - 1) : NULL; }
 
-static int complete(struct ibv_qp_ex *x)
+static int complete_draft(struct ibv_qp_ex *x, shift_qp_t *q)
 {
-    shift_qp_t *q = of_qp(x);
     struct ibv_send_wr *bad, *head = NULL, **at = &head;
     int r = q->draft_error;
     for (uint64_t s = q->draft.first; s < q->draft.next; s++) {
@@ -63,7 +125,33 @@ static int complete(struct ibv_qp_ex *x)
     return r;
 }
 
-static void give_up(struct ibv_qp_ex *x) { end(of_qp(x)); }
+/* `writing` is only ever true for the thread whose section it is: the provider's lock is held. */
+static int complete(struct ibv_qp_ex *x)
+{
+    shift_thread_t *me = shift_enter(&x->qp_base);
+    shift_qp_t *q = of_qp(x);
+    if (__builtin_expect(q->writing, 1)) {
+        __atomic_store_n(&q->writing, false, __ATOMIC_RELAXED);
+        int r = q->provider->wr_complete(x);
+        shift_leave(me);
+        return __builtin_expect(r == 0, 1) ? 0 : shift_post_failed(q, r);
+    }
+    shift_leave(me);
+    return complete_draft(x, q);
+}
+
+static void give_up(struct ibv_qp_ex *x)
+{
+    shift_thread_t *me = shift_enter(&x->qp_base);
+    shift_qp_t *q = of_qp(x);
+    if (q->writing) {
+        __atomic_store_n(&q->writing, false, __ATOMIC_RELAXED);
+        q->provider->wr_abort(x);
+    } else {
+        end(q);
+    }
+    shift_leave(me);
+}
 
 static void one_sided(struct ibv_qp_ex *x, enum ibv_wr_opcode opcode, uint32_t rkey, uint64_t address, __be32 imm)
 {
@@ -152,33 +240,57 @@ bool shift_extend_qp(shift_qp_t *q, uint64_t operations)
     struct ibv_qp_ex *x = shift_real()->qp_to_qp_ex(q->qp);
     if (!x || (operations & ~known) || shift_journal_sends(&q->draft, q->init.cap.max_send_wr + 1, q->init.cap.max_send_sge, q->init.cap.max_inline_data) < 0)
         return false;
+    if (!(q->provider = malloc(sizeof *q->provider))) {
+        shift_journal_free(&q->draft);
+        return false;
+    }
+    *q->provider = *x;
     pthread_mutex_init(&q->drafting, NULL);
     x->wr_start = start;
     x->wr_complete = complete;
     x->wr_abort = give_up;
-    x->wr_rdma_read = rdma_read;
-    x->wr_rdma_write = rdma_write;
-    x->wr_rdma_write_imm = rdma_write_imm;
-    x->wr_send = send;
-    x->wr_send_imm = send_imm;
-    x->wr_send_inv = send_inv;
-    x->wr_local_inv = local_inv;
-    x->wr_atomic_cmp_swp = compare_swap;
-    x->wr_atomic_fetch_add = fetch_add;
-    x->wr_set_sge = set_sge;
-    x->wr_set_sge_list = set_sge_list;
-    x->wr_set_inline_data = set_inline_data;
-    x->wr_set_inline_data_list = set_inline_data_list;
     return true;
 }
+
+static struct ibv_qp_ex drafters = {
+    .wr_rdma_read = rdma_read,
+    .wr_rdma_write = rdma_write,
+    .wr_rdma_write_imm = rdma_write_imm,
+    .wr_send = send,
+    .wr_send_imm = send_imm,
+    .wr_send_inv = send_inv,
+    .wr_local_inv = local_inv,
+    .wr_atomic_cmp_swp = compare_swap,
+    .wr_atomic_fetch_add = fetch_add,
+    .wr_set_sge = set_sge,
+    .wr_set_sge_list = set_sge_list,
+    .wr_set_inline_data = set_inline_data,
+    .wr_set_inline_data_list = set_inline_data_list,
+};
 
 /* ---- polling ---- */
 
 static shift_cq_t *of_cq(struct ibv_cq_ex *x) { return shift_map_get(&shift_cqs, (uintptr_t)x); }
 
-static int next_poll(struct ibv_cq_ex *x)
+/* The provider's current completion, by value: it goes the way of those that ibv_poll_cq finds. The other members mean nothing after an error. */
+static bool hide(shift_cq_t *c, const struct ibv_cq_ex *x)
 {
-    shift_cq_t *c = of_cq(x);
+    struct ibv_cq_ex *current = (struct ibv_cq_ex *)(uintptr_t)x;
+    struct ibv_wc wc = {.wr_id = x->wr_id, .status = x->status, .vendor_err = c->provider->read_vendor_err(current)};
+    wc.qp_num = c->provider->read_qp_num ? c->provider->read_qp_num(current) : 0;
+    return shift_stash(c, 1, &wc);
+}
+
+/* Errors are not shown yet: the next good one, if there is one. */
+static int pass_errors(shift_cq_t *c, struct ibv_cq_ex *x, int r)
+{
+    while (r == 0 && __builtin_expect(x->status != IBV_WC_SUCCESS, 0) && hide(c, x))
+        r = c->provider->next_poll(x);
+    return r;
+}
+
+static int next_emulated(struct ibv_cq_ex *x, shift_cq_t *c)
+{
     int n = shift_poll_cq(c->cq, 1, &c->current);
     if (n != 1)
         return n == 0 ? ENOENT : EINVAL;
@@ -187,19 +299,92 @@ static int next_poll(struct ibv_cq_ex *x)
     return 0;
 }
 
-static int start_poll(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr)
+static int next_poll(struct ibv_cq_ex *x)
 {
     shift_cq_t *c = of_cq(x);
+    return __builtin_expect(c->reading, 1) ? pass_errors(c, x, c->provider->next_poll(x)) : next_emulated(x, c);
+}
+
+/* A straight section is over that has hidden something, or in which something else became special. */
+static void look_after(shift_cq_t *c)
+{
+    pthread_mutex_lock(&c->o.device->lock);
+    shift_gather(c);
+    pthread_mutex_unlock(&c->o.device->lock);
+}
+
+static void read_with(struct ibv_cq_ex *x, const struct ibv_cq_ex *functions)
+{
+    memcpy((char *)x + READERS, (const char *)functions + READERS, READERS_END - READERS);
+}
+
+static int start_poll(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr);
+static struct ibv_cq_ex readers;
+
+static int start_emulated(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr, shift_cq_t *c)
+{
     if (attr->comp_mask)
         return EINVAL;
     pthread_mutex_lock(&c->polling);
-    int r = next_poll(x);
+    if (__atomic_load_n(&c->straight, __ATOMIC_ACQUIRE)) { /* again */
+        if (c->emulated)
+            read_with(x, c->provider);
+        __atomic_store_n(&c->emulated, false, __ATOMIC_RELEASE);
+        pthread_mutex_unlock(&c->polling);
+        return start_poll(x, attr);
+    }
+    if (!c->emulated) {
+        __atomic_store_n(&c->emulated, true, __ATOMIC_RELEASE);
+        while (shift_cq_busy(c)) /* another thread's section */
+            sched_yield();
+        read_with(x, &readers);
+    }
+    int r = next_emulated(x, c);
     if (r != 0)
         pthread_mutex_unlock(&c->polling); /* then there is no end_poll */
     return r;
 }
 
-static void end_poll(struct ibv_cq_ex *x) { pthread_mutex_unlock(&of_cq(x)->polling); }
+static int start_poll(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr)
+{
+    shift_thread_t *me = shift_enter(x);
+    shift_cq_t *c = of_cq(x);
+    if (__builtin_expect(!__atomic_load_n(&c->straight, __ATOMIC_ACQUIRE) || __atomic_load_n(&c->emulated, __ATOMIC_ACQUIRE), 0)) {
+        shift_leave(me);
+        return start_emulated(x, attr, c);
+    }
+    int r = c->provider->start_poll(x, attr);
+    bool hidden = false;
+    if (r == 0 && __builtin_expect(x->status != IBV_WC_SUCCESS, 0)) {
+        hidden = true;
+        r = pass_errors(c, x, 0);
+        if (r != 0)
+            c->provider->end_poll(x); /* the program doesn't know that it began */
+    }
+    if (r == 0)
+        __atomic_store_n(&c->reading, true, __ATOMIC_RELAXED);
+    shift_leave(me);
+    if (__builtin_expect(hidden && r != 0, 0))
+        look_after(c);
+    return r;
+}
+
+static void end_poll(struct ibv_cq_ex *x)
+{
+    shift_thread_t *me = shift_enter(x);
+    shift_cq_t *c = of_cq(x);
+    bool straight = c->reading;
+    if (__builtin_expect(straight, 1)) {
+        __atomic_store_n(&c->reading, false, __ATOMIC_RELAXED);
+        c->provider->end_poll(x);
+    } else {
+        pthread_mutex_unlock(&c->polling);
+    }
+    bool special = __atomic_load_n(&c->special, __ATOMIC_ACQUIRE);
+    shift_leave(me);
+    if (__builtin_expect(straight && special, 0))
+        look_after(c);
+}
 
 #define READER(type, name, field)                                                                                                                    \
     static type name(struct ibv_cq_ex *x) { return of_cq(x)->current.field; }
@@ -224,18 +409,28 @@ bool shift_can_extend_cq(uint64_t wc_flags, uint32_t comp_mask)
 
 void shift_extend_cq(shift_cq_t *c, struct ibv_cq_ex *x)
 {
+    struct ibv_cq_ex *provider = malloc(sizeof *provider);
+    if (!provider) {
+        shift_report("no memory for a completion queue: ibv_start_poll shows it as its provider does");
+        return;
+    }
+    memcpy(provider, x, READERS_END); /* it may be of an older, shorter kind */
     pthread_mutex_init(&c->polling, NULL);
+    c->provider = provider;
     x->start_poll = start_poll;
     x->next_poll = next_poll;
     x->end_poll = end_poll;
-    x->read_opcode = read_opcode;
-    x->read_vendor_err = read_vendor_err;
-    x->read_byte_len = read_byte_len;
-    x->read_imm_data = read_imm_data;
-    x->read_qp_num = read_qp_num;
-    x->read_src_qp = read_src_qp;
-    x->read_wc_flags = read_wc_flags;
-    x->read_slid = read_slid;
-    x->read_sl = read_sl;
-    x->read_dlid_path_bits = read_dlid_path_bits;
 }
+
+static struct ibv_cq_ex readers = {
+    .read_opcode = read_opcode,
+    .read_vendor_err = read_vendor_err,
+    .read_byte_len = read_byte_len,
+    .read_imm_data = read_imm_data,
+    .read_qp_num = read_qp_num,
+    .read_src_qp = read_src_qp,
+    .read_wc_flags = read_wc_flags,
+    .read_slid = read_slid,
+    .read_sl = read_sl,
+    .read_dlid_path_bits = read_dlid_path_bits,
+};

@@ -31,7 +31,8 @@ typedef struct rxe_queue_buf ring_t;
 
 typedef struct rings {
     ring_t *sends, *recvs; /* recvs NULL: the queue pair has a shared receive queue */
-    struct rxe_send_wqe spare; /* what was in the one free slot of a full send queue when it failed */
+    struct rxe_send_wqe spare; /* what was in the one free slot of a full send queue when it failed, */
+    bool kept;                 /* if it did */
 } rings_t;
 
 /* ---- finding the rings ---- */
@@ -230,6 +231,7 @@ static void fenced(void *state)
 {
     rings_t *rings = state;
     memcpy(&rings->spare, slot_at(rings->sends, rings->sends->index_mask + 1), sizeof rings->spare);
+    rings->kept = true;
 }
 
 static uint32_t failed(void *state)
@@ -255,7 +257,7 @@ static int first_psn(void *state, uint32_t n, uint32_t *psn)
 {
     rings_t *rings = state;
     ring_t *r = rings->sends;
-    for (uint32_t back = n + 1; back <= r->index_mask + 2; back++) {
+    for (uint32_t back = n + 1; back <= r->index_mask + 1 + rings->kept; back++) {
         const struct rxe_send_wqe *wqe = back > r->index_mask + 1 ? &rings->spare : slot_at(r, back);
         if (!wqe->mask)
             return -ENODATA;

@@ -89,7 +89,10 @@ typedef struct shift_cq {
     uint32_t stashed, stash_room;
     struct ibv_wc *ready; /* completions that the program is still to get, oldest first */
     uint32_t first, count, room;
-    pthread_mutex_t polling; /* extended.c: ibv_start_poll .. ibv_end_poll */
+    struct ibv_cq_ex *provider; /* extended.c: its functions; NULL: no ibv_start_poll */
+    bool reading;               /* a straight section of ibv_start_poll .. ibv_end_poll is under way */
+    bool emulated;              /* in the object are our functions, not the provider's */
+    pthread_mutex_t polling;    /* one of ours is */
     struct ibv_wc current;
     struct ibv_qp *bell; /* completes at once whatever is posted: makes an event */
 } shift_cq_t;
@@ -220,7 +223,10 @@ typedef struct shift_qp { /* begins at a cache line, and a straight post needs o
     bool washing; /* the first request on a leg that was reset is under way: switch.c */
     uint32_t missing_rkey; /* a key of the peer's that isn't known yet */
     uint64_t posted, completed, bytes;
-    pthread_mutex_t drafting; /* extended.c: ibv_wr_start .. ibv_wr_complete */
+    struct ibv_qp_ex *provider; /* extended.c: its functions; NULL: no ibv_wr_* */
+    bool writing;               /* a straight section of ibv_wr_start .. ibv_wr_complete is under way */
+    bool drafted;               /* in the object are our functions, not the provider's */
+    pthread_mutex_t drafting;   /* one of ours is */
     shift_journal_t draft;
     struct ibv_send_wr spare;
     int draft_error;
@@ -312,7 +318,10 @@ void shift_complete_send(shift_qp_t *q, const shift_send_t *e, enum ibv_wc_statu
 void shift_retire_done(shift_qp_t *q);
 void shift_number(shift_qp_t *q, shift_send_t *e); /* the packets that it takes on the leg in use, behind those before it */
 void shift_cq_mode(shift_cq_t *c);                 /* after a change of what it depends on; c->lock held, or nobody uses it yet */
-bool shift_qp_busy(const shift_qp_t *q);           /* is a straight post under way that began before shift_away? */
+bool shift_qp_busy(const shift_qp_t *q);           /* is a straight post, or section of posts, under way that began before shift_away? */
+bool shift_cq_busy(const shift_cq_t *c);           /* a straight poll that began before `straight` was false? */
+bool shift_stash(shift_cq_t *c, int n, const struct ibv_wc *wc); /* completions that a straight poll found, some with an error. False: they stay the program's */
+int shift_post_failed(shift_qp_t *q, int error);   /* of a straight section of posts, all of which the provider has taken: the error to be shown */
 
 /* readback.c: rewind.h for a queue pair whose leg 0 has failed. Device lock held. */
 void shift_rewind_attach(shift_qp_t *q); /* q->rewind, if its provider and its completion queues allow it */
@@ -325,6 +334,8 @@ const char *shift_read_back(shift_qp_t *q);  /* into the journals, when the leg 
 bool shift_extend_qp(shift_qp_t *q, uint64_t operations);
 bool shift_can_extend_cq(uint64_t wc_flags, uint32_t comp_mask);
 void shift_extend_cq(shift_cq_t *c, struct ibv_cq_ex *x);
+bool shift_draft_ends(shift_qp_t *q);
+void shift_draft_ended(shift_qp_t *q);
 
 /* srq.c: shared receive queues. With the device's lock held, but for the first two. */
 int shift_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);

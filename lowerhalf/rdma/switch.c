@@ -341,7 +341,10 @@ static void leave(shift_qp_t *q)
     for (uint64_t s = q->sends.first; s < q->sends.next; s++)
         if (((shift_send_t *)shift_journal_at(&q->sends, s))->done)
             return;
-    shift_away(q, false);
+    if (shift_draft_ends(q)) {
+        shift_away(q, false);
+        shift_draft_ended(q);
+    }
 }
 
 static void resume(shift_qp_t *q)

@@ -227,7 +227,9 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *
 static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
 {
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
-    struct ibv_cq_ex *x = d->create_cq_ex(context, attr);
+    struct ibv_cq_init_attr_ex mine = *attr;
+    mine.wc_flags |= IBV_WC_EX_WITH_QP_NUM; /* whose error it is, we must know */
+    struct ibv_cq_ex *x = d->create_cq_ex(context, &mine);
     if (!x || !shift_can_extend_cq(attr->wc_flags, attr->comp_mask)) {
         if (x)
             shift_report("completion queues with time stamps, tags or parent domains are not protected");
@@ -268,6 +270,7 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
             if (c->on[p])
                 shift_real()->destroy_cq(c->on[p]);
         pthread_mutex_unlock(&c->o.device->lock);
+        free(c->provider);
         free(c->stash);
         free(c->ready);
         free(c);
@@ -552,6 +555,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
     shift_journal_free(&q->sends);
     shift_journal_free(&q->recvs);
     shift_journal_free(&q->draft);
+    free(q->provider);
     free(q);
     return r;
 }

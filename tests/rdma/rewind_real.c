@@ -271,6 +271,7 @@ static void compare_sends(const end_t *e, const shift_journal_t *posted, const u
     rc = e->rewind->first_psn(e->state, n, &told);
     if (posted->next == n ? rc != -ENODATA : rc || told != psn)
         printf("first_psn: %d, %u instead of %u\n", rc, told, psn);
+    CHECK(e->rewind->failed(e->state) == n);
     CHECK(posted->next == n ? rc == -ENODATA : !rc && told == psn);
     shift_journal_free(&found);
 }

@@ -10,9 +10,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <rdma/rdma_user_rxe.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #undef ibv_get_device_list
@@ -32,6 +35,7 @@ typedef struct cq {
 
 typedef struct send {
     struct send *next;
+    struct rxe_send_wqe *slot; /* NULL: there are no rings */
     struct ibv_send_wr wr;
     struct ibv_sge list[MAX_SGE];
     char data[MAX_INLINE];
@@ -56,6 +60,8 @@ typedef struct srq {
 typedef struct qp {
     struct ibv_qp_ex ex; /* begins with struct ibv_qp */
     struct qp *next;
+    struct rxe_queue_buf *recv_ring, *send_ring;
+    uint32_t next_psn;
     struct ibv_qp_init_attr init;
     struct ibv_qp_attr attr;
     bool instant;
@@ -78,6 +84,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ibv_device devices[MAX_DEVICES];
 static qp_t *qps;
 static bool instant;
+static const char *sysfs; /* NULLVERBS_SYSFS: the devices look like Soft-RoCE's */
 static uint32_t last_number = 0x100;
 
 /* ---- refusals ---- */
@@ -102,6 +109,87 @@ void nullverbs_refuse(const char *verb, int error, unsigned times)
     snprintf(refusal.verb, sizeof refusal.verb, "%s", verb);
     refusal.error = error;
     refusal.times = times;
+}
+
+/* ---- rings, as Soft-RoCE's: <rdma/rdma_user_rxe.h>; what is posted is written to them, nothing is read ---- */
+
+static size_t power_of_two(size_t n)
+{
+    size_t p = 1;
+    while (p < n)
+        p <<= 1;
+    return p;
+}
+
+static struct rxe_queue_buf *make_ring(uint32_t depth, size_t slot)
+{
+    size_t slots = power_of_two((size_t)depth + 1), size = power_of_two(slot < 64 ? 64 : slot);
+    int fd = memfd_create("/dev/infiniband/uverbs-null", MFD_CLOEXEC);
+    struct rxe_queue_buf *ring = MAP_FAILED;
+    if (fd >= 0 && ftruncate(fd, (off_t)(sizeof *ring + slots * size)) == 0)
+        ring = mmap(NULL, sizeof *ring + slots * size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (ring == MAP_FAILED)
+        abort();
+    ring->log2_elem_size = (uint32_t)__builtin_ctzl(size);
+    ring->index_mask = (uint32_t)slots - 1;
+    return ring;
+}
+
+static size_t ring_bytes(const struct rxe_queue_buf *ring) { return sizeof *ring + (((size_t)ring->index_mask + 1) << ring->log2_elem_size); }
+
+static void *next_slot(struct rxe_queue_buf *ring)
+{
+    void *slot = ring->data + ((size_t)ring->producer_index << ring->log2_elem_size);
+    ring->producer_index = (ring->producer_index + 1) & ring->index_mask;
+    return slot;
+}
+
+static uint64_t copy_list(struct rxe_dma_info *dma, const struct ibv_sge *list, int n)
+{
+    uint64_t length = 0;
+    for (int i = 0; i < n; i++) {
+        dma->sge[i] = (struct rxe_sge){.addr = list[i].addr, .length = list[i].length, .lkey = list[i].lkey};
+        length += list[i].length;
+    }
+    dma->num_sge = (uint32_t)n;
+    dma->length = (uint32_t)length;
+    return length;
+}
+
+static struct rxe_send_wqe *ring_send(qp_t *q, const struct ibv_send_wr *wr)
+{
+    struct rxe_send_wqe *slot = next_slot(q->send_ring);
+    memset(slot, 0, sizeof *slot);
+    slot->wr.wr_id = wr->wr_id, slot->wr.opcode = wr->opcode, slot->wr.send_flags = wr->send_flags, slot->wr.ex.imm_data = wr->imm_data;
+    slot->wr.wr.rdma.remote_addr = wr->wr.rdma.remote_addr, slot->wr.wr.rdma.rkey = wr->wr.rdma.rkey;
+    if (wr->send_flags & IBV_SEND_INLINE) {
+        slot->dma.length = wr->sg_list->length;
+        memcpy(slot->dma.inline_data, (void *)(uintptr_t)wr->sg_list->addr, wr->sg_list->length);
+    } else {
+        copy_list(&slot->dma, wr->sg_list, wr->num_sge);
+    }
+    uint32_t mtu = 128u << (q->attr.path_mtu ? q->attr.path_mtu : IBV_MTU_1024), packets = slot->dma.length ? (slot->dma.length + mtu - 1) / mtu : 1;
+    slot->mask = 1;
+    slot->first_psn = q->next_psn;
+    slot->last_psn = (q->next_psn + packets - 1) & PSN_MASK;
+    q->next_psn = (q->next_psn + packets) & PSN_MASK;
+    return slot;
+}
+
+static void ring_recv(qp_t *q, const struct ibv_recv_wr *wr)
+{
+    struct rxe_recv_wqe *slot = next_slot(q->recv_ring);
+    slot->wr_id = wr->wr_id;
+    copy_list(&slot->dma, wr->sg_list, wr->num_sge);
+}
+
+static void clear_ring(struct rxe_queue_buf *ring)
+{
+    if (!ring)
+        return;
+    ring->producer_index = ring->consumer_index = 0;
+    memset(ring->data, 0, ring_bytes(ring) - sizeof *ring);
 }
 
 /* ---- completions ---- */
@@ -151,6 +239,8 @@ static void drop_send(qp_t *q, enum ibv_wc_status status)
     if (!(q->sends = s->next))
         q->end = &q->sends;
     q->count--;
+    if (s->slot)
+        s->slot->status = status;
     complete_send(q, &s->wr, status);
     free(s);
 }
@@ -326,6 +416,7 @@ static int keep_send(qp_t *q, const struct ibv_send_wr *wr)
         for (int i = 0; i < wr->num_sge; i++)
             s->list[i] = wr->sg_list[i];
     }
+    s->slot = q->send_ring ? ring_send(q, &s->wr) : NULL;
     *q->end = s;
     q->end = &s->next;
     q->count++;
@@ -383,6 +474,8 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
     *bad = wr;
     if (q->attr.qp_state != IBV_QPS_RESET && !q->init.srq)
         rc = refused("post_recv") ? errno : keep_recvs(&q->recvs, q->init.cap.max_recv_wr, wr, bad);
+    for (; wr && q->recv_ring && !(rc && wr == *bad); wr = wr->next)
+        ring_recv(q, wr);
     if (q->attr.qp_state == IBV_QPS_ERR)
         flush(q);
     pthread_mutex_unlock(&lock);
@@ -506,9 +599,30 @@ static unsigned read_wc_flags(struct ibv_cq_ex *x) { return ((cq_t *)x)->current
 
 /* ---- devices ---- */
 
+/* As in /sys: a link to a device without hardware, which has a network interface. */
+static void look_like_rxe(struct ibv_device *device)
+{
+    char real[IBV_SYSFS_PATH_MAX + 64], parent[sizeof real + 16];
+    snprintf(device->ibdev_path, sizeof device->ibdev_path, "%.200s/%s", sysfs ? sysfs : "/nonexistent", device->name);
+    if (!sysfs)
+        return;
+    snprintf(real, sizeof real, "%.200s/devices/virtual/%s", sysfs, device->name);
+    for (char *slash = strchr(real + strlen(sysfs) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        mkdir(real, 0777);
+        *slash = '/';
+    }
+    mkdir(real, 0777);
+    snprintf(parent, sizeof parent, "%s/parent", real);
+    close(open(parent, O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+    if (symlink(real, device->ibdev_path) != 0 && errno != EEXIST)
+        abort();
+}
+
 struct ibv_device **ibv_get_device_list(int *count)
 {
     const char *wanted = getenv("NULLVERBS_DEVICES");
+    sysfs = getenv("NULLVERBS_SYSFS");
     int n = wanted ? atoi(wanted) : 2;
     if (n < 0 || n > MAX_DEVICES)
         n = MAX_DEVICES;
@@ -517,7 +631,7 @@ struct ibv_device **ibv_get_device_list(int *count)
         list[i] = &devices[i];
         snprintf(devices[i].name, sizeof devices[i].name, "null%d", i);
         snprintf(devices[i].dev_name, sizeof devices[i].dev_name, "uverbs-null%d", i);
-        snprintf(devices[i].ibdev_path, sizeof devices[i].ibdev_path, "/nonexistent/null%d", i);
+        look_like_rxe(&devices[i]);
         devices[i].node_type = IBV_NODE_CA;
         devices[i].transport_type = IBV_TRANSPORT_IB;
     }
@@ -738,10 +852,24 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq
     return &cq->ex;
 }
 
-int ibv_resize_cq(struct ibv_cq *cq, int entries)
+int ibv_resize_cq(struct ibv_cq *ibcq, int entries)
 {
-    (void)cq, (void)entries;
-    return EOPNOTSUPP;
+    cq_t *cq = (cq_t *)ibcq;
+    uint32_t mask = cq->mask;
+    while (mask + 1 < (uint32_t)entries)
+        mask = mask << 1 | 1;
+    struct ibv_wc *ring = calloc((size_t)mask + 1, sizeof *ring);
+    if (!ring)
+        return ENOMEM;
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = cq->head; i != cq->tail; i++)
+        ring[i & mask] = cq->ring[i & cq->mask];
+    free(cq->ring);
+    cq->ring = ring;
+    cq->mask = mask;
+    ibcq->cqe = (int)mask;
+    pthread_mutex_unlock(&lock);
+    return 0;
 }
 
 int ibv_destroy_cq(struct ibv_cq *cq)
@@ -822,6 +950,11 @@ static qp_t *make_qp(struct ibv_context *context, struct ibv_pd *pd, struct ibv_
     q->instant = ((context_t *)verbs_get_ctx(context))->instant;
     q->init = *init;
     q->end = &q->sends, q->recvs.end = &q->recvs.first;
+    if (sysfs) {
+        size_t list = init->cap.max_send_sge * sizeof(struct rxe_sge), bytes = init->cap.max_inline_data;
+        q->send_ring = make_ring(init->cap.max_send_wr, sizeof(struct rxe_send_wqe) + (list > bytes ? list : bytes));
+        q->recv_ring = init->srq ? NULL : make_ring(init->cap.max_recv_wr, sizeof(struct rxe_recv_wqe) + init->cap.max_recv_sge * sizeof(struct rxe_sge));
+    }
     q->ex.qp_base = (struct ibv_qp){.context = context, .qp_context = init->qp_context, .pd = pd, .send_cq = init->send_cq, .recv_cq = init->recv_cq};
     q->ex.qp_base.srq = init->srq, q->ex.qp_base.qp_type = init->qp_type, q->ex.qp_base.qp_num = number(), q->ex.qp_base.handle = q->ex.qp_base.qp_num;
     pthread_mutex_lock(&lock);
@@ -877,13 +1010,16 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
             return EINVAL;
         }
         q->attr.qp_state = qp->state = to;
-        if (to == IBV_QPS_RESET)
+        if (to == IBV_QPS_RESET) {
             forget(q);
-        else if (to == IBV_QPS_ERR)
+            clear_ring(q->send_ring);
+            clear_ring(q->recv_ring);
+        } else if (to == IBV_QPS_ERR) {
             flush(q);
+        }
     }
     if (mask & IBV_QP_SQ_PSN)
-        q->attr.sq_psn = attr->sq_psn & PSN_MASK;
+        q->attr.sq_psn = q->next_psn = attr->sq_psn & PSN_MASK;
     if (mask & IBV_QP_RQ_PSN)
         q->attr.rq_psn = attr->rq_psn & PSN_MASK;
     if (mask & IBV_QP_DEST_QPN)
@@ -916,6 +1052,10 @@ int ibv_destroy_qp(struct ibv_qp *qp)
     *at = q->next;
     forget(q);
     pthread_mutex_unlock(&lock);
+    if (q->send_ring)
+        munmap(q->send_ring, ring_bytes(q->send_ring));
+    if (q->recv_ring)
+        munmap(q->recv_ring, ring_bytes(q->recv_ring));
     free(q);
     return 0;
 }

@@ -7,7 +7,7 @@
  * point to the rings, x into one, u to nowhere, . is NULL; all are attached in turn, the last one is asked. Prints the result of each attach ("none": no backend serves
  * the device); then for each command of standard input the result, followed by the journal (show_work.h):
  *
- *   journal DEPTH SGE INLINE | sends N WR_ID... | recvs N WR_ID... | psn N (the result is followed by the number)
+ *   journal DEPTH SGE INLINE | sends N WR_ID... | recvs N WR_ID... | psn N (the result is followed by the number) | failed | fenced
  */
 #include "fake_mlx5.h"
 #include "rewind.h"
@@ -82,8 +82,13 @@ static void answer(const shift_rewind_t *backend, void *state)
             depth = (uint32_t)number(), max_sge = (uint32_t)number(), max_inline = (uint32_t)number();
         } else if (!strcmp(command, "psn")) {
             uint32_t psn = 0, n = (uint32_t)number();
-            int rc = backend->first_psn(state, n, &psn);
+            int rc = backend->first_psn ? backend->first_psn(state, n, &psn) : -ENOTSUP;
             printf("%d %u\n", rc, psn);
+        } else if (!strcmp(command, "failed")) {
+            printf("%u\n", backend->failed(state));
+        } else if (!strcmp(command, "fenced")) {
+            backend->fenced(state);
+            printf("0\n");
         } else {
             ask(backend, state, !strcmp(command, "sends"));
         }

@@ -55,14 +55,14 @@ class Ring:
         self.bytes[at : at + len(slot)] = slot
         self.producer = (self.producer + 1) % self.slots
 
-    def post_send(self, wr: Send, first_psn: int = 0, last_psn: int = 0, mask: int = 1) -> None:
+    def post_send(self, wr: Send, first_psn: int = 0, last_psn: int = 0, mask: int = 1, status: int = 0) -> None:
         if wr.opcode in ATOMICS:
             operation = struct.pack("<QQQII", wr.remote[0], *wr.operands, wr.remote[1], 0)
         else:
             operation = struct.pack("<QII", *wr.remote, 0)
         length = wr.shown()["length"]
         slot = struct.pack("<QIIII", wr.wr_id, self.u32(), wr.opcode, wr.flags, wr.extra) + operation
-        slot = slot.ljust(144, b"\xaa") + struct.pack("<IIQIIIIII", self.u32(), self.u32(), self.u32(), mask, first_psn, last_psn, self.u32(), self.u32(), self.u32())
+        slot = slot.ljust(144, b"\xaa") + struct.pack("<IIQIIIIII", status, self.u32(), self.u32(), mask, first_psn, last_psn, self.u32(), self.u32(), self.u32())
         # length, resid, cur_sge, num_sge, sge_offset
         slot += struct.pack("<IIIIII", length & 0xFFFFFFFF, self.u32(), self.u32(), 1 if wr.flags & INLINE else len(wr.elements), self.u32(), 0)
         assert len(slot) == SEND_HEAD
@@ -150,6 +150,21 @@ def test_the_first_packet_when_the_ring_is_full(rewinder: Rewinder) -> None:
     for request in plain(caps.send_wr):
         send.post_send(request)
     assert ask(rewinder, caps, send, recv, [f"psn {caps.send_wr}"])[1] == ("0 0", [])
+    # one more is posted: there is no such slot any more, unless it was remembered
+    more = f"psn {caps.send_wr + 1}"
+    assert ask(rewinder, caps, send, recv, [more, "fenced", more])[1:] == [(f"{-errno.ENOTSUP} 0", []), ("0", []), ("0 0", [])]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from([0, 5, 12]), max_size=30), st.integers(0, 64))
+def test_how_many_failed(rewinder: Rewinder, statuses: list[int], start: int) -> None:
+    """Those at the end of which none has succeeded."""
+    send, recv = rings(Caps(), start)
+    for request, status in zip(plain(len(statuses)), statuses, strict=True):
+        send.post_send(request, status=status)
+    held = statuses[-send.slots :]
+    failed = next((i for i, status in enumerate(reversed(held)) if status == 0), len(held))
+    assert ask(rewinder, Caps(), send, recv, ["failed"])[1] == (str(failed), [])
 
 
 def plain(n: int) -> list[Send]:
@@ -163,7 +178,7 @@ def test_refusals_append_nothing(rewinder: Rewinder) -> None:
     for request in posted:
         send.post_send(request)
     commands = [
-        "sends 16 " + " ".join("0" for _ in range(16)),
+        "sends 17 " + " ".join("0" for _ in range(17)),
         "sends 3 109 110 112",  # the last completion is of another request
         "sends 3 108 109 110",
         "journal 4 4 64",
