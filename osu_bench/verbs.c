@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 enum { CALLS = 256, LIST = 16, QPS = 64, DEPTH = 512, SETTLE = 300000 /* us */ };
+enum { ENTRIES = QPS * 2 * (DEPTH + 1) }; /* room for all that may be outstanding */
 
 static void check(int right, const char *what) {
     if (right) return;
@@ -62,7 +63,7 @@ static void set_up(void) {
     check((context = ibv_open_device(*list)) != NULL, "ibv_open_device");
     check((pd = ibv_alloc_pd(context)) != NULL, "ibv_alloc_pd");
     check((mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)) != NULL, "ibv_reg_mr");
-    check((cq = ibv_create_cq(context, 4096, NULL, NULL, 0)) != NULL, "ibv_create_cq");
+    check((cq = ibv_create_cq(context, ENTRIES, NULL, NULL, 0)) != NULL, "ibv_create_cq");
     for (int i = 0; i < QPS; i++) {
         struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {DEPTH, DEPTH, 4, 4, 64}};
         check((qp[i] = ibv_create_qp(pd, &init)) != NULL, "ibv_create_qp");
@@ -73,6 +74,16 @@ static void set_up(void) {
 static void drain(void) {
     struct ibv_wc wc[LIST];
     while (ibv_poll_cq(cq, LIST, wc) > 0) {}
+}
+
+/* All memory of the queues has been used. */
+static void warm_up(struct ibv_send_wr *wr) {
+    struct ibv_send_wr *bad;
+    for (int i = 0; i < 4 * ENTRIES; i++) {
+        ibv_post_send(qp[i % QPS], wr, &bad);
+        if (i % CALLS == 0) drain();
+    }
+    drain();
 }
 
 static void posts(struct ibv_send_wr *wr) {
@@ -142,6 +153,7 @@ int main(int argc, char **argv) {
     struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = 8, .lkey = mr->lkey};
     struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED};
     wr.wr.rdma.remote_addr = (uintptr_t)memory, wr.wr.rdma.rkey = mr->rkey;
+    warm_up(&wr);
     posts(&wr);
     polls(&wr);
     extended();

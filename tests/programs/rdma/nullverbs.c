@@ -66,7 +66,7 @@ typedef struct qp {
     struct ibv_qp_attr attr;
     bool instant;
     send_t *sends, **end;
-    unsigned count;
+    unsigned count, executed; /* sends outstanding; of which the peer has executed so many */
     recv_queue_t recvs;
     struct ibv_send_wr draft; /* of ibv_wr_*, posted when the next one begins */
     struct ibv_sge draft_list[MAX_SGE];
@@ -157,6 +157,12 @@ static uint64_t copy_list(struct rxe_dma_info *dma, const struct ibv_sge *list, 
     return length;
 }
 
+static uint32_t packets_of(const qp_t *q, uint64_t length)
+{
+    uint32_t mtu = 128u << (q->attr.path_mtu ? q->attr.path_mtu : IBV_MTU_1024);
+    return length ? (uint32_t)((length + mtu - 1) / mtu) : 1;
+}
+
 static struct rxe_send_wqe *ring_send(qp_t *q, const struct ibv_send_wr *wr)
 {
     struct rxe_send_wqe *slot = next_slot(q->send_ring);
@@ -169,7 +175,7 @@ static struct rxe_send_wqe *ring_send(qp_t *q, const struct ibv_send_wr *wr)
     } else {
         copy_list(&slot->dma, wr->sg_list, wr->num_sge);
     }
-    uint32_t mtu = 128u << (q->attr.path_mtu ? q->attr.path_mtu : IBV_MTU_1024), packets = slot->dma.length ? (slot->dma.length + mtu - 1) / mtu : 1;
+    uint32_t packets = packets_of(q, slot->dma.length);
     slot->mask = 1;
     slot->first_psn = q->next_psn;
     slot->last_psn = (q->next_psn + packets - 1) & PSN_MASK;
@@ -265,6 +271,7 @@ static bool drop_recv(qp_t *q, recv_queue_t *from, struct ibv_wc wc)
 /* Everything outstanding comes back; receives of a shared queue stay. */
 static void flush(qp_t *q)
 {
+    q->executed = 0;
     while (q->sends)
         drop_send(q, IBV_WC_WR_FLUSH_ERR);
     while (drop_recv(q, &q->recvs, (struct ibv_wc){.status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV}))
@@ -273,6 +280,7 @@ static void flush(qp_t *q)
 
 static void forget(qp_t *q)
 {
+    q->executed = 0;
     while (q->sends) {
         send_t *s = q->sends;
         q->sends = s->next;
@@ -331,6 +339,36 @@ bool nullverbs_receive(struct ibv_qp *qp, const struct ibv_wc *message)
     bool found = drop_recv((qp_t *)qp, recvs_of((qp_t *)qp), wc);
     pthread_mutex_unlock(&lock);
     return found;
+}
+
+bool nullverbs_deliver(struct ibv_qp *from, struct ibv_qp *to, bool acknowledge)
+{
+    qp_t *a = (qp_t *)from, *b = (qp_t *)to;
+    pthread_mutex_lock(&lock);
+    const send_t *s = a->sends;
+    for (unsigned i = 0; s && i < a->executed; i++)
+        s = s->next;
+    bool moved = false;
+    if (s && a->attr.qp_state == IBV_QPS_RTS && (b->attr.qp_state == IBV_QPS_RTS || b->attr.qp_state == IBV_QPS_RTR)) {
+        struct ibv_wc wc = {.opcode = IBV_WC_RECV, .imm_data = s->wr.imm_data};
+        for (int i = 0; i < s->wr.num_sge; i++)
+            wc.byte_len += s->wr.sg_list[i].length;
+        uint32_t length = wc.byte_len;
+        bool takes = s->wr.opcode == IBV_WR_SEND || s->wr.opcode == IBV_WR_SEND_WITH_IMM || s->wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+        if (s->wr.opcode == IBV_WR_SEND_WITH_IMM || s->wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
+            wc.wc_flags = IBV_WC_WITH_IMM;
+        if (s->wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
+            wc.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
+        if (!takes || drop_recv(b, recvs_of(b), wc)) {
+            b->attr.rq_psn = (b->attr.rq_psn + packets_of(b, length)) & PSN_MASK;
+            a->executed++;
+            moved = true;
+        }
+    }
+    for (; acknowledge && a->executed; a->executed--, moved = true)
+        drop_send(a, IBV_WC_SUCCESS);
+    pthread_mutex_unlock(&lock);
+    return moved;
 }
 
 void nullverbs_fail(struct ibv_qp *qp, enum ibv_wc_status status)
@@ -603,10 +641,10 @@ static unsigned read_wc_flags(struct ibv_cq_ex *x) { return ((cq_t *)x)->current
 static void look_like_rxe(struct ibv_device *device)
 {
     char real[IBV_SYSFS_PATH_MAX + 64], parent[sizeof real + 16];
-    snprintf(device->ibdev_path, sizeof device->ibdev_path, "%.200s/%s", sysfs ? sysfs : "/nonexistent", device->name);
+    snprintf(device->ibdev_path, sizeof device->ibdev_path, "%.180s/%.60s", sysfs ? sysfs : "/nonexistent", device->name);
     if (!sysfs)
         return;
-    snprintf(real, sizeof real, "%.200s/devices/virtual/%s", sysfs, device->name);
+    snprintf(real, sizeof real, "%.180s/devices/virtual/%s", sysfs, device->name);
     for (char *slash = strchr(real + strlen(sysfs) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
         mkdir(real, 0777);

@@ -39,6 +39,10 @@ void nullverbs_complete(struct ibv_qp *qp, unsigned n);
 /* A message arrives, as the opcode, byte_len, imm_data and wc_flags of `message` say: the oldest receive completes. False: there is none. */
 bool nullverbs_receive(struct ibv_qp *qp, const struct ibv_wc *message);
 
+/* The oldest send of `from` that its peer has not executed yet is executed there, if both are ready and there is a receive for it: the peer's rq_psn counts its
+ * packets. acknowledge: then all executed ones succeed. False: nothing happened. */
+bool nullverbs_deliver(struct ibv_qp *from, struct ibv_qp *to, bool acknowledge);
+
 /* The path is lost: the queue pair goes into the error state, the oldest send completes with this status, everything else is flushed. */
 void nullverbs_fail(struct ibv_qp *qp, enum ibv_wc_status status);
 
