@@ -92,6 +92,7 @@ void shift_device_remove(shift_device_t *d)
             shift_real()->close_device(path->context);
         shift_map_free(&path->qps);
     }
+    shift_keys_free(d);
     if (d->kv)
         shift_kv_close(d->kv);
     shift_map_free(&d->mrs);

@@ -53,6 +53,16 @@ void shift_keys_withdraw(shift_device_t *d, const char *key, bool region)
     d->withdrawn_last = w;
 }
 
+/* The device is being closed: the agent forgets what its client has put. */
+void shift_keys_free(shift_device_t *d)
+{
+    while (d->withdrawn) {
+        withdrawal_t *w = d->withdrawn;
+        d->withdrawn = w->next;
+        free(w);
+    }
+}
+
 void shift_keys_step(shift_device_t *d)
 {
     static const uint32_t gone[SHIFT_PATHS];

@@ -22,10 +22,12 @@ void shift_qp_fence(struct ibv_qp *qp)
 /* Leg 0 is in the program's context, whose table holds our own data verbs: its provider's are in the device's record. */
 static const struct ibv_context_ops *verbs_of(const shift_qp_t *q, int path) { return path ? &q->legs[path].qp->context->ops : &q->o.device->ops; }
 
+/* What the provider has taken but can't send (its RNIC is gone) comes back flushed. */
 int shift_leg_send(shift_qp_t *q, int path, struct ibv_send_wr *wr)
 {
-    struct ibv_send_wr *bad;
-    return verbs_of(q, path)->post_send(q->legs[path].qp, wr, &bad);
+    struct ibv_send_wr *bad = NULL;
+    int r = verbs_of(q, path)->post_send(q->legs[path].qp, wr, &bad);
+    return bad ? r : 0;
 }
 
 int shift_leg_recv(shift_qp_t *q, int path, struct ibv_recv_wr *wr)

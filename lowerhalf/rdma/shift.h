@@ -385,6 +385,7 @@ void shift_mr_key(char *key, uint64_t device, uint32_t index); /* room: 64 */
 bool shift_qp_key(char *key, const shift_qp_t *q, bool peer);
 void shift_keys_withdraw(shift_device_t *d, const char *key, bool regions); /* a region's entry is emptied, not deleted: they are counted through */
 void shift_keys_step(shift_device_t *d);
+void shift_keys_free(shift_device_t *d); /* after the worker has ended */
 void shift_keys_commands(shift_device_t *d);
 
 /* worker.c */

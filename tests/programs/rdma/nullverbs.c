@@ -97,18 +97,20 @@ static struct {
 
 static bool refused(const char *verb)
 {
-    if (!refusal.times || strcmp(refusal.verb, verb))
+    if (!__atomic_load_n(&refusal.times, __ATOMIC_ACQUIRE) || strcmp(refusal.verb, verb))
         return false;
-    refusal.times--;
+    __atomic_fetch_sub(&refusal.times, 1, __ATOMIC_ACQ_REL);
     errno = refusal.error;
     return true;
 }
 
 void nullverbs_refuse(const char *verb, int error, unsigned times)
 {
-    snprintf(refusal.verb, sizeof refusal.verb, "%s", verb);
-    refusal.error = error;
-    refusal.times = times;
+    if (strcmp(refusal.verb, verb) || refusal.error != error) { /* not while there are some left */
+        snprintf(refusal.verb, sizeof refusal.verb, "%s", verb);
+        refusal.error = error;
+    }
+    __atomic_store_n(&refusal.times, times, __ATOMIC_RELEASE);
 }
 
 /* ---- rings, as Soft-RoCE's: <rdma/rdma_user_rxe.h>; what is posted is written to them, nothing is read ---- */
@@ -434,7 +436,7 @@ static int keep_send(qp_t *q, const struct ibv_send_wr *wr)
         return EINVAL;
     if (q->count >= q->init.cap.max_send_wr)
         return ENOMEM;
-    if (refused("post_send"))
+    if (!q->send_ring && refused("post_send"))
         return errno;
     send_t *s = calloc(1, sizeof *s);
     if (!s)
@@ -469,9 +471,13 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
     pthread_mutex_lock(&lock);
     while (wr && !(rc = keep_send((qp_t *)qp, wr)))
         wr = wr->next;
-    pthread_mutex_unlock(&lock);
-    if (rc)
+    if (rc) {
         *bad = wr;
+    } else if (((qp_t *)qp)->send_ring && refused("post_send")) { /* Soft-RoCE's provider has them, but can't tell the kernel */
+        *bad = NULL;
+        rc = errno;
+    }
+    pthread_mutex_unlock(&lock);
     return rc;
 }
 
@@ -619,7 +625,8 @@ static void wr_set_inline_data(struct ibv_qp_ex *x, void *address, size_t length
 static int next_poll(struct ibv_cq_ex *x)
 {
     cq_t *cq = (cq_t *)x;
-    if (poll_cq((struct ibv_cq *)x, 1, &cq->current) != 1)
+    bool alone = ((context_t *)verbs_get_ctx(x->context))->instant;
+    if ((alone ? poll_cq : poll_cq_locked)((struct ibv_cq *)x, 1, &cq->current) != 1)
         return ENOENT;
     x->wr_id = cq->current.wr_id;
     x->status = cq->current.status;
@@ -657,24 +664,33 @@ static void look_like_rxe(struct ibv_device *device)
         abort();
 }
 
-struct ibv_device **ibv_get_device_list(int *count)
+static int device_count;
+
+static void make_devices(void)
 {
     const char *wanted = getenv("NULLVERBS_DEVICES");
     sysfs = getenv("NULLVERBS_SYSFS");
-    int n = wanted ? atoi(wanted) : 2;
-    if (n < 0 || n > MAX_DEVICES)
-        n = MAX_DEVICES;
-    struct ibv_device **list = calloc((size_t)n + 1, sizeof *list);
-    for (int i = 0; list && i < n; i++) {
-        list[i] = &devices[i];
+    device_count = wanted ? atoi(wanted) : 2;
+    if (device_count < 0 || device_count > MAX_DEVICES)
+        device_count = MAX_DEVICES;
+    for (int i = 0; i < device_count; i++) {
         snprintf(devices[i].name, sizeof devices[i].name, "null%d", i);
         snprintf(devices[i].dev_name, sizeof devices[i].dev_name, "uverbs-null%d", i);
         look_like_rxe(&devices[i]);
         devices[i].node_type = IBV_NODE_CA;
         devices[i].transport_type = IBV_TRANSPORT_IB;
     }
+}
+
+struct ibv_device **ibv_get_device_list(int *count)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_devices);
+    struct ibv_device **list = calloc((size_t)device_count + 1, sizeof *list);
+    for (int i = 0; list && i < device_count; i++)
+        list[i] = &devices[i];
     if (count)
-        *count = n;
+        *count = device_count;
     return list;
 }
 

@@ -1,0 +1,447 @@
+/* switch_driver.c - plays a process whose connections fail again and again, while its threads post and poll: the interposer's own code over the null provider.
+ *
+ *   switch_driver LIBRARY FAILURES SEED PAIRS
+ *
+ * LIBRARY is nullverbs.so (two devices: the second is the backup). Both ends of each pair of queue pairs are here, so control messages and the key-value store are
+ * this file's. A thread carries messages from one end to the other, acknowledging them or not; one posts numbered sends, by ibv_post_send or
+ * ibv_wr_*, signaled or not, with inline data or not; one polls their completions, one what arrives, by ibv_poll_cq or ibv_start_poll. Every message must arrive
+ * once and in order, every signaled send complete once and in order, and nobody may see an error. Prints "ok" and how often it went to the backup.
+ */
+#include "links.h"
+#include "nullverbs.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST = 8, DEPTH = 7 /* a ring of 8: it is full at times */, PATIENCE_S = 60, KEYS = 64 };
+
+#define CHECK(x)                                                                                       \
+    do {                                                                                               \
+        if (!(x)) {                                                                                    \
+            fprintf(stderr, "%s:%d: %s (errno %d)\n", __func__, __LINE__, #x, errno);                  \
+            _exit(1);                                                                                  \
+        }                                                                                              \
+    } while (0)
+
+/* ---- the real library ---- */
+
+static void *library;
+static shift_real_t real;
+
+const shift_real_t *shift_real(void) { return &real; }
+
+int shift_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr)
+{
+    struct verbs_context *v = verbs_get_ctx(context);
+    return v->query_port(context, port, attr, sizeof *attr);
+}
+
+static void *null_function(const char *name)
+{
+    void *f = dlsym(library, name);
+    CHECK(f);
+    return f;
+}
+
+static bool (*deliver)(struct ibv_qp *, struct ibv_qp *, bool);
+static void (*fail)(struct ibv_qp *, enum ibv_wc_status);
+static void (*refuse)(const char *, int, unsigned);
+static struct ibv_qp *(*next_qp)(const struct ibv_qp *);
+
+static void find_library(const char *path)
+{
+    CHECK(library = dlopen(path, RTLD_NOW | RTLD_LOCAL));
+#define X(verb) real.verb = (__typeof__(real.verb))dlsym(library, "ibv_" #verb);
+    SHIFT_INTERPOSED(X)
+    SHIFT_CALLED(X)
+#undef X
+    real.query_gid_ex = (__typeof__(real.query_gid_ex))null_function("_ibv_query_gid_ex");
+    deliver = (__typeof__(deliver))null_function("nullverbs_deliver");
+    fail = (__typeof__(fail))null_function("nullverbs_fail");
+    refuse = (__typeof__(refuse))null_function("nullverbs_refuse");
+    next_qp = (__typeof__(next_qp))null_function("nullverbs_next_qp");
+}
+
+/* ---- the key-value store: all keys are this process's ---- */
+
+static struct {
+    char key[64], value[SHIFT_KV_VALUE];
+    size_t n;
+} store[KEYS];
+static pthread_mutex_t storing = PTHREAD_MUTEX_INITIALIZER;
+
+shift_kv_t *shift_kv_open(void) { return (shift_kv_t *)store; }
+void shift_kv_close(shift_kv_t *kv) { (void)kv; }
+int shift_kv_connect(shift_kv_t *kv) { return kv ? 0 : -1; }
+int shift_kv_fd(shift_kv_t *kv) { return kv ? -1 : 0; }
+int shift_kv_event(shift_kv_t *kv, const char *json) { return kv && json ? 0 : -1; }
+int shift_kv_command(shift_kv_t *kv, char *line, size_t room) { return kv && line && room ? 0 : -1; }
+int shift_kv_del(shift_kv_t *kv, const char *key) { return kv && key ? 0 : -1; }
+
+int shift_kv_put(shift_kv_t *kv, const char *key, const void *value, size_t n)
+{
+    (void)kv;
+    pthread_mutex_lock(&storing);
+    int i = 0;
+    while (store[i].n && strcmp(store[i].key, key) != 0)
+        CHECK(++i < KEYS);
+    snprintf(store[i].key, sizeof store[i].key, "%s", key);
+    memcpy(store[i].value, value, store[i].n = n);
+    pthread_mutex_unlock(&storing);
+    return 0;
+}
+
+int shift_kv_get(shift_kv_t *kv, const char *key, void *value, size_t room)
+{
+    (void)kv;
+    size_t n = 0;
+    pthread_mutex_lock(&storing);
+    for (int i = 0; i < KEYS && store[i].n; i++)
+        if (strcmp(store[i].key, key) == 0 && store[i].n <= room)
+            memcpy(value, store[i].value, n = store[i].n);
+    pthread_mutex_unlock(&storing);
+    return (int)n;
+}
+
+/* ---- the link: to ourselves, on all paths at all times ---- */
+
+enum { MESSAGES = 1024 };
+static shift_link_t ourselves = {.connected = true};
+static shift_message_t messages[MESSAGES];
+static unsigned first_message, next_message;
+
+shift_link_t *shift_link_find(shift_device_t *d, uint64_t peer)
+{
+    ourselves.device = d;
+    ourselves.peer = peer;
+    for (int p = 0; p < SHIFT_PATHS; p++)
+        ourselves.on[p].connected = ourselves.on[p].up = true;
+    return &ourselves;
+}
+
+void shift_link_send(shift_link_t *l, const shift_message_t *m)
+{
+    CHECK(next_message - first_message < MESSAGES);
+    messages[next_message++ % MESSAGES] = *m;
+    shift_wake(l->device);
+}
+
+void shift_link_poll(shift_device_t *d, int path)
+{
+    (void)d;
+    while (path == 0 && first_message != next_message) {
+        shift_message_t m = messages[first_message++ % MESSAGES];
+        shift_message_in(&ourselves, &m);
+    }
+}
+
+void shift_link_step(shift_link_t *l) { (void)l; }
+void shift_link_down(shift_link_t *l, int path, bool tell) { (void)l, (void)path, (void)tell; }
+bool shift_link_alive(const shift_link_t *l) { return l->connected; }
+bool shift_link_lost(const shift_link_t *l) { return !l->connected; }
+const uint32_t *shift_link_rkey(shift_link_t *l, uint32_t rkey) { return l && rkey ? NULL : NULL; }
+void shift_link_free(shift_link_t *l) { (void)l; }
+
+/* ---- the program ---- */
+
+typedef struct pair {
+    struct ibv_qp *from, *to;
+    uint32_t posted, completed, arrived; /* numbers of the next ones */
+    bool extended;                       /* posts by ibv_wr_* */
+} pair_t;
+
+static pair_t pairs[MOST];
+static int count;
+static bool stop_posting, stop;
+static char memory[4096];
+static struct ibv_mr *mr;
+static struct ibv_cq *sends, *recvs, *both;
+static struct ibv_cq_ex *recvs_ex;
+
+static bool set(const bool *flag) { return __atomic_load_n(flag, __ATOMIC_ACQUIRE); }
+static uint32_t now_at(const uint32_t *n) { return __atomic_load_n(n, __ATOMIC_ACQUIRE); }
+static void advance(uint32_t *n, uint32_t to) { __atomic_store_n(n, to, __ATOMIC_RELEASE); }
+
+static bool signaled(uint32_t number) { return number % 3 == 2; }
+
+static void connect_qp(struct ibv_qp *q, const struct ibv_qp *peer)
+{
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+    CHECK(!ibv_modify_qp(q, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer->qp_num, .rq_psn = peer->qp_num, .max_dest_rd_atomic = 1};
+    a.ah_attr.is_global = a.ah_attr.port_num = 1;
+    CHECK(!real.query_gid(q->context, 1, 0, &a.ah_attr.grh.dgid));
+    int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    CHECK(!ibv_modify_qp(q, &a, mask));
+    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 6, .rnr_retry = 6, .max_rd_atomic = 1, .sq_psn = q->qp_num};
+    mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+    CHECK(!ibv_modify_qp(q, &a, mask));
+}
+
+static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *send_cq, struct ibv_cq *recv_cq, bool extended)
+{
+    struct ibv_qp_init_attr init = {.send_cq = send_cq, .recv_cq = recv_cq, .qp_type = IBV_QPT_RC, .cap = {DEPTH, DEPTH, 2, 2, 64}};
+    struct ibv_qp_init_attr_ex ex = {.send_cq = send_cq, .recv_cq = recv_cq, .qp_type = IBV_QPT_RC, .cap = {DEPTH, DEPTH, 2, 2, 64}, .pd = pd};
+    ex.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ex.send_ops_flags = IBV_QP_EX_WITH_SEND_WITH_IMM;
+    struct ibv_qp *qp = extended ? ibv_create_qp_ex(pd->context, &ex) : ibv_create_qp(pd, &init);
+    CHECK(qp);
+    return qp;
+}
+
+static void post_recv(pair_t *p)
+{
+    struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = sizeof memory, .lkey = mr->lkey};
+    struct ibv_recv_wr *bad, wr = {.wr_id = 7, .sg_list = &sge, .num_sge = 1}; /* all have the same */
+    CHECK(!ibv_post_recv(p->to, &wr, &bad));
+}
+
+static void post_send(pair_t *p)
+{
+    uint32_t n = p->posted;
+    struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = n % 5 ? 2500 : 40, .lkey = mr->lkey};
+    struct ibv_send_wr *bad, wr = {.wr_id = n, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND_WITH_IMM, .imm_data = n};
+    wr.send_flags = (signaled(n) ? IBV_SEND_SIGNALED : 0) | (n % 5 ? 0 : IBV_SEND_INLINE);
+    if (!p->extended) {
+        CHECK(!ibv_post_send(p->from, &wr, &bad));
+    } else {
+        struct ibv_qp_ex *x = real.qp_to_qp_ex(p->from);
+        ibv_wr_start(x);
+        x->wr_id = n, x->wr_flags = wr.send_flags;
+        ibv_wr_send_imm(x, n);
+        if (n % 5)
+            ibv_wr_set_sge(x, mr->lkey, sge.addr, sge.length);
+        else
+            ibv_wr_set_inline_data(x, memory, sge.length);
+        CHECK(!ibv_wr_complete(x));
+    }
+    advance(&p->posted, n + 1);
+}
+
+static void *poster(void *arg)
+{
+    while (!set(&stop_posting)) {
+        bool any = false;
+        for (int i = 0; i < count; i++)
+            if (pairs[i].posted - now_at(&pairs[i].completed) < DEPTH) {
+                post_send(&pairs[i]);
+                any = true;
+            }
+        if (!any)
+            sched_yield();
+    }
+    return arg;
+}
+
+static pair_t *pair_of(uint32_t number)
+{
+    for (int i = 0; i < count; i++)
+        if (pairs[i].from->qp_num == number || pairs[i].to->qp_num == number)
+            return &pairs[i];
+    CHECK(!"a completion of a queue pair that isn't the program's");
+    return NULL;
+}
+
+static void completed(enum ibv_wc_status status, enum ibv_wc_opcode opcode, uint64_t wr_id, uint32_t qp_num, uint32_t imm)
+{
+    if (status != IBV_WC_SUCCESS)
+        fprintf(stderr, "status %d of %llu on %u\n", status, (unsigned long long)wr_id, qp_num);
+    CHECK(status == IBV_WC_SUCCESS);
+    pair_t *p = pair_of(qp_num);
+    if (opcode & IBV_WC_RECV) {
+        if (imm != p->arrived)
+            fprintf(stderr, "message %u instead of %u on %u\n", imm, p->arrived, qp_num);
+        CHECK(imm == p->arrived && wr_id == 7);
+        post_recv(p);
+        advance(&p->arrived, p->arrived + 1);
+    } else {
+        uint32_t next = p->completed;
+        while (!signaled(next))
+            next++;
+        CHECK(wr_id == next);
+        advance(&p->completed, next + 1);
+    }
+}
+
+static void *poller(void *arg)
+{
+    struct ibv_wc wc[4];
+    while (!set(&stop)) {
+        int n = ibv_poll_cq(arg, 4, wc);
+        CHECK(n >= 0);
+        for (int i = 0; i < n; i++)
+            completed(wc[i].status, wc[i].opcode, wc[i].wr_id, wc[i].qp_num, wc[i].imm_data);
+        if (!n)
+            sched_yield();
+    }
+    return NULL;
+}
+
+static void *extended_poller(void *arg)
+{
+    while (!set(&stop)) {
+        struct ibv_poll_cq_attr none = {0};
+        int r = ibv_start_poll(recvs_ex, &none);
+        if (r == ENOENT) {
+            sched_yield();
+            continue;
+        }
+        for (; r == 0; r = ibv_next_poll(recvs_ex))
+            completed(recvs_ex->status, ibv_wc_read_opcode(recvs_ex), recvs_ex->wr_id, ibv_wc_read_qp_num(recvs_ex), ibv_wc_read_imm_data(recvs_ex));
+        CHECK(r == ENOENT);
+        ibv_end_poll(recvs_ex);
+    }
+    return arg;
+}
+
+/* ---- the network ---- */
+
+static struct ibv_qp *ends[64][2];
+static int wires;
+
+static void find_wires(void)
+{
+    struct ibv_qp_attr a, b;
+    struct ibv_qp_init_attr init;
+    for (struct ibv_qp *q = next_qp(NULL); q; q = next_qp(q)) {
+        CHECK(!real.query_qp(q, &a, IBV_QP_DEST_QPN, &init));
+        for (struct ibv_qp *peer = next_qp(NULL); peer; peer = next_qp(peer))
+            if (!real.query_qp(peer, &b, IBV_QP_DEST_QPN, &init) && peer->qp_num == a.dest_qp_num)
+                ends[wires][0] = q, ends[wires++][1] = peer;
+    }
+    CHECK(wires == 4 * count);
+}
+
+static void *network(void *arg)
+{
+    unsigned seed = 1;
+    while (!set(&stop)) {
+        bool any = false;
+        for (int i = 0; i < wires; i++)
+            any |= deliver(ends[i][0], ends[i][1], rand_r(&seed) % 3 == 0);
+        if (!any)
+            sched_yield();
+    }
+    return arg;
+}
+
+/* ---- failures ---- */
+
+static shift_qp_t *shift_of(struct ibv_qp *qp) { return shift_map_get(&shift_qps, (uintptr_t)qp); }
+
+static bool steady(shift_device_t *d)
+{
+    pthread_mutex_lock(&d->lock);
+    bool all = true;
+    for (int i = 0; i < count; i++)
+        for (int end = 0; end < 2; end++) {
+            const shift_qp_t *q = shift_of(end ? pairs[i].to : pairs[i].from);
+            CHECK(q->states.sq != SHIFT_SQ_RELEASED);
+            all &= q->linked && q->direct && q->legs[1].ready && q->legs[1].peer_ready && q->legs[1].generation == q->legs[1].peer_generation;
+        }
+    pthread_mutex_unlock(&d->lock);
+    return all;
+}
+
+static void wait_for(shift_device_t *d, bool (*what)(shift_device_t *))
+{
+    uint64_t end = shift_now() + PATIENCE_S * 1000000000ull;
+    while (!what(d)) {
+        CHECK(shift_now() < end);
+        usleep(200);
+    }
+}
+
+static bool all_arrived(shift_device_t *d)
+{
+    (void)d;
+    for (int i = 0; i < count; i++) {
+        uint32_t last = pairs[i].posted;
+        while (last && !signaled(last - 1))
+            last--;
+        if (now_at(&pairs[i].arrived) != pairs[i].posted || now_at(&pairs[i].completed) != last)
+            return false;
+    }
+    return true;
+}
+
+static bool some_more(shift_device_t *d)
+{
+    static uint32_t before[MOST];
+    (void)d;
+    for (int i = 0; i < count; i++)
+        if (now_at(&pairs[i].arrived) - before[i] < 5)
+            return false;
+    for (int i = 0; i < count; i++)
+        before[i] = now_at(&pairs[i].arrived);
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    CHECK(argc == 5);
+    find_library(argv[1]);
+    count = atoi(argv[4]);
+    CHECK(count <= MOST);
+    unsigned seed = (unsigned)atoi(argv[3]);
+    struct ibv_device **list = real.get_device_list(NULL);
+    struct ibv_context *context = ibv_open_device(*list);
+    CHECK(context);
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    CHECK(pd && (mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE)));
+    CHECK((sends = ibv_create_cq(context, 256, NULL, NULL, 0)) && (both = ibv_create_cq(context, 256, NULL, NULL, 0)));
+    CHECK(recvs_ex = ibv_create_cq_ex(context, &(struct ibv_cq_init_attr_ex){.cqe = 256, .wc_flags = IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM}));
+    recvs = ibv_cq_ex_to_cq(recvs_ex);
+    for (int i = 0; i < count; i++) { /* half of them have one queue for sends and receives */
+        pairs[i].extended = i % 4 >= 2;
+        pairs[i].from = make_qp(pd, i % 2 ? both : sends, i % 2 ? both : recvs, pairs[i].extended);
+        pairs[i].to = make_qp(pd, i % 2 ? both : sends, i % 2 ? both : recvs, false);
+        connect_qp(pairs[i].from, pairs[i].to);
+        connect_qp(pairs[i].to, pairs[i].from);
+        for (int k = 0; k < DEPTH; k++)
+            post_recv(&pairs[i]);
+    }
+    shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
+    wait_for(d, steady);
+    const char *off = getenv("MANAPY_SHIFT_REWIND");
+    CHECK((shift_of(pairs[0].from)->rewind == NULL) == (off && !strcmp(off, "off")));
+    find_wires();
+
+    pthread_t threads[5];
+    pthread_create(&threads[0], NULL, network, NULL);
+    pthread_create(&threads[1], NULL, poller, sends);
+    pthread_create(&threads[2], NULL, poller, both);
+    pthread_create(&threads[3], NULL, extended_poller, NULL);
+    pthread_create(&threads[4], NULL, poster, NULL);
+    for (int i = 0, n = atoi(argv[2]); i < n; i++) {
+        wait_for(d, some_more);
+        wait_for(d, steady);
+        usleep((unsigned)rand_r(&seed) % 500);
+        pair_t *p = &pairs[rand_r(&seed) % (unsigned)count];
+        if (rand_r(&seed) % 4 == 0)
+            refuse("post_send", EIO, 1);
+        else
+            fail(rand_r(&seed) % 2 ? p->from : p->to, rand_r(&seed) % 3 ? IBV_WC_RETRY_EXC_ERR : IBV_WC_WR_FLUSH_ERR);
+    }
+    __atomic_store_n(&stop_posting, true, __ATOMIC_RELEASE);
+    pthread_join(threads[4], NULL);
+    wait_for(d, all_arrived);
+    wait_for(d, steady);
+    __atomic_store_n(&stop, true, __ATOMIC_RELEASE);
+    unsigned switches = 0;
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < count; i++) {
+        switches += shift_of(pairs[i].from)->switches;
+        ibv_destroy_qp(pairs[i].from);
+        ibv_destroy_qp(pairs[i].to);
+    }
+    CHECK(!ibv_destroy_cq(sends) && !ibv_destroy_cq(recvs) && !ibv_destroy_cq(both) && !ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd));
+    ibv_close_device(context);
+    real.free_device_list(list);
+    printf("ok %u\n", switches);
+    return 0;
+}

@@ -1,0 +1,43 @@
+"""A process whose connections fail while its threads post and poll (switch_driver.c), over the null provider: nothing is lost, doubled or reordered, no error is
+shown, and the sanitizers find nothing. The same on real queue pairs: tests/rdma/test_shift.py."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from work_requests import FLAGS, HERE
+
+FAILURES = 60
+PARTS = "datapath device extended keys legs map readback report rewind rewind_mlx5 rewind_rxe sections shadow srq states switch verbs work worker".split()
+
+
+@pytest.fixture(scope="module", params=["address,undefined", "thread"])
+def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, root: Path) -> tuple[Path, Path]:
+    """The program and the null provider, with a sanitizer."""
+    if not Path("/usr/include/infiniband/mlx5dv.h").exists():
+        pytest.skip("libibverbs-dev is not installed")
+    made, rdma, null = tmp_path_factory.mktemp("switch"), root / "lowerhalf" / "rdma", root / "tests" / "programs" / "rdma"
+    # the compiler warns that the thread sanitizer doesn't understand fences: where they matter (sections.h), nothing but atomic variables depends on them
+    flags = [flag for flag in FLAGS if "sanitize=address" not in flag] + [f"-fsanitize={request.param}", "-Wno-tsan", "-Wno-unknown-warning-option", "-pthread"]
+    library = made / "libnullverbs.so"
+    subprocess.run(["gcc", *flags, "-shared", "-fPIC", f"-Wl,--version-script={null / 'nullverbs.map'}", null / "nullverbs.c", "-o", library], check=True)
+    program = made / "driver"
+    sources = [HERE / "switch_driver.c", *(rdma / f"{name}.c" for name in PARTS)]
+    includes = [f"-I{path}" for path in (rdma, rdma.parent, rdma.parent / "include", null)]
+    subprocess.run(["gcc", *flags, *includes, *sources, "-o", program, "-ldl"], check=True)
+    return program, library
+
+
+@pytest.mark.parametrize("environment", [{}, {"MANAPY_SHIFT_FENCES": "1"}, {"MANAPY_SHIFT_REWIND": "off"}], ids=["rewind", "fences", "journal"])
+@pytest.mark.parametrize("pairs", [1, 4])
+def test_failures_under_traffic(driver: tuple[Path, Path], tmp_path: Path, environment: dict[str, str], pairs: int) -> None:
+    program, library = driver
+    (tmp_path / "sys").mkdir()
+    shift = {"MANAPY_SHIFT_AGENT": "here", "MANAPY_SHIFT_BACKUP": "null0:null1", "NULLVERBS_SYSFS": str(tmp_path / "sys"), "TSAN_OPTIONS": "halt_on_error=1"}
+    done = subprocess.run([program, library, str(FAILURES), "1", str(pairs)], capture_output=True, text=True, env={**os.environ, **shift, **environment}, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert done.stdout.startswith("ok ") and int(done.stdout.split()[1]) >= FAILURES // 2
