@@ -348,10 +348,11 @@ void shift_pump_recvs(shift_qp_t *q)
 
 void shift_cq_mode(shift_cq_t *c)
 {
-    c->special = c->away > 0 || c->count > 0 || c->stashed > 0;
-    if (!c->special)
+    bool special = c->away > 0 || c->count > 0 || shift_stashed(c);
+    if (!special)
         c->settled = false;
-    __atomic_store_n(&c->straight, !c->special && !c->noted && !c->shared, __ATOMIC_RELEASE);
+    __atomic_store_n(&c->special, special, __ATOMIC_RELEASE);
+    __atomic_store_n(&c->straight, !special && !c->noted && !c->shared, __ATOMIC_RELEASE);
 }
 
 void shift_deliver(shift_cq_t *c, const struct ibv_wc *wc)
@@ -536,12 +537,12 @@ void shift_gather(shift_cq_t *c)
     shift_device_t *d = c->o.device;
     struct ibv_wc wc[16];
     int n;
-    if (c->special && !settle(c))
+    if (__atomic_load_n(&c->special, __ATOMIC_ACQUIRE) && !settle(c))
         return;
     shift_spin_lock(&c->lock);
     for (uint32_t i = 0; i < c->stashed; i++)
         take(c, 0, &c->stash[i]);
-    c->stashed = 0;
+    __atomic_store_n(&c->stashed, 0, __ATOMIC_RELAXED);
     for (int p = 0; p < d->paths; p++) {
         struct ibv_cq *cq = p ? c->on[p] : c->cq;
         if (p && (!cq || !c->away))
@@ -591,7 +592,7 @@ static bool stash(shift_cq_t *c, uint32_t n, const struct ibv_wc *wc)
         c->stash_room = room;
     }
     memcpy(c->stash + c->stashed, wc, n * sizeof *wc);
-    c->stashed += n;
+    __atomic_store_n(&c->stashed, c->stashed + n, __ATOMIC_RELAXED);
     shift_cq_mode(c);
     return true;
 }
@@ -609,7 +610,7 @@ static int poll_noted(shift_cq_t *c, int n, struct ibv_wc *wc)
 {
     shift_device_t *d = c->o.device;
     shift_spin_lock(&c->lock);
-    if (unlikely(c->special)) {
+    if (unlikely(__atomic_load_n(&c->special, __ATOMIC_ACQUIRE))) {
         shift_spin_unlock(&c->lock);
         return poll_slowly(c, n, wc);
     }
@@ -717,19 +718,22 @@ static bool under_way(const bool *section, const void *object)
 bool shift_qp_busy(const shift_qp_t *q) { return under_way(&q->writing, q->qp); }
 bool shift_cq_busy(const shift_cq_t *c) { return under_way(&c->reading, c->cq); }
 
+static void count_away(const shift_qp_t *q, int by)
+{
+    shift_cq_t *both[] = {q->send_cq, q->recv_cq};
+    for (int i = 0; i < (both[0] == both[1] ? 1 : 2); i++) {
+        both[i]->away += by;
+        shift_cq_mode(both[i]);
+    }
+}
+
+/* While a journal changes its meaning, the CQs are special: nobody retires anything. */
 void shift_away(shift_qp_t *q, bool away)
 {
     if (q->direct == !away)
         return;
-    shift_cq_t *both[] = {q->send_cq, q->recv_cq};
-    for (int i = 0; i < (both[0] == both[1] ? 1 : 2); i++) {
-        if (!away) /* (whoever finds the error that begins a switch has it) */
-            shift_spin_lock(&both[i]->lock);
-        both[i]->away += away ? 1 : -1;
-        shift_cq_mode(both[i]);
-        if (!away)
-            shift_spin_unlock(&both[i]->lock);
-    }
+    if (away)
+        count_away(q, 1);
     shift_spin_lock(&q->lock); /* a noted post under way on the default leg ends first; for a straight one, see shift_qp_busy */
     q->direct = !away;
     if (!away && q->rewind) { /* what is in flight is in the ring, too */
@@ -739,4 +743,13 @@ void shift_away(shift_qp_t *q, bool away)
     }
     __atomic_store_n(&q->straight, q->plain || (q->direct && q->rewind), __ATOMIC_RELEASE);
     shift_spin_unlock(&q->lock);
+    if (!away) {
+        shift_spin_lock(&q->send_cq->lock); /* (whoever finds the error that begins a switch has it) */
+        if (q->recv_cq != q->send_cq)
+            shift_spin_lock(&q->recv_cq->lock);
+        count_away(q, -1);
+        if (q->recv_cq != q->send_cq)
+            shift_spin_unlock(&q->recv_cq->lock);
+        shift_spin_unlock(&q->send_cq->lock);
+    }
 }

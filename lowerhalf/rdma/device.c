@@ -111,7 +111,7 @@ void shift_object_add(shift_object_t *o, shift_kind_t kind, shift_device_t *d)
 {
     o->kind = kind;
     o->device = d;
-    o->waiting = d->paths > 1;
+    o->waiting = d->paths > 1 && !(kind == SHIFT_QP && ((shift_qp_t *)o)->plain);
     pthread_mutex_lock(&d->lock);
     o->previous = d->last;
     *(d->last ? &d->last->next : &d->objects) = o;

@@ -317,6 +317,7 @@ void shift_pump_recvs(shift_qp_t *q);
 void shift_complete_send(shift_qp_t *q, const shift_send_t *e, enum ibv_wc_status status);
 void shift_retire_done(shift_qp_t *q);
 void shift_number(shift_qp_t *q, shift_send_t *e); /* the packets that it takes on the leg in use, behind those before it */
+static inline bool shift_stashed(const shift_cq_t *c) { return __atomic_load_n(&c->stashed, __ATOMIC_RELAXED) > 0; }
 void shift_cq_mode(shift_cq_t *c);                 /* after a change of what it depends on; c->lock held, or nobody uses it yet */
 bool shift_qp_busy(const shift_qp_t *q);           /* is a straight post, or section of posts, under way that began before shift_away? */
 bool shift_cq_busy(const shift_cq_t *c);           /* a straight poll that began before `straight` was false? */

@@ -403,7 +403,6 @@ static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr, ui
         pthread_mutex_unlock(&d->lock);
     }
     shift_object_add(&q->o, SHIFT_QP, d);
-    q->o.waiting = !q->plain;
 }
 
 EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)

@@ -103,7 +103,7 @@ static void *work(void *arg)
                 shift_switch_step((shift_qp_t *)o);
             else if (o->kind == SHIFT_SRQ)
                 shift_srq_step((shift_srq_t *)o);
-            else if (o->kind == SHIFT_CQ && ((shift_cq_t *)o)->stashed) /* whoever stashed them could not gather */
+            else if (o->kind == SHIFT_CQ && shift_stashed((shift_cq_t *)o)) /* whoever stashed them could not gather */
                 shift_gather((shift_cq_t *)o);
         shift_watch_step(d);
         shift_tell_agent(d);

@@ -1089,7 +1089,9 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
 {
     (void)mask;
+    pthread_mutex_lock(&lock);
     *attr = ((qp_t *)qp)->attr;
+    pthread_mutex_unlock(&lock);
     attr->cur_qp_state = attr->qp_state;
     attr->cap = ((qp_t *)qp)->init.cap;
     *init = ((qp_t *)qp)->init;

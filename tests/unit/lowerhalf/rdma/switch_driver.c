@@ -373,7 +373,7 @@ static bool some_more(shift_device_t *d)
     static uint32_t before[MOST];
     (void)d;
     for (int i = 0; i < count; i++)
-        if (now_at(&pairs[i].arrived) - before[i] < 5)
+        if (now_at(&pairs[i].arrived) - before[i] < 3 * DEPTH) /* so there were posts */
             return false;
     for (int i = 0; i < count; i++)
         before[i] = now_at(&pairs[i].arrived);
