@@ -736,12 +736,12 @@ void shift_away(shift_qp_t *q, bool away)
         count_away(q, 1);
     shift_spin_lock(&q->lock); /* a noted post under way on the default leg ends first; for a straight one, see shift_qp_busy */
     q->direct = !away;
-    if (!away && q->rewind) { /* what is in flight is in the ring, too */
+    if (!away && q->rewinds) { /* what is in flight is in the ring, too */
         q->sends.first = q->sends.next;
         q->recvs.first = q->recvs.next;
         q->unread = true;
     }
-    __atomic_store_n(&q->straight, q->plain || (q->direct && q->rewind), __ATOMIC_RELEASE);
+    __atomic_store_n(&q->straight, q->plain || (q->direct && q->rewinds), __ATOMIC_RELEASE);
     shift_spin_unlock(&q->lock);
     if (!away) {
         shift_spin_lock(&q->send_cq->lock); /* (whoever finds the error that begins a switch has it) */

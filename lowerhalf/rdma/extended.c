@@ -74,7 +74,7 @@ bool shift_draft_ends(shift_qp_t *q)
         return true;
     if (pthread_mutex_trylock(&q->drafting) != 0)
         return false;
-    if (q->drafted && q->rewind) {
+    if (q->drafted && q->rewinds) {
         build_with(shift_real()->qp_to_qp_ex(q->qp), q->provider);
         q->drafted = false;
     }

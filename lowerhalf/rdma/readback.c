@@ -36,28 +36,23 @@ static bool make_room(shift_cq_t *c, uint32_t n)
 void shift_rewind_attach(shift_qp_t *q)
 {
     uint32_t sends = q->init.cap.max_send_wr + 1, recvs = q->init.cap.max_recv_wr + 1;
-    if (q->srq || !wanted() || !(q->rewind = shift_rewind_for(q->qp, &q->init, &q->queues)))
+    q->rewind = shift_rewind_for(q->qp, &q->init, &q->queues);
+    if (!q->rewind || !q->rewind->first_psn || q->srq || !wanted() || !make_room(q->send_cq, sends))
         return;
-    if (!q->rewind->first_psn || !make_room(q->send_cq, sends)) {
-        q->rewind->detach(q->queues);
-        q->rewind = NULL;
-    } else if (!make_room(q->recv_cq, recvs)) {
+    q->rewinds = make_room(q->recv_cq, recvs);
+    if (!q->rewinds)
         q->send_cq->promised -= sends;
-        q->rewind->detach(q->queues);
-        q->rewind = NULL;
-    }
 }
 
 void shift_rewind_detach(shift_qp_t *q)
 {
-    if (q->rewind) {
+    if (q->rewinds) {
         q->send_cq->promised -= q->init.cap.max_send_wr + 1;
         q->recv_cq->promised -= q->init.cap.max_recv_wr + 1;
-        q->rewind->detach(q->queues);
-        q->rewind = NULL;
     }
+    if (q->rewind)
+        q->rewind->detach(q->queues);
     free(q->errors);
-    q->errors = NULL;
 }
 
 /* In order of completion. The opcode of an error completion means nothing: here it tells the queue, as far as that is known. */

@@ -179,15 +179,16 @@ typedef struct shift_qp { /* begins at a cache line, and a straight post needs o
     struct ibv_qp *qp;
     int (*post_send)(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **); /* the provider's */
     int (*post_recv)(struct ibv_qp *, struct ibv_recv_wr *, struct ibv_recv_wr **);
-    bool straight; /* posts are the provider's alone: `plain`, or `direct` and with a rewind */
+    bool straight; /* posts are the provider's alone: `plain`, or `direct` and `rewinds` */
     bool plain;    /* can't be protected */
     shift_pd_t *pd;
     shift_cq_t *send_cq, *recv_cq;
     shift_srq_t *srq; /* NULL: it has receives of its own */
     int receives_on;  /* path whose shared queue its peer sends to */
     bool peer_shares; /* the peer receives from a shared queue */
-    const shift_rewind_t *rewind; /* NULL: its journals are kept in the default state, too */
+    const shift_rewind_t *rewind; /* of leg 0; NULL: its queues can't be read */
     void *queues;                 /* the rewind's */
+    bool rewinds; /* it keeps no journals in the default state */
     bool unread; /* what is outstanding on leg 0 is only in the provider's queues; the journals hold what was posted since the switch began */
     struct ibv_wc *errors; /* taken from leg 0 since the switch began, of which the program hasn't heard: readback.c */
     uint32_t errors_count, errors_room;
@@ -325,7 +326,7 @@ bool shift_stash(shift_cq_t *c, int n, const struct ibv_wc *wc); /* completions 
 int shift_post_failed(shift_qp_t *q, int error);   /* of a straight section of posts, all of which the provider has taken: the error to be shown */
 
 /* readback.c: rewind.h for a queue pair whose leg 0 has failed. Device lock held. */
-void shift_rewind_attach(shift_qp_t *q); /* q->rewind, if its provider and its completion queues allow it */
+void shift_rewind_attach(shift_qp_t *q); /* just made; q->rewinds, if its completion queues allow it, too */
 void shift_rewind_detach(shift_qp_t *q);
 void shift_note_error(shift_qp_t *q, const shift_cq_t *c, const struct ibv_wc *wc);
 void shift_tell_errors(shift_qp_t *q);       /* the program gets them */

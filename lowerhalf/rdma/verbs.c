@@ -339,7 +339,7 @@ static const char *why_not(const struct ibv_qp_init_attr *attr, const shift_qp_t
 static void keep_notes(shift_qp_t *q)
 {
     shift_cq_t *both[] = {q->send_cq, q->recv_cq};
-    for (int i = 0; i < 2 && !q->rewind; i++) {
+    for (int i = 0; i < 2 && !q->rewinds; i++) {
         shift_spin_lock(&both[i]->lock);
         both[i]->noted = true;
         shift_cq_mode(both[i]);
@@ -381,10 +381,10 @@ static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr, ui
     }
     if (!q->plain) {
         shift_rewind_attach(q);
-        q->unread = q->rewind != NULL;
+        q->unread = q->rewinds;
         keep_notes(q);
     }
-    q->straight = q->plain || q->rewind;
+    q->straight = q->plain || q->rewinds;
     if (shift_map_put(&shift_qps, (uintptr_t)qp, q) < 0) {
         shift_map_remove(&d->path[0].qps, qp->qp_num);
         shift_rewind_detach(q);

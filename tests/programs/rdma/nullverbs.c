@@ -143,9 +143,11 @@ static size_t ring_bytes(const struct rxe_queue_buf *ring) { return sizeof *ring
 static void *next_slot(struct rxe_queue_buf *ring)
 {
     void *slot = ring->data + ((size_t)ring->producer_index << ring->log2_elem_size);
-    ring->producer_index = (ring->producer_index + 1) & ring->index_mask;
     return slot;
 }
+
+/* The slot is filled; or the oldest one is done with. */
+static void advance(struct rxe_queue_buf *ring, __u32 *index) { __atomic_store_n(index, (*index + 1) & ring->index_mask, __ATOMIC_RELEASE); }
 
 static uint64_t copy_list(struct rxe_dma_info *dma, const struct ibv_sge *list, int n)
 {
@@ -182,6 +184,7 @@ static struct rxe_send_wqe *ring_send(qp_t *q, const struct ibv_send_wr *wr)
     slot->first_psn = q->next_psn;
     slot->last_psn = (q->next_psn + packets - 1) & PSN_MASK;
     q->next_psn = (q->next_psn + packets) & PSN_MASK;
+    advance(q->send_ring, &q->send_ring->producer_index);
     return slot;
 }
 
@@ -190,6 +193,7 @@ static void ring_recv(qp_t *q, const struct ibv_recv_wr *wr)
     struct rxe_recv_wqe *slot = next_slot(q->recv_ring);
     slot->wr_id = wr->wr_id;
     copy_list(&slot->dma, wr->sg_list, wr->num_sge);
+    advance(q->recv_ring, &q->recv_ring->producer_index);
 }
 
 static void clear_ring(struct rxe_queue_buf *ring)
@@ -247,8 +251,10 @@ static void drop_send(qp_t *q, enum ibv_wc_status status)
     if (!(q->sends = s->next))
         q->end = &q->sends;
     q->count--;
-    if (s->slot)
+    if (s->slot) {
         s->slot->status = status;
+        advance(q->send_ring, &q->send_ring->consumer_index);
+    }
     complete_send(q, &s->wr, status);
     free(s);
 }
@@ -263,6 +269,8 @@ static bool drop_recv(qp_t *q, recv_queue_t *from, struct ibv_wc wc)
     if (!(from->first = r->next))
         from->end = &from->first;
     from->count--;
+    if (q->recv_ring)
+        advance(q->recv_ring, &q->recv_ring->consumer_index);
     wc.wr_id = r->wr.wr_id;
     wc.qp_num = q->ex.qp_base.qp_num;
     put((cq_t *)q->init.recv_cq, &wc, true);
@@ -518,8 +526,8 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
     *bad = wr;
     if (q->attr.qp_state != IBV_QPS_RESET && !q->init.srq)
         rc = refused("post_recv") ? errno : keep_recvs(&q->recvs, q->init.cap.max_recv_wr, wr, bad);
-    for (; wr && q->recv_ring && !(rc && wr == *bad); wr = wr->next)
-        ring_recv(q, wr);
+    for (struct ibv_recv_wr *taken = wr; taken && q->recv_ring && !(rc && taken == *bad); taken = taken->next)
+        ring_recv(q, taken);
     if (q->attr.qp_state == IBV_QPS_ERR)
         flush(q);
     pthread_mutex_unlock(&lock);
