@@ -104,7 +104,7 @@ static bool make_room(shift_qp_t *q)
 /* An RNIC that is gone, not a request that can't be posted (or not now). */
 static bool gone(int error) { return error != 0 && error != ENOMEM && error != EINVAL && error != ENOSPC && error != EOPNOTSUPP && error != EAGAIN; }
 
-/* The provider has refused a post for good, from `left` on (NULL: it has taken all, but can't send them): that begins a switch. False: there is no way out. */
+/* The provider has refused a post for good: that begins a switch. False: there is no way out. */
 static bool fails_over(shift_qp_t *q, int error)
 {
     if (!gone(error) || q->plain)
@@ -119,6 +119,7 @@ static bool fails_over(shift_qp_t *q, int error)
 
 int shift_post_failed(shift_qp_t *q, int error) { return fails_over(q, error) ? 0 : error; }
 
+/* From `left` on; NULL: it has taken all, but can't send them. */
 static int post_send_refused(shift_qp_t *q, int r, struct ibv_send_wr *left, struct ibv_send_wr **bad)
 {
     if (fails_over(q, r))
@@ -707,8 +708,8 @@ void shift_ring_bell(shift_cq_t *c)
 
 /* ---- entering and leaving the slow path, device lock held ---- */
 
-/* An object's straight section goes from one data verb to another: in between, only `section` tells. It changes while its thread's slot names the object, so
- * one of the three looks meets it. */
+/* An object's straight section goes from one data verb to another: in between, only `section` tells. It changes while its thread's slot names the object,
+ * so one of the three looks meets it. */
 static bool under_way(const bool *section, const void *object)
 {
     shift_barrier();

@@ -1,7 +1,7 @@
 /* extended.c - the extended data verbs: ibv_wr_* (ibv_wr_start .. ibv_wr_complete) and ibv_start_poll .. ibv_end_poll.
  *
- * They are function pointers in the objects themselves. In the default state of a queue pair or CQ without journals the provider's stay there, but for those that
- * begin, end and go on: such a section of the program's is *straight*. In every other state ours take their places: requests are drafted, and posted at
+ * They are function pointers in the objects themselves. In the default state of a queue pair or CQ without journals the provider's stay there, but for
+ * those that begin, end and go on: such a section of the program's is *straight*. In every other state ours take their places: requests are drafted, and posted at
  * wr_complete as ibv_post_send would; completions are polled one by one as ibv_poll_cq would. So all that is said in datapath.c holds.
  *
  * Invariants:

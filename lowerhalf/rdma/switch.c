@@ -27,6 +27,7 @@
 
 enum {
     DRAIN_MS = 1000,
+    UNREAD_MS = 5000,
     PEER_MS = 10000, /* for its answer, while a path is up */
     RECEIVES_MS = 200, /* receives of a shared queue on the way to another path */
     SETTLE_NS = 1000000,
@@ -244,7 +245,8 @@ static bool drained(shift_qp_t *q)
         leg->settled = shift_now() + SETTLE_NS;
     if (leg->drained_sends && (q->srq ? shift_now() > leg->settled : leg->drained_recvs))
         return true;
-    return shift_now() - q->since > (q->unread ? 5 : 1) * (uint64_t)DRAIN_MS * 1000000u; /* a dead RNIC flushes nothing: what has not completed counts as outstanding */
+    /* A dead RNIC flushes nothing: what has not completed counts as outstanding; if nobody else knows what that is, it is waited for longer. */
+    return shift_now() - q->since > (uint64_t)(q->unread ? UNREAD_MS : DRAIN_MS) * 1000000u;
 }
 
 /* The new path has receives to give. False: not yet, or (then the queue pair is released) never. */

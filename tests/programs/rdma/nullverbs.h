@@ -5,8 +5,8 @@
  * outstanding until nullverbs_complete, _receive or _fail is told to end it; or, with NULLVERBS_INSTANT in the environment or in contexts opened after
  * nullverbs_instant(true), every request succeeds at once and nothing is kept: the data verbs then cost a few nanoseconds, and are for one thread.
  *
- * With NULLVERBS_SYSFS=DIRECTORY, which is filled, they look like Soft-RoCE's devices, and queue pairs made then have its rings (<rdma/rdma_user_rxe.h>); what is posted is
- * written to them, but not what is done instantly.
+ * With NULLVERBS_SYSFS=DIRECTORY, which is filled, they look like Soft-RoCE's devices, and queue pairs have its rings (<rdma/rdma_user_rxe.h>); what is posted
+ * is written to them, but not what is done instantly.
  *
  * Implemented: RC queue pairs, with and without ibv_wr_*; completion queues, with and without ibv_start_poll; shared receive queues; events. Everything else
  * fails with EOPNOTSUPP, or isn't there.

@@ -2,9 +2,9 @@
  *
  *   switch_driver LIBRARY FAILURES SEED PAIRS
  *
- * LIBRARY is nullverbs.so (two devices: the second is the backup). Both ends of each pair of queue pairs are here, so control messages and the key-value store are
- * this file's. A thread carries messages from one end to the other, acknowledging them or not; one posts numbered sends, by ibv_post_send or
- * ibv_wr_*, signaled or not, with inline data or not; one polls their completions, one what arrives, by ibv_poll_cq or ibv_start_poll. Every message must arrive
+ * LIBRARY is nullverbs.so (two devices: the second is the backup). Both ends of each pair of queue pairs are here, so control messages and the key-value
+ * store are this file's. A thread carries messages from one end to the other, acknowledging them or not; one posts numbered sends, by ibv_post_send or ibv_wr_*,
+ * signaled or not, with inline data or not; one polls their completions, one what arrives, by ibv_poll_cq or ibv_start_poll. Every message must arrive
  * once and in order, every signaled send complete once and in order, and nobody may see an error. Prints "ok" and how often it went to the backup.
  */
 #include "links.h"
@@ -151,6 +151,7 @@ void shift_link_free(shift_link_t *l) { (void)l; }
 typedef struct pair {
     struct ibv_qp *from, *to;
     uint32_t posted, completed, arrived; /* numbers of the next ones */
+    uint32_t arrived_before;             /* at the last failure */
     bool extended;                       /* posts by ibv_wr_* */
 } pair_t;
 
@@ -368,15 +369,13 @@ static bool all_arrived(shift_device_t *d)
     return true;
 }
 
+/* More than was outstanding at the last failure: posts have met it. */
 static bool some_more(shift_device_t *d)
 {
-    static uint32_t before[MOST];
     (void)d;
     for (int i = 0; i < count; i++)
-        if (now_at(&pairs[i].arrived) - before[i] < 3 * DEPTH) /* so there were posts */
+        if (now_at(&pairs[i].arrived) - pairs[i].arrived_before < 3 * DEPTH)
             return false;
-    for (int i = 0; i < count; i++)
-        before[i] = now_at(&pairs[i].arrived);
     return true;
 }
 
@@ -425,6 +424,8 @@ int main(int argc, char **argv)
             refuse("post_send", EIO, 1);
         else
             fail(rand_r(&seed) % 2 ? p->from : p->to, rand_r(&seed) % 3 ? IBV_WC_RETRY_EXC_ERR : IBV_WC_WR_FLUSH_ERR);
+        for (int k = 0; k < count; k++)
+            pairs[k].arrived_before = now_at(&pairs[k].arrived);
     }
     __atomic_store_n(&stop_posting, true, __ATOMIC_RELEASE);
     pthread_join(threads[4], NULL);
