@@ -74,6 +74,10 @@ class Guest:
         """Of a program, natively or under SHIFT."""
         if variant == NATIVE:
             return {}
+        if self._shift and self._agent.poll() is not None:
+            said = (self._agent.stderr.strip().splitlines() or ["nothing"])[-1]
+            self._shift = {}
+            raise BenchError(f"the key-value agent ended with {self._agent.returncode}; it said: {said}")
         if not self._shift:
             rdma = f"{self._tools.manapy} rdma"
             self._agent = self._machine.start(f"exec {rdma} agent --job {JOB}")  # one that `run` starts would end with its command
