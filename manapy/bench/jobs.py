@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from . import apps, connections, fallback, images, imb, latency, messages, storm, throughput, verbs
+from . import apps, connections, fallback, images, imb, latency, messages, storm, throughput, training, verbs
 from .commands import BenchError, LeftOutError, Setting
 from .samples import CLOCK, SHIFT, Row
 
@@ -46,6 +46,7 @@ JOBS: dict[str, Job] = {
     "write-lat": Job("ib_write_lat, also beside 500 idle queue pairs (SHIFT's Table 1)", 300, connections.write_latency, guest=True),
     "memory": Job("memory of a protected queue pair", 90, connections.memory, guest=True),
     "storm": Job("200 random failures under a program that checks every byte", 1000, storm.storm, guest=True),
+    "training": Job("a training job over MPI while its rail fails, five cases (SHIFT's Figure 10)", 360, training.training, guest=True),
 }
 SHIFT_JOBS = ["verbs", *(name for name, job in JOBS.items() if job.guest)]
 

@@ -1,4 +1,4 @@
-"""Pictures like the papers' figures (5 to 9 of the collective clock's, 8 and 9 of SHIFT's), from the rows of a run. Needs matplotlib."""
+"""Pictures like the papers' figures (5 to 9 of the collective clock's, 8 to 10 of SHIFT's), from the rows of a run. Needs matplotlib."""
 
 from __future__ import annotations
 
