@@ -384,8 +384,8 @@ static bool flag_received(pair_t *p) {
     uint64_t value = __atomic_load_n((uint64_t *)flag, __ATOMIC_ACQUIRE);
     if (!value)
         return false;
-    /* Soft-RoCE copies it with memcpy, on an emulated processor byte by byte: a part of it may be there first. */
-    for (int again = 0; value != p->received + 1 && again < 1000000; again++)
+    /* Soft-RoCE copies it with memcpy, on an emulated processor byte by byte: a part of it may be there first, and the host may stop that processor there. */
+    for (double begun = now(); value != p->received + 1 && now() - begun < 5;)
         value = __atomic_load_n((uint64_t *)flag, __ATOMIC_ACQUIRE);
     if (value != p->received + 1)
         fail("pair %d: flag of message %lu came instead of %lu's", p->index, value - 1, p->received);
