@@ -570,11 +570,9 @@ static int poll_slowly(shift_cq_t *c, int n, struct ibv_wc *wc)
     }
     shift_cq_mode(c);
     shift_spin_unlock(&c->lock);
-    for (shift_object_t *o = c->away ? d->objects : NULL; o; o = o->next) { /* completions have made room */
-        shift_qp_t *q = (shift_qp_t *)o;
-        if (o->kind == SHIFT_QP && !q->plain && !q->direct && q->send_cq == c && q->posted_sends < q->sends.next)
+    for (shift_qp_t *q = r ? d->active : NULL; q; q = q->next_active) /* completions have made room */
+        if (!q->direct && q->send_cq == c && q->posted_sends < q->sends.next)
             shift_pump_sends(q);
-    }
     pthread_mutex_unlock(&d->lock);
     return r;
 }
@@ -594,6 +592,7 @@ static bool stash(shift_cq_t *c, uint32_t n, const struct ibv_wc *wc)
     }
     memcpy(c->stash + c->stashed, wc, n * sizeof *wc);
     __atomic_store_n(&c->stashed, c->stashed + n, __ATOMIC_RELAXED);
+    __atomic_store_n(&c->o.device->stashed, true, __ATOMIC_RELEASE);
     shift_cq_mode(c);
     return true;
 }
@@ -733,8 +732,10 @@ void shift_away(shift_qp_t *q, bool away)
 {
     if (q->direct == !away)
         return;
-    if (away)
+    if (away) {
         count_away(q, 1);
+        shift_attend(q, true);
+    }
     shift_spin_lock(&q->lock); /* a noted post under way on the default leg ends first; for a straight one, see shift_qp_busy */
     q->direct = !away;
     if (!away && q->rewinds) { /* what is in flight is in the ring, too */

@@ -127,6 +127,8 @@ void shift_object_remove(shift_object_t *o)
     pthread_mutex_lock(&d->lock);
     while (o->busy)
         pthread_cond_wait(&d->idle, &d->lock);
+    if (d->cursor == o)
+        d->cursor = o->next;
     *(o->previous ? &o->previous->next : &d->objects) = o->next;
     *(o->next ? &o->next->previous : &d->last) = o->previous;
 }

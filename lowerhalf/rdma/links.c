@@ -7,6 +7,7 @@
 #include <string.h>
 
 enum {
+    BATCH = 10, /* messages in one packet */
     PSN_STEP = 0x2468ad,
     TIMEOUT = 15, /* 4.096 us * 2^15 = 134 ms */
     RETRIES = 6,  /* a second in all: a busy machine is not a broken path, and this link may be the last way out */
@@ -26,15 +27,14 @@ typedef struct slot {
     uint8_t path;
     slot_kind_t kind;
     bool used;
-    struct outgoing *carries; /* SEND */
-    shift_message_t message;
+    struct outgoing *carries; /* SEND: copies, until the peer has them */
+    shift_message_t messages[BATCH];
 } slot_t;
 
-/* A message until the peer has it. */
+/* A message that waits, or is on its way. */
 typedef struct outgoing {
     struct outgoing *next;
     shift_message_t message;
-    int8_t path; /* that it is on; -1: waits */
 } outgoing_t;
 
 struct __attribute__((packed)) link_value {
@@ -93,9 +93,24 @@ shift_link_t *shift_link_find(shift_device_t *d, uint64_t peer)
 static void post_recv(slot_t *s)
 {
     shift_link_leg_t *leg = &s->link->on[s->path];
-    struct ibv_sge sge = {(uintptr_t)&s->message, sizeof s->message, leg->mr->lkey};
+    struct ibv_sge sge = {(uintptr_t)s->messages, sizeof s->messages, leg->mr->lkey};
     struct ibv_recv_wr wr = {.wr_id = (uintptr_t)s, .sg_list = &sge, .num_sge = 1}, *bad;
     leg->qp->context->ops.post_recv(leg->qp, &wr, &bad);
+}
+
+/* What a slot carries is to be sent once more, before what waits already. */
+static void wait_again(shift_link_t *l, slot_t *s)
+{
+    outgoing_t *last = s->carries;
+    if (!last)
+        return;
+    while (last->next)
+        last = last->next;
+    last->next = l->out;
+    if (!l->out)
+        l->out_last = last;
+    l->out = s->carries;
+    s->carries = NULL;
 }
 
 /* To RTS, from whatever state. What was on its way goes again. */
@@ -111,11 +126,10 @@ static bool connect_leg(shift_link_t *l, int path)
     if (shift_qp_step(leg->qp, &a, IBV_QPS_RESET) != 0)
         return false;
     shift_link_poll(l->device, path); /* none comes after the reset: a slot that is used again is not taken for what it was */
-    for (outgoing_t *m = l->out; m; m = m->next)
-        if (m->path == path)
-            m->path = -1;
-    for (int k = SHIFT_LINK_DEPTH; k <= 2 * SHIFT_LINK_DEPTH; k++)
+    for (int k = SHIFT_LINK_DEPTH; k <= 2 * SHIFT_LINK_DEPTH; k++) {
+        wait_again(l, slot_at(leg, k));
         slot_at(leg, k)->used = false;
+    }
     if (shift_qp_step(leg->qp, &a, IBV_QPS_INIT) != 0)
         return false;
     for (int k = 0; k < SHIFT_LINK_DEPTH; k++)
@@ -212,30 +226,40 @@ static slot_t *free_slot(shift_link_leg_t *leg)
     return NULL;
 }
 
+/* Backups first: they are idle, and the default path may be breaking. */
+static slot_t *free_slot_of(shift_link_t *l)
+{
+    for (int k = 1; k <= l->device->paths; k++) {
+        shift_link_leg_t *leg = &l->on[k % l->device->paths];
+        slot_t *s = leg->up ? free_slot(leg) : NULL;
+        if (s)
+            return s;
+    }
+    return NULL;
+}
+
 static void pump(shift_link_t *l)
 {
-    for (outgoing_t *m = l->out; m; m = m->next) {
-        if (m->path >= 0)
-            continue;
-        for (int k = 0; k < l->device->paths; k++) {
-            int p = (k + 1) % l->device->paths; /* backups first: they are idle, and the default path may be breaking */
-            shift_link_leg_t *leg = &l->on[p];
-            slot_t *s = leg->up ? free_slot(leg) : NULL;
-            if (!s)
-                continue;
-            s->message = m->message;
-            struct ibv_sge sge = {(uintptr_t)&s->message, sizeof s->message, leg->mr->lkey};
-            struct ibv_send_wr wr = {.wr_id = (uintptr_t)s, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
-            if (leg->qp->context->ops.post_send(leg->qp, &wr, &bad) != 0)
-                continue;
-            s->used = true;
-            s->carries = m;
-            m->path = (int8_t)p;
-            break;
-        }
+    slot_t *s;
+    while (l->out && (s = free_slot_of(l))) {
+        shift_link_leg_t *leg = &l->on[s->path];
+        outgoing_t **end = &l->out;
+        uint32_t n = 0;
+        for (; n < BATCH && *end; end = &(*end)->next)
+            s->messages[n++] = (*end)->message;
+        struct ibv_sge sge = {(uintptr_t)s->messages, n * (uint32_t)sizeof *s->messages, leg->mr->lkey};
+        struct ibv_send_wr wr = {.wr_id = (uintptr_t)s, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
+        if (leg->qp->context->ops.post_send(leg->qp, &wr, &bad) != 0)
+            return;
+        outgoing_t *rest = *end;
+        *end = NULL;
+        s->used = true;
+        s->carries = l->out;
+        l->out = rest;
     }
 }
 
+/* Goes with others that follow soon: the worker sends what waits when it has done its round. */
 void shift_link_send(shift_link_t *l, const shift_message_t *message)
 {
     outgoing_t *m = calloc(1, sizeof *m);
@@ -244,26 +268,25 @@ void shift_link_send(shift_link_t *l, const shift_message_t *message)
         return;
     }
     m->message = *message;
-    m->path = -1;
     *(l->out ? &l->out_last->next : &l->out) = m;
     l->out_last = m;
-    pump(l);
+    if (++l->queued % BATCH == 0)
+        pump(l);
 }
 
-static void sent(shift_link_t *l, const outgoing_t *m)
+void shift_link_flush(shift_link_t *l)
 {
-    outgoing_t **at = &l->out, *before = NULL;
-    while (*at && *at != m) {
-        before = *at;
-        at = &(*at)->next;
+    if (l->out)
+        pump(l);
+}
+
+static void sent(slot_t *s)
+{
+    while (s->carries) {
+        outgoing_t *m = s->carries;
+        s->carries = m->next;
+        free(m);
     }
-    if (!*at)
-        return;
-    if (l->out_last == *at)
-        l->out_last = before;
-    outgoing_t *gone = *at;
-    *at = gone->next;
-    free(gone);
 }
 
 bool shift_link_alive(const shift_link_t *l)
@@ -380,9 +403,12 @@ static void completed(const struct ibv_wc *wc)
     bool current = wc->qp_num == leg->qp->qp_num;
     if (s->kind == RECV) {
         if (wc->status == IBV_WC_SUCCESS && current) {
-            shift_message_t m = s->message;
+            shift_message_t got[BATCH];
+            uint32_t n = wc->byte_len / sizeof *got;
+            memcpy(got, s->messages, n * sizeof *got);
             post_recv(s);
-            message_in(l, &m);
+            for (uint32_t i = 0; i < n; i++)
+                message_in(l, &got[i]);
         }
         return;
     }
@@ -396,14 +422,10 @@ static void completed(const struct ibv_wc *wc)
         }
         return;
     }
-    outgoing_t *m = s->carries;
-    s->carries = NULL;
     if (wc->status == IBV_WC_SUCCESS) {
-        if (m)
-            sent(l, m);
+        sent(s);
     } else {
-        if (m)
-            m->path = -1;
+        wait_again(l, s);
         shift_link_down(l, s->path, true);
     }
     pump(l);
@@ -476,7 +498,6 @@ void shift_link_step(shift_link_t *l)
     for (int p = 0; p < l->device->paths; p++)
         mend(l, p, now);
     meet(l, now);
-    pump(l);
 }
 
 void shift_link_free(shift_link_t *l)
@@ -486,6 +507,8 @@ void shift_link_free(shift_link_t *l)
             shift_real()->destroy_qp(l->on[p].qp);
         if (l->on[p].mr)
             shift_real()->dereg_mr(l->on[p].mr);
+        for (int k = 0; l->on[p].slots && k <= 2 * SHIFT_LINK_DEPTH; k++)
+            sent(slot_at(&l->on[p], k));
         free(l->on[p].slots);
     }
     for (outgoing_t *m = l->out, *next; m; m = next) {

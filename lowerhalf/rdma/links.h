@@ -2,7 +2,7 @@
  *
  * One control queue pair per path. Messages are small SENDs: the receiver's worker is woken by a CQ event (shift.txt 3.1, C#3; there a WRITE_WITH_IMM
  * on the backup queue pair itself: with a queue pair of its own one message may carry more than 32 bits, its receives never mix with the program's, and
- * the number of posted receives doesn't grow with the number of queue pairs). A message is kept until its completion says that the peer's RNIC
+ * the number of posted receives doesn't grow with the number of queue pairs; what several of them have to say goes in one SEND). A message is kept until its completion says that the peer's RNIC
  * has it; if the path breaks before, it goes again on another, so messages may arrive twice, or out of order, and must be idempotent.
  *
  * A path that was lost is probed until it works again. For that the control queue pairs of both sides begin anew, with the packet sequence numbers of an
@@ -63,7 +63,8 @@ struct shift_link {
     uint64_t dead_since;           /* ns, no path is up; 0: one is */
     uint64_t next_look;            /* ns, at the peer's entry */
     shift_link_leg_t on[SHIFT_PATHS];
-    struct outgoing *out, *out_last;
+    struct outgoing *out, *out_last; /* that wait to be sent */
+    uint32_t queued;                 /* messages, ever */
     shift_map_t rkeys; /* the peer's default rkey -> uint32_t[SHIFT_PATHS] */
     uint32_t rkeys_known;
     uint64_t next_rkeys; /* ns, when to ask for more */
@@ -71,7 +72,8 @@ struct shift_link {
 
 shift_link_t *shift_link_find(shift_device_t *d, uint64_t peer); /* makes it, too; NULL: no memory */
 void shift_link_step(shift_link_t *l);                          /* by the worker, lock held: set-up, probes, keys */
-void shift_link_send(shift_link_t *l, const shift_message_t *m);
+void shift_link_send(shift_link_t *l, const shift_message_t *m); /* soon: when there are several, or at the next flush */
+void shift_link_flush(shift_link_t *l);                          /* by the worker, at the end of each round */
 void shift_link_poll(shift_device_t *d, int path);
 void shift_link_down(shift_link_t *l, int path, bool tell);
 bool shift_link_alive(const shift_link_t *l); /* a path is up, or the first is still to come */

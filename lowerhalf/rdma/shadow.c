@@ -17,6 +17,7 @@
 enum {
     PSN_STEP = 0x13579b, /* odd: generations never share a first number within 2^24 switches */
     RECEIVER_NS = 300000000,
+    ROUND_NS = 20000000,
 };
 
 struct __attribute__((packed)) qp_value {
@@ -272,10 +273,19 @@ void shift_shadow_step(shift_device_t *d)
 {
     if (!d->work)
         return;
-    d->work = false;
-    for (shift_object_t *o = d->objects; o; o = o->next) {
+    uint64_t begun = shift_now();
+    shift_object_t *o = d->cursor ? d->cursor : d->objects;
+    if (!d->cursor)
+        d->work = false;
+    d->cursor = NULL;
+    for (; o; o = o->next) {
         if (!o->waiting)
             continue;
+        if (shift_now() - begun > ROUND_NS) { /* what is protected already may need the worker */
+            d->cursor = o;
+            d->work = true;
+            return;
+        }
         o->busy = true;
         bool done = o->kind == SHIFT_PD   ? shadow_pd(d, (shift_pd_t *)o)
                     : o->kind == SHIFT_MR ? shadow_mr(d, (shift_mr_t *)o)

@@ -83,6 +83,7 @@ typedef struct shift_cq {
     shift_spin_t lock;
     bool shared;         /* some of its receives are of shared queues: srq.c */
     uint32_t promised;   /* completions that its queue pairs may have outstanding at once */
+    uint64_t gathered;   /* round of the worker in which it was, last */
     int armed;           /* 0, or 1 + solicited_only of the program's last ibv_req_notify_cq that had no event yet */
     int away;            /* queue pairs of it that are not in the default state */
     struct ibv_wc *stash; /* taken from the default queue by polls that met an error among them, not looked at yet */
@@ -124,6 +125,7 @@ typedef struct shift_srq {
     shift_entry_t *unused, *loose, *loose_last;
     uint32_t loosened; /* entries in `loose` */
     struct chunk *chunks;
+    struct shift_srq *next; /* of the device */
 } shift_srq_t;
 
 /* One queue pair of a protected connection on one path. */
@@ -209,6 +211,8 @@ typedef struct shift_qp { /* begins at a cache line, and a straight post needs o
     uint32_t epoch;    /* of the last switch begun */
     shift_link_t *link;
     bool published, linked;
+    struct shift_qp *next_active, *previous_active;
+    bool active; /* the worker has something to do for it: it is away, or a leg of it is lost */
     shift_watch_t watch;
     uint32_t overtaken; /* signaled requests that left the journal before they were polled */
 
@@ -265,6 +269,11 @@ struct shift_device {
     pthread_mutex_t lock;
     pthread_cond_t idle; /* an object is no longer busy */
     shift_object_t *objects, *last;
+    shift_object_t *cursor; /* shadow.c: where it goes on */
+    shift_qp_t *active;
+    shift_srq_t *srqs;
+    bool stashed;           /* some completion queue has a stash */
+    uint64_t round;         /* of the worker */
     shift_map_t mrs; /* lkey -> shift_mr_t */
     uint32_t mrs_told;
     struct shift_withdrawal *withdrawn, *withdrawn_last; /* keys.c */
@@ -278,7 +287,7 @@ struct shift_device {
     bool work; /* objects wait for their shadow verbs */
     struct {
         char json[768];
-    } events[64]; /* for the agent: report.c */
+    } events[1024]; /* for the agent: report.c */
     uint32_t event_first, event_next;
 };
 
@@ -373,6 +382,8 @@ bool shift_leg_usable(const shift_qp_t *q, int path);
 /* switch.c */
 void shift_fail(shift_qp_t *q, const struct ibv_wc *wc); /* the leg in use is broken */
 void shift_switch_step(shift_qp_t *q);                   /* by the worker */
+void shift_attend(shift_qp_t *q, bool active);            /* the worker's list */
+bool shift_needs_attention(const shift_qp_t *q);
 void shift_release(shift_qp_t *q, const char *why); /* why it is lost; NULL: the program itself ended the connection */
 void shift_move(shift_device_t *d, const char *which, const char *device); /* on command */
 bool shift_transport_error(const shift_qp_t *q, const struct ibv_wc *wc);

@@ -475,7 +475,12 @@ shift_srq_t *shift_srq_add(struct ibv_srq *srq, shift_pd_t *pd, const struct ibv
         free(s);
         return NULL;
     }
-    shift_object_add(&s->o, SHIFT_SRQ, pd->o.device);
+    shift_device_t *d = pd->o.device;
+    shift_object_add(&s->o, SHIFT_SRQ, d);
+    pthread_mutex_lock(&d->lock);
+    s->next = d->srqs;
+    d->srqs = s;
+    pthread_mutex_unlock(&d->lock);
     return s;
 }
 
@@ -500,6 +505,10 @@ void shift_srq_close_taps(shift_srq_t *s)
 void shift_srq_remove(shift_srq_t *s)
 {
     shift_object_remove(&s->o);
+    shift_srq_t **at = &s->o.device->srqs;
+    while (*at != s)
+        at = &(*at)->next;
+    *at = s->next;
     shift_map_remove(&shift_srqs, (uintptr_t)s->on[0].srq);
     for (int p = 1; p < SHIFT_PATHS; p++)
         if (s->on[p].srq)

@@ -57,6 +57,13 @@ static void phase(shift_qp_t *q, shift_phase_t to)
     q->since = shift_now();
 }
 
+static void gather_once(shift_cq_t *c, uint64_t round)
+{
+    if (c->gathered != round)
+        shift_gather(c);
+    c->gathered = round;
+}
+
 static void gather(shift_qp_t *q)
 {
     shift_gather(q->send_cq);
@@ -130,6 +137,7 @@ void shift_release(shift_qp_t *q, const char *why)
     bool on_default = q->path == 0 && !q->legs[0].closed;
     if (why) {
         shift_report("a connection of %s is lost: %s", q->o.device->path[0].name, why);
+        shift_wake(q->o.device);
         if (q->link) /* it must not wait for us */
             shift_link_send(q->link, &(shift_message_t){.type = SHIFT_GONE, .epoch = q->epoch, .from_qpn = q->qp->qp_num, .to_qpn = q->legs[0].peer_qpn});
     }
@@ -539,6 +547,34 @@ static void fence_in(shift_qp_t *q, const shift_message_t *m)
 
 /* ---- the worker's part ---- */
 
+/* Invariant: whoever needs attention is in the list; the worker takes out who doesn't any more. */
+bool shift_needs_attention(const shift_qp_t *q)
+{
+    bool lost = false;
+    for (int p = 0; p < q->o.device->paths; p++)
+        lost |= q->legs[p].fenced;
+    return q->states.sq != SHIFT_SQ_RELEASED && (!q->direct || lost);
+}
+
+void shift_attend(shift_qp_t *q, bool active)
+{
+    shift_device_t *d = q->o.device;
+    if (q->active == active)
+        return;
+    q->active = active;
+    if (active) {
+        q->previous_active = NULL;
+        q->next_active = d->active;
+        if (d->active)
+            d->active->previous_active = q;
+        d->active = q;
+    } else {
+        *(q->previous_active ? &q->previous_active->next_active : &d->active) = q->next_active;
+        if (q->next_active)
+            q->next_active->previous_active = q->previous_active;
+    }
+}
+
 void shift_switch_step(shift_qp_t *q)
 {
     if (q->plain || (!q->linked && q->phase != SHIFT_BROKEN) || q->states.sq == SHIFT_SQ_RELEASED)
@@ -547,7 +583,8 @@ void shift_switch_step(shift_qp_t *q)
         mend_legs(q);
         return;
     }
-    gather(q); /* the program may not be polling */
+    gather_once(q->send_cq, q->o.device->round); /* the program may not be polling */
+    gather_once(q->recv_cq, q->o.device->round);
     if (q->phase == SHIFT_BROKEN) {
         if (q->linked)
             mend_legs(q);

@@ -539,6 +539,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
         let_go(q->send_cq);
         let_go(q->recv_cq);
     }
+    shift_attend(q, false);
     if (q->srq) {
         shift_srq_move(q, 0);
         q->srq->on[0].users--;

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { SWITCHING_MS = 2 };
+
 static void nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
 static void take_events(shift_device_t *d, int path)
@@ -53,6 +55,8 @@ static void take_async(shift_device_t *d, int path)
 static int patience(shift_device_t *d, int *set_up)
 {
     int ms = 1000;
+    if (d->cursor)
+        return 0;
     if (d->work) {
         ms = *set_up;
         *set_up = *set_up < 100 ? *set_up * 2 : 100; /* the peer's set-up is awaited */
@@ -63,20 +67,31 @@ static int patience(shift_device_t *d, int *set_up)
         for (int p = 0; p < d->paths; p++)
             if (!l->connected || (l->on[p].connected && !l->on[p].up))
                 ms = ms < 20 ? ms : 20;
-    for (shift_object_t *o = d->objects; o; o = o->next) {
-        const shift_qp_t *q = (const shift_qp_t *)o;
-        if (o->kind == SHIFT_SRQ && shift_srq_busy((const shift_srq_t *)o))
+    for (const shift_srq_t *s = d->srqs; s; s = s->next)
+        if (shift_srq_busy(s))
             return 0;
-        if (o->kind != SHIFT_QP || q->plain || q->direct)
+    for (const shift_qp_t *q = d->active; q; q = q->next_active) {
+        if (q->direct)
             continue;
         if (q->phase == SHIFT_DRAINING || q->phase == SHIFT_CLEARING)
             return 0;
         if (q->phase != SHIFT_STEADY || q->states.sq == SHIFT_SQ_WAIT_SINKED || q->missing_rkey)
-            ms = ms < 2 ? ms : 2;
+            ms = ms < SWITCHING_MS ? ms : SWITCHING_MS;
         else if (q->states.sq != SHIFT_SQ_RELEASED)
             ms = ms < 20 ? ms : 20;
     }
     return ms;
+}
+
+/* Whoever stashed them could not gather. */
+static void gather_stashed(shift_device_t *d)
+{
+    for (shift_object_t *o = d->objects; o; o = o->next)
+        if (o->kind == SHIFT_CQ && shift_stashed((shift_cq_t *)o)) {
+            shift_gather((shift_cq_t *)o);
+            if (shift_stashed((shift_cq_t *)o))
+                __atomic_store_n(&d->stashed, true, __ATOMIC_RELAXED);
+        }
 }
 
 static void *work(void *arg)
@@ -98,17 +113,24 @@ static void *work(void *arg)
         for (int p = 0; p < d->paths; p++)
             if (d->path[p].usable)
                 shift_link_poll(d, p);
-        for (shift_object_t *o = d->objects; o; o = o->next)
-            if (o->kind == SHIFT_QP)
-                shift_switch_step((shift_qp_t *)o);
-            else if (o->kind == SHIFT_SRQ)
-                shift_srq_step((shift_srq_t *)o);
-            else if (o->kind == SHIFT_CQ && shift_stashed((shift_cq_t *)o)) /* whoever stashed them could not gather */
-                shift_gather((shift_cq_t *)o);
+        d->round++;
+        for (shift_qp_t *q = d->active, *next; q; q = next) {
+            next = q->next_active;
+            shift_switch_step(q);
+            if (!shift_needs_attention(q))
+                shift_attend(q, false);
+        }
+        for (shift_srq_t *s = d->srqs; s; s = s->next)
+            shift_srq_step(s);
+        if (__atomic_exchange_n(&d->stashed, false, __ATOMIC_ACQUIRE))
+            gather_stashed(d);
         shift_watch_step(d);
-        shift_tell_agent(d);
+        for (shift_link_t *l = d->links; l; l = l->next)
+            shift_link_flush(l);
         struct pollfd fds[3 + 2 * SHIFT_PATHS] = {{.fd = d->wake, .events = POLLIN}};
         int n = 1, ms = patience(d, &set_up);
+        if (ms > SWITCHING_MS) /* the agent may be slow, and a switch isn't to wait for it */
+            shift_tell_agent(d);
         for (int p = 0; p < d->paths; p++)
             if (d->path[p].usable) {
                 fds[n++] = (struct pollfd){.fd = d->path[p].channel->fd, .events = POLLIN};

@@ -109,6 +109,19 @@ def test_waiting_for_receives(rdma_vm: VM, stamps: Path) -> None:
 
 
 @pytest.mark.slow
+def test_many(rdma_vm: VM, stamps: Path) -> None:
+    """A hundred queue pairs on one completion queue, there and back."""
+    pair = start(rdma_vm, stamps, "--kinds", "send,imm,write", "--size", 1024, "--depth", 2, "--cq", "all", *PATIENT, pairs=100)
+    rdma_vm.cut(0)
+    wait_event(pair, "fallback", 100)
+    pair.wait_received(50, since=pair.received())
+    rdma_vm.repair(0)
+    wait_event(pair, "return", 100)
+    pair.wait_received(50, since=pair.received())
+    finish(pair)
+
+
+@pytest.mark.slow
 def test_two_backups(rdma_vm: VM, stamps: Path) -> None:
     pair = start(rdma_vm, stamps, "--kinds", ALL, backups=THREE)
     rdma_vm.cut(0)
