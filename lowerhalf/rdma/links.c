@@ -249,8 +249,10 @@ static void pump(shift_link_t *l)
             s->messages[n++] = (*end)->message;
         struct ibv_sge sge = {(uintptr_t)s->messages, n * (uint32_t)sizeof *s->messages, leg->mr->lkey};
         struct ibv_send_wr wr = {.wr_id = (uintptr_t)s, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
-        if (leg->qp->context->ops.post_send(leg->qp, &wr, &bad) != 0)
-            return;
+        if (leg->qp->context->ops.post_send(leg->qp, &wr, &bad) != 0) {
+            shift_link_down(l, s->path, true);
+            continue;
+        }
         outgoing_t *rest = *end;
         *end = NULL;
         s->used = true;

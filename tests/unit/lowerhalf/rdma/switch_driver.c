@@ -140,6 +140,7 @@ void shift_link_poll(shift_device_t *d, int path)
 }
 
 void shift_link_step(shift_link_t *l) { (void)l; }
+void shift_link_flush(shift_link_t *l) { (void)l; }
 void shift_link_down(shift_link_t *l, int path, bool tell) { (void)l, (void)path, (void)tell; }
 bool shift_link_alive(const shift_link_t *l) { return l->connected; }
 bool shift_link_lost(const shift_link_t *l) { return !l->connected; }
