@@ -281,14 +281,6 @@ static bool hide(shift_cq_t *c, const struct ibv_cq_ex *x)
     return shift_stash(c, 1, &wc);
 }
 
-/* Errors are not shown yet: the next good one, if there is one. */
-static int pass_errors(shift_cq_t *c, struct ibv_cq_ex *x, int r)
-{
-    while (r == 0 && __builtin_expect(x->status != IBV_WC_SUCCESS, 0) && hide(c, x))
-        r = c->provider->next_poll(x);
-    return r;
-}
-
 static int next_emulated(struct ibv_cq_ex *x, shift_cq_t *c)
 {
     int n = shift_poll_cq(c->cq, 1, &c->current);
@@ -299,13 +291,7 @@ static int next_emulated(struct ibv_cq_ex *x, shift_cq_t *c)
     return 0;
 }
 
-static int next_poll(struct ibv_cq_ex *x)
-{
-    shift_cq_t *c = of_cq(x);
-    return __builtin_expect(c->reading, 1) ? pass_errors(c, x, c->provider->next_poll(x)) : next_emulated(x, c);
-}
-
-/* A straight section is over that has hidden something, or in which something else became special. */
+/* A straight section is over, in which something became special. */
 static void look_after(shift_cq_t *c)
 {
     pthread_mutex_lock(&c->o.device->lock);
@@ -321,6 +307,17 @@ static void read_with(struct ibv_cq_ex *x, const struct ibv_cq_ex *functions)
 static int start_poll(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr);
 static struct ibv_cq_ex readers;
 
+/* c->polling held. */
+static void emulate(struct ibv_cq_ex *x, shift_cq_t *c)
+{
+    if (c->emulated)
+        return;
+    __atomic_store_n(&c->emulated, true, __ATOMIC_RELEASE);
+    while (shift_cq_busy(c)) /* another thread's section */
+        sched_yield();
+    read_with(x, &readers);
+}
+
 static int start_emulated(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr, shift_cq_t *c)
 {
     if (attr->comp_mask)
@@ -333,16 +330,35 @@ static int start_emulated(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr, sh
         pthread_mutex_unlock(&c->polling);
         return start_poll(x, attr);
     }
-    if (!c->emulated) {
-        __atomic_store_n(&c->emulated, true, __ATOMIC_RELEASE);
-        while (shift_cq_busy(c)) /* another thread's section */
-            sched_yield();
-        read_with(x, &readers);
-    }
+    emulate(x, c);
     int r = next_emulated(x, c);
     if (r != 0)
         pthread_mutex_unlock(&c->polling); /* then there is no end_poll */
     return r;
+}
+
+/* A straight section has met an error: that goes the slow way, and the rest of the section is one of ours. (It is not gone on with: at the end of the queue,
+ * next_poll of Soft-RoCE's provider in rdma-core 44 loses its place.) */
+static int turn(struct ibv_cq_ex *x, shift_cq_t *c)
+{
+    if (!hide(c, x))
+        return 0;
+    shift_thread_t *me = shift_enter(x);
+    __atomic_store_n(&c->reading, false, __ATOMIC_RELAXED);
+    c->provider->end_poll(x);
+    shift_leave(me);
+    pthread_mutex_lock(&c->polling);
+    emulate(x, c);
+    return next_emulated(x, c);
+}
+
+static int next_poll(struct ibv_cq_ex *x)
+{
+    shift_cq_t *c = of_cq(x);
+    if (__builtin_expect(!c->reading, 0))
+        return next_emulated(x, c);
+    int r = c->provider->next_poll(x);
+    return __builtin_expect(r == 0 && x->status != IBV_WC_SUCCESS, 0) ? turn(x, c) : r;
 }
 
 static int start_poll(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr)
@@ -354,18 +370,14 @@ static int start_poll(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr)
         return start_emulated(x, attr, c);
     }
     int r = c->provider->start_poll(x, attr);
-    bool hidden = false;
-    if (r == 0 && __builtin_expect(x->status != IBV_WC_SUCCESS, 0)) {
-        hidden = true;
-        r = pass_errors(c, x, 0);
-        if (r != 0)
-            c->provider->end_poll(x); /* the program doesn't know that it began */
-    }
     if (r == 0)
         __atomic_store_n(&c->reading, true, __ATOMIC_RELAXED);
     shift_leave(me);
-    if (__builtin_expect(hidden && r != 0, 0))
-        look_after(c);
+    if (__builtin_expect(r == 0 && x->status != IBV_WC_SUCCESS, 0)) {
+        r = turn(x, c);
+        if (r != 0)
+            pthread_mutex_unlock(&c->polling); /* then there is no end_poll */
+    }
     return r;
 }
 
