@@ -1,11 +1,14 @@
 /* switch_driver.c - plays a process whose connections fail again and again, while its threads post and poll: the interposer's own code over the null provider.
  *
  *   switch_driver LIBRARY FAILURES SEED PAIRS
+ *   switch_driver LIBRARY lost SEED PAIRS
  *
  * LIBRARY is nullverbs.so (two devices: the second is the backup). Both ends of each pair of queue pairs are here, so control messages and the key-value
  * store are this file's. A thread carries messages from one end to the other, acknowledging them or not; one posts numbered sends, by ibv_post_send or ibv_wr_*,
  * signaled or not, with inline data or not; one polls their completions, one what arrives, by ibv_poll_cq or ibv_start_poll. Every message must arrive
  * once and in order, every signaled send complete once and in order, and nobody may see an error. Prints "ok" and how often it went to the backup.
+ *
+ * "lost": no path works any more when the connections fail. Then every request must come back once and in order, the oldest with the error, the others flushed.
  */
 #include "links.h"
 #include "nullverbs.h"
@@ -380,6 +383,35 @@ static bool some_more(shift_device_t *d)
     return true;
 }
 
+static void next_completion(struct ibv_cq *cq, struct ibv_wc *wc)
+{
+    for (uint64_t end = shift_now() + PATIENCE_S * 1000000000ull; ibv_poll_cq(cq, 1, wc) == 0; usleep(100))
+        CHECK(shift_now() < end);
+}
+
+static void lose(pair_t *p, struct ibv_cq *send_cq, struct ibv_cq *recv_cq)
+{
+    struct ibv_wc wc;
+    while (p->posted < DEPTH / 2)
+        post_send(p);
+    fail(p->from, IBV_WC_RETRY_EXC_ERR);
+    for (; p->posted < DEPTH; usleep(300))
+        post_send(p); /* in whatever state it is */
+    for (uint32_t i = 0; i < DEPTH; i++) {
+        next_completion(send_cq, &wc);
+        CHECK(wc.qp_num == p->from->qp_num && wc.wr_id == i && wc.status == (i ? IBV_WC_WR_FLUSH_ERR : IBV_WC_RETRY_EXC_ERR));
+    }
+    fail(p->to, IBV_WC_RETRY_EXC_ERR);
+    for (int i = 0; i < DEPTH; i++) {
+        next_completion(recv_cq, &wc);
+        CHECK(wc.qp_num == p->to->qp_num && wc.wr_id == 7 && wc.status == IBV_WC_WR_FLUSH_ERR);
+    }
+    post_send(p);
+    next_completion(send_cq, &wc);
+    CHECK(wc.wr_id == DEPTH && wc.status == IBV_WC_WR_FLUSH_ERR);
+    CHECK(ibv_poll_cq(send_cq, 1, &wc) == 0 && ibv_poll_cq(recv_cq, 1, &wc) == 0);
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 5);
@@ -408,6 +440,15 @@ int main(int argc, char **argv)
     wait_for(d, steady);
     const char *off = getenv("MANAPY_SHIFT_REWIND");
     CHECK(!shift_of(pairs[0].from)->rewinds == (off && !strcmp(off, "off")));
+    if (!strcmp(argv[2], "lost")) {
+        pthread_mutex_lock(&d->lock);
+        ourselves.connected = false;
+        pthread_mutex_unlock(&d->lock);
+        for (int i = 0; i < count; i++)
+            lose(&pairs[i], i % 2 ? both : sends, i % 2 ? both : recvs);
+        printf("ok\n");
+        return 0;
+    }
     find_wires();
 
     pthread_t threads[5];

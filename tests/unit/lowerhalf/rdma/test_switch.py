@@ -1,5 +1,5 @@
-"""A process whose connections fail while its threads post and poll (switch_driver.c), over the null provider: nothing is lost, doubled or reordered, no error is
-shown, and the sanitizers find nothing. The same on real queue pairs: tests/rdma/test_shift.py."""
+"""A process whose connections fail while its threads post and poll (switch_driver.c), over the null provider: nothing is lost, doubled or reordered, no error
+is shown, and the sanitizers find nothing. The same on real queue pairs: tests/rdma/test_shift.py."""
 
 from __future__ import annotations
 
@@ -31,16 +31,31 @@ def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return program, library
 
 
-@pytest.mark.parametrize("environment", [{}, {"MANAPY_SHIFT_FENCES": "1"}, {"MANAPY_SHIFT_REWIND": "off"}], ids=["rewind", "fences", "journal"])
-@pytest.mark.parametrize("pairs", [1, 4])
-def test_failures_under_traffic(driver: tuple[Path, Path], tmp_path: Path, environment: dict[str, str], pairs: int) -> None:
-    program, library = driver
-    if "thread" in program.parent.name and "MANAPY_SHIFT_REWIND" in environment:
-        pytest.skip("a journal's end is read without a lock: an older one is as good")
+def environment(tmp_path: Path, more: dict[str, str]) -> dict[str, str]:
     (tmp_path / "sys").mkdir()
     (tmp_path / "suppressions").write_text("race:^pending$\n")  # it looks into the queue of an RNIC that goes on meanwhile
-    shift = {"MANAPY_SHIFT_AGENT": "here", "MANAPY_SHIFT_BACKUP": "null0:null1", "NULLVERBS_SYSFS": str(tmp_path / "sys"), "TSAN_OPTIONS": f"halt_on_error=1 suppressions={tmp_path}/suppressions"}
-    done = subprocess.run([program, library, str(FAILURES), "1", str(pairs)], capture_output=True, text=True, env={**os.environ, **shift, **environment}, timeout=240)
+    shift = {"MANAPY_SHIFT_AGENT": "here", "MANAPY_SHIFT_BACKUP": "null0:null1", "NULLVERBS_SYSFS": str(tmp_path / "sys")}
+    return {**os.environ, **shift, "TSAN_OPTIONS": f"halt_on_error=1 suppressions={tmp_path}/suppressions", **more}
+
+
+@pytest.mark.parametrize("more", [{}, {"MANAPY_SHIFT_FENCES": "1"}, {"MANAPY_SHIFT_REWIND": "off"}], ids=["rewind", "fences", "journal"])
+@pytest.mark.parametrize("pairs", [1, 4])
+def test_failures_under_traffic(driver: tuple[Path, Path], tmp_path: Path, more: dict[str, str], pairs: int) -> None:
+    program, library = driver
+    if "thread" in program.parent.name and "MANAPY_SHIFT_REWIND" in more:
+        pytest.skip("a journal's end is read without a lock: an older one is as good")
+    run = [program, library, str(FAILURES), "1", str(pairs)]
+    done = subprocess.run(run, capture_output=True, text=True, env=environment(tmp_path, more), timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     assert done.stdout.startswith("ok ") and int(done.stdout.split()[1]) >= FAILURES // 2
+
+
+@pytest.mark.parametrize("more", [{}, {"MANAPY_SHIFT_REWIND": "off"}], ids=["rewind", "journal"])
+def test_a_lost_connection(driver: tuple[Path, Path], tmp_path: Path, more: dict[str, str]) -> None:
+    """The program gets what it would have got: the error, then everything else flushed, in order and once."""
+    program, library = driver
+    variables = environment(tmp_path, {"ASAN_OPTIONS": "detect_leaks=0", **more})
+    done = subprocess.run([program, library, "lost", "1", "4"], capture_output=True, text=True, env=variables, timeout=240)
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
+    assert done.stderr == "manapy shift: a connection of null0 is lost: no path to its peer is left\n"
