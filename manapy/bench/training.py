@@ -70,7 +70,8 @@ class _Attempts:
         self._setting, self._vm, self._case, self._directory = setting, vm, case, directory
         self._steps = max(5, round(STEPS * min(setting.scale, 1)))
         self._processes: list[Any] = []
-        self.cut_at = self.repaired_at = None
+        self.cut_at: float | None = None
+        self.repaired_at: float | None = None
 
     @property
     def process(self) -> Any:
@@ -98,11 +99,11 @@ class _Attempts:
 
     def cut(self) -> None:
         """The rail fails."""
-        self.cut_at = self._rails("cut", "0", "switch")
+        self.cut_at = self._vm.cut(0)
 
     def repair(self) -> None:
         """It is whole again."""
-        self.repaired_at = self._rails("repair", "0")
+        self.repaired_at = self._vm.repair(0)
 
     def wait_saved(self) -> None:
         """Until the next checkpoint."""
@@ -120,10 +121,6 @@ class _Attempts:
         origin = points[0][0]
         cut, repaired = (None if at is None else at - origin for at in (self.cut_at, self.repaired_at))
         return Run(self._case, [(at - origin, step) for at, step in points], [(at - origin, step) for at, step in saved], cut, repaired, weights[1])
-
-    def _rails(self, *arguments: str) -> float:
-        rails = self._setting.guest.part("machine").RAILS
-        return float(self._vm.run(f"{rails} {' '.join(arguments)} && cut -d' ' -f1 /proc/uptime", check=True).stdout)
 
 
 def _dies(job: _Attempts) -> None:
