@@ -5,6 +5,9 @@
  * One lock over everything but the instant data verbs, which have none: they are for one thread. Objects begin with the verbs' own structure, so the
  * program's pointers are ours.
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* memfd_create */
+#endif
 #include "nullverbs.h"
 
 #include <errno.h>
