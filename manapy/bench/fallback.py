@@ -1,6 +1,7 @@
 """How long a fallback takes, and each step of it, by what SHIFT says of its switches (MANAPY_SHIFT_VERBOSE; lowerhalf/rdma/shift.h, shift_times_t).
 
-One side sends, so it is the one that sees the error, and the other the one that is told of it: the paper's sender and receiver.
+One side sends messages, the other only its counter of what it has consumed: the paper's sender and receiver. Mostly the sender sees the error, and the
+other one is told of it; where the receiver was first, its answer is there already (0 ms).
 """
 
 from __future__ import annotations
