@@ -24,6 +24,10 @@ JOB = "bench"
 FLAGS = {"stamps": ("-pthread",), "give_up": ("-shared", "-fPIC", "-ldl")}
 
 
+class DiedError(BenchError):
+    """The machine has died: now and then an emulated kernel takes its own slowness for a hang."""
+
+
 class Guest:
     """The machine, not booted yet. `work` is the directory that both sides write in: what is compiled for it is there."""
 
@@ -59,6 +63,8 @@ class Guest:
                         process.kill()
         except package.ImageError as error:
             raise LeftOutError(str(error)) from None
+        except package.VMDied as error:
+            raise DiedError(_line(error)) from None
         except package.VMError as error:
             raise BenchError(_line(error)) from None
 

@@ -7,10 +7,12 @@ import re
 from typing import Any
 
 from .commands import BenchError, Setting
+from .guest import DiedError
 from .samples import SHIFT, Row, Rows
 
 FAILURES = 20  # with one seed
 RAILS = (0, 1)  # of the traffic, and of its backup; one of them is whole at any time
+DEATHS = 3  # of the machine, in all
 WAYS = (
     "--kinds send,imm,write,flag,read --cq all -q 2",
     "--kinds send,imm,write,flag,read --events",
@@ -26,12 +28,17 @@ WAYS = (
 def storm(setting: Setting) -> list[Row]:
     """Failures survived, by seed; messages and bytes that were checked; how often traffic moved."""
     rows = Rows("storm")
-    left, seed = setting.storm, setting.seed
+    left, seed, died = setting.storm, setting.seed, 0
     while left > 0:
         failures = min(FAILURES, left)
         try:
             with setting.guest.used() as vm:
                 _rage(setting, vm, rows, seed, failures, setting.storm - left)
+        except DiedError as error:
+            died += 1
+            if died <= DEATHS:
+                continue  # says nothing of the traffic: the seed begins again, in a new machine
+            rows.fail(f"seed {seed}", set(), SHIFT, str(error))
         except BenchError as error:
             rows.fail(f"seed {seed} ({WAYS[seed % len(WAYS)]})", set(), SHIFT, str(error))
         left, seed = left - failures, seed + 1

@@ -159,7 +159,9 @@ def _carried_since_start(text: str) -> float:
 def _read(run: Run, text: str) -> None:
     before: list[float] | None = None
     for sample in _samples(text):
-        if before is not None and sample[0] > before[0]:
+        if before is not None and sample[0] - before[0] < SAMPLE_MS / 2000:
+            continue  # a late one before it: too short a time to be a rate
+        if before is not None:
             moved = [(now - then) / (sample[0] - before[0]) / 1e6 for now, then in zip(sample[1:], before[1:], strict=True)]
             run.times.append(sample[0])
             run.rates.append(tuple(moved[2 * i] + moved[2 * i + 1] for i in range(len(RAILS))))

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from .machine import VM, Cut, VMError
+from .machine import VM, Cut, VMDied, VMError
 from .pairs import Pair
 
 log = logging.getLogger(__name__)
@@ -61,6 +61,8 @@ class Storm:
                 self.vm.cut(rail, host, how=how)
             try:
                 pair.wait_received(dice.randint(1, self.messages), since=pair.received())
+            except VMDied:
+                raise
             except VMError as error:
                 raise VMError("\n".join([f"seed {self.seed}", *self.steps[-20:], str(error)])) from None
             time.sleep(dice.uniform(0, self.delay))
