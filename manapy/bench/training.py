@@ -24,7 +24,7 @@ from .samples import NATIVE, SHIFT, Row, Rows
 EPOCHS, STEPS, FAILS_AFTER = 4, 40, 1.78  # steps of an epoch; epochs
 PAUSE = 0.03  # seconds of each step in which a larger network would be computing
 FLAP = 4.0  # seconds for which the rail is away; the program without SHIFT dies after some two
-BUSY = ("ib_write_bw", "-F", "-x", "1", "-s", "16384", "-t", "4", "-e", "-D", "1", "--run_infinitely")  # on the backup
+BUSY = ("ib_write_bw", "-F", "-x", "1", "-s", "16384", "-t", "4", "-D", "1", "--run_infinitely")  # on the backup
 _ports = itertools.count(19500)
 
 
