@@ -50,6 +50,17 @@ static uint32_t packets_of(const shift_send_t *e, uint32_t mtu)
     }
 }
 
+/* For people. Threads that post at the same time may lose a few: not worth a lock. */
+static void count(shift_qp_t *q, const struct ibv_send_wr *wr, const struct ibv_send_wr *end)
+{
+    uint64_t posted = 0, bytes = 0;
+    for (; wr != end; wr = wr->next, posted++)
+        for (int i = 0; i < wr->num_sge; i++)
+            bytes += wr->sg_list[i].length;
+    __atomic_store_n(&q->posted, q->posted + posted, __ATOMIC_RELAXED);
+    __atomic_store_n(&q->bytes, q->bytes + bytes, __ATOMIC_RELAXED);
+}
+
 void shift_number(shift_qp_t *q, shift_send_t *e)
 {
     shift_leg_t *leg = &q->legs[q->path];
@@ -69,14 +80,13 @@ static int post_send_slowly(shift_qp_t *q, struct ibv_send_wr *wr, struct ibv_se
         return released ? q->post_send(q->qp, wr, bad) : shift_post_send(q->qp, wr, bad);
     }
     shift_spin_lock(&q->lock);
-    for (; wr; wr = wr->next) {
+    const struct ibv_send_wr *first = wr;
+    for (; wr && r == 0; wr = wr->next)
         if (!shift_journal_send(&q->sends, wr)) {
             *bad = wr;
             r = ENOMEM;
-            break;
         }
-        q->posted++;
-    }
+    count(q, first, r == 0 ? NULL : *bad);
     shift_spin_unlock(&q->lock);
     shift_pump_sends(q);
     if (q->states.sq == SHIFT_SQ_WAIT_SIGNALED || q->missing_rkey)
@@ -149,7 +159,6 @@ static int post_send_noted(shift_qp_t *q, struct ibv_send_wr *wr, struct ibv_sen
             break; /* the provider won't take more either */
         }
         shift_number(q, e);
-        q->bytes += e->length;
     }
     struct ibv_send_wr *left = NULL;
     int r = q->post_send(q->qp, wr, &left);
@@ -162,7 +171,7 @@ static int post_send_noted(shift_qp_t *q, struct ibv_send_wr *wr, struct ibv_sen
         for (uint64_t s = before; s < taken; s++)
             shift_number(q, shift_journal_at(j, s));
     }
-    q->posted += j->next - before;
+    count(q, wr, r == 0 ? NULL : left);
     q->posted_sends = j->next;
     shift_spin_unlock(&q->lock);
     return likely(r == 0) ? 0 : post_send_refused(q, r, left, bad);
@@ -175,6 +184,7 @@ int shift_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_w
     if (likely(q && __atomic_load_n(&q->straight, __ATOMIC_ACQUIRE))) {
         struct ibv_send_wr *left = NULL;
         int r = q->post_send(qp, wr, &left);
+        count(q, wr, likely(r == 0) ? NULL : left);
         shift_leave(me);
         return likely(r == 0) ? 0 : post_send_refused(q, r, left, bad);
     }
@@ -414,7 +424,6 @@ static void finish_first(shift_qp_t *q)
     if (e->done)
         shift_complete_send(q, e, IBV_WC_SUCCESS);
     shift_journal_drop(&q->sends, 1);
-    q->completed++;
 }
 
 /* A good completion of a leg: the entries that it retires. Requests found executed at a switch (done) come before it in order: theirs are made up. */

@@ -62,12 +62,13 @@ void shift_tell(shift_qp_t *q, const char *event)
 {
     shift_device_t *d = q->o.device;
     char json[sizeof d->events[0].json], phases[256];
+    uint64_t outstanding = shift_outstanding(q), completed = q->posted > outstanding ? q->posted - outstanding : 0;
     tell_phases(&q->times, phases, sizeof phases);
     snprintf(json, sizeof json,
              "{\"pid\":%d,\"qp\":%u,\"event\":\"%s\",\"device\":\"%s\",\"default\":\"%s\",\"sq\":\"%s\",\"rq\":\"%s\",\"posted\":%llu,\"completed\":%llu,\"bytes\":%llu,"
              "\"fallbacks\":%u,\"returns\":%u%s}",
              (int)getpid(), q->qp->qp_num, event, d->path[q->path].name, d->path[0].name, shift_sq_name(q->states.sq), shift_rq_name(q->states.rq),
-             (unsigned long long)q->posted, (unsigned long long)q->completed, (unsigned long long)q->bytes, q->switches, q->returns, phases);
+             (unsigned long long)q->posted, (unsigned long long)completed, (unsigned long long)q->bytes, q->switches, q->returns, phases);
     if (verbose())
         fprintf(stderr, "manapy shift: %.6f %s\n", (double)shift_now() * 1e-9, json);
     memcpy(d->events[d->event_next++ % (sizeof d->events / sizeof d->events[0])].json, json, sizeof json);

@@ -17,7 +17,8 @@
 /* What a send queue is at. */
 typedef struct shift_pending {
     uint64_t at;               /* changes whenever it gets on */
-    enum ibv_wr_opcode opcode; /* of the oldest request */
+    uint32_t count;            /* requests */
+    enum ibv_wr_opcode opcode; /* of the oldest */
     uint64_t slack;            /* ns that the oldest may take without a change of `at`, because of its length */
 } shift_pending_t;
 

@@ -281,7 +281,8 @@ static bool pending(void *state, shift_pending_t *p)
     if (oldest == (producer(r) & r->index_mask))
         return false;
     const struct rxe_send_wqe *wqe = (void *)(r->data + ((size_t)oldest << r->log2_elem_size));
-    *p = (shift_pending_t){.at = (uint64_t)oldest << 56 ^ (uint64_t)(wqe->first_psn & PSN_MASK) << 32 ^ wqe->dma.resid, .opcode = (enum ibv_wr_opcode)wqe->wr.opcode};
+    *p = (shift_pending_t){.at = (uint64_t)oldest << 56 ^ (uint64_t)(wqe->first_psn & PSN_MASK) << 32 ^ wqe->dma.resid,
+                           .count = (producer(r) - oldest) & r->index_mask, .opcode = (enum ibv_wr_opcode)wqe->wr.opcode};
     return true;
 }
 

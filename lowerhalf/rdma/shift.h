@@ -227,7 +227,7 @@ typedef struct shift_qp { /* begins at a cache line, and a straight post needs o
     bool peer_sunk, sunk_told, marker_posted, marker_done;
     bool washing; /* the first request on a leg that was reset is under way: switch.c */
     uint32_t missing_rkey; /* a key of the peer's that isn't known yet */
-    uint64_t posted, completed, bytes;
+    uint64_t posted, bytes; /* sends, as far as they were posted one by one: datapath.c */
     struct ibv_qp_ex *provider; /* extended.c: its functions; NULL: no ibv_wr_* */
     bool writing;               /* a straight section of ibv_wr_start .. ibv_wr_complete is under way */
     bool drafted;               /* in the object are our functions, not the provider's */
@@ -390,6 +390,7 @@ bool shift_transport_error(const shift_qp_t *q, const struct ibv_wc *wc);
 
 /* watch.c: what has stopped without an error. Device lock held. */
 void shift_watch_step(shift_device_t *d); /* by the worker */
+uint32_t shift_outstanding(const shift_qp_t *q); /* sends that have not completed, for people */
 void shift_watch_asked(shift_qp_t *q, uint32_t epoch);    /* by the peer, whether it can receive */
 void shift_watch_answered(shift_qp_t *q, uint32_t epoch); /* by the peer: it can */
 

@@ -47,6 +47,14 @@ static bool pending(const shift_qp_t *q, shift_pending_t *p)
     return q->rewind && q->rewind->pending && q->rewind->pending(q->queues, p);
 }
 
+uint32_t shift_outstanding(const shift_qp_t *q)
+{
+    shift_pending_t p = {0};
+    if (q->unread && q->rewind->pending)
+        q->rewind->pending(q->queues, &p);
+    return p.count + shift_journal_count(&q->sends);
+}
+
 static void look(shift_qp_t *q, uint64_t now)
 {
     shift_watch_t *w = &q->watch;
