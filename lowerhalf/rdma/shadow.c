@@ -263,9 +263,10 @@ static bool shadow_qp(shift_device_t *d, shift_qp_t *q)
     any = false;
     for (int i = 1; i < d->paths; i++)
         any |= q->legs[i].qp && q->legs[i].peer_qpn && shift_leg_connect(q, i, 0) == 0;
-    q->linked = any;
-    if (any)
+    if (any) {
         shift_tell(q, "protected");
+        shift_linked(q);
+    }
     return true;
 }
 

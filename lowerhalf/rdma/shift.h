@@ -219,8 +219,8 @@ typedef struct shift_qp { /* begins at a cache line, and a straight post needs o
     struct ibv_wc trouble; /* the error completion that began the switch, should the program have to see it */
     bool has_trouble;
     bool peer_fenced;      /* the peer's progress of this epoch is here */
-    bool has_early;        /* and that of the next one: messages may overtake each other */
-    uint32_t early_a, early_b;
+    bool has_early;        /* and that of the next one: messages may overtake each other, and the peer may have found us first */
+    uint32_t early_epoch, early_a, early_b;
     uint32_t peer_psn;
     uint64_t since;        /* ns, begin of this phase */
     shift_times_t times;
@@ -381,6 +381,7 @@ bool shift_leg_usable(const shift_qp_t *q, int path);
 
 /* switch.c */
 void shift_fail(shift_qp_t *q, const struct ibv_wc *wc); /* the leg in use is broken */
+void shift_linked(shift_qp_t *q);                         /* by the worker: the connection is protected from now on */
 void shift_switch_step(shift_qp_t *q);                   /* by the worker */
 void shift_attend(shift_qp_t *q, bool active);            /* the worker's list */
 bool shift_needs_attention(const shift_qp_t *q);

@@ -531,18 +531,34 @@ static void agree(shift_qp_t *q, uint32_t a, uint32_t b)
     }
 }
 
-static void fence_in(shift_qp_t *q, const shift_message_t *m)
+static void fence_in(shift_qp_t *q, uint32_t epoch, uint32_t a, uint32_t b)
 {
     bool settled = q->phase == SHIFT_STEADY || q->phase == SHIFT_RENEWING;
-    if (m->epoch == q->epoch + 1 && settled) {
-        peer_begins(q, m->a, m->b);
-    } else if (m->epoch == q->epoch + 1) {
+    if (!q->linked || (epoch == q->epoch + 1 && !settled)) {
         q->has_early = true;
-        q->early_a = m->a;
-        q->early_b = m->b;
-    } else if (m->epoch == q->epoch && !settled && !q->peer_fenced) {
-        agree(q, m->a, m->b);
+        q->early_epoch = epoch;
+        q->early_a = a;
+        q->early_b = b;
+    } else if (epoch == q->epoch + 1) {
+        peer_begins(q, a, b);
+    } else if (epoch == q->epoch && !settled && !q->peer_fenced) {
+        agree(q, a, b);
     } /* else it came twice */
+}
+
+/* The FENCE that came too early, now. */
+static void take_early(shift_qp_t *q)
+{
+    q->has_early = false;
+    fence_in(q, q->early_epoch, q->early_a, q->early_b);
+}
+
+/* The connection is protected here now; the peer was first, and its path has failed since. */
+void shift_linked(shift_qp_t *q)
+{
+    q->linked = true;
+    if (q->has_early)
+        take_early(q);
 }
 
 /* ---- the worker's part ---- */
@@ -617,10 +633,8 @@ void shift_switch_step(shift_qp_t *q)
             phase(q, SHIFT_BROKEN);
         }
     }
-    if (q->has_early && (q->phase == SHIFT_STEADY || q->phase == SHIFT_RENEWING) && q->states.sq != SHIFT_SQ_RELEASED) {
-        q->has_early = false;
-        peer_begins(q, q->early_a, q->early_b);
-    }
+    if (q->has_early && (q->phase == SHIFT_STEADY || q->phase == SHIFT_RENEWING) && q->states.sq != SHIFT_SQ_RELEASED)
+        take_early(q);
     if (q->phase != SHIFT_STEADY || q->states.sq == SHIFT_SQ_RELEASED || q->direct)
         return;
     shift_pump_sends(q);
@@ -669,15 +683,15 @@ void shift_message_in(shift_link_t *l, const shift_message_t *m)
 {
     shift_device_t *d = l->device;
     shift_qp_t *q = shift_map_get(&d->path[0].qps, m->to_qpn);
-    bool early = m->type == SHIFT_LEG_READY && q && !q->link; /* the peer has found us first */
-    if (!q || q->plain || (q->link != l && !early) || q->legs[0].peer_qpn != m->from_qpn || q->states.sq == SHIFT_SQ_RELEASED) {
+    bool early = q && !q->link && (m->type == SHIFT_LEG_READY || m->type == SHIFT_FENCE); /* the peer has found us first */
+    if (!q || q->plain || (!early && (q->link != l || !q->linked)) || q->legs[0].peer_qpn != m->from_qpn || q->states.sq == SHIFT_SQ_RELEASED) {
         if (m->type == SHIFT_FENCE)
             shift_link_send(l, &(shift_message_t){.type = SHIFT_GONE, .epoch = m->epoch, .from_qpn = m->to_qpn, .to_qpn = m->from_qpn});
         return;
     }
     switch (m->type) {
     case SHIFT_FENCE:
-        fence_in(q, m);
+        fence_in(q, m->epoch, m->a, m->b);
         break;
     case SHIFT_GONE:
         if (m->epoch == q->epoch)

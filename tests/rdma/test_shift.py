@@ -122,6 +122,18 @@ def test_many(rdma_vm: VM, stamps: Path) -> None:
 
 
 @pytest.mark.slow
+def test_cut_during_set_up(rdma_vm: VM, stamps: Path) -> None:
+    """Some connections are protected on both sides, some on one only, some not yet: none is lost."""
+    env = {"MANAPY_SHIFT_VERBOSE": "1"}
+    pair = Pair.start(rdma_vm, stamps, "-n", 10**9, "--progress", 10, "--cq", "all", *PATIENT, "-q", 20, inside=inside(), env=env)
+    wait_event(pair, "protected", 10)
+    rdma_vm.cut(0)
+    wait_event(pair, "fallback", 20)
+    pair.wait_received(50, since=pair.received())
+    finish(pair)
+
+
+@pytest.mark.slow
 def test_two_backups(rdma_vm: VM, stamps: Path) -> None:
     pair = start(rdma_vm, stamps, "--kinds", ALL, backups=THREE)
     rdma_vm.cut(0)
