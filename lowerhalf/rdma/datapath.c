@@ -268,12 +268,8 @@ static int translate(shift_qp_t *q, const shift_send_t *e, struct ibv_send_wr *w
         skip -= off;
         s.addr += off;
         s.length -= (uint32_t)off;
-        if (q->path && !(e->wr.send_flags & IBV_SEND_INLINE)) {
-            const shift_mr_t *m = shift_map_get(&d->mrs, s.lkey);
-            if (!m || !m->on[q->path])
-                return -ENOKEY;
-            s.lkey = m->on[q->path]->lkey;
-        }
+        if (!(e->wr.send_flags & IBV_SEND_INLINE) && !shift_elements_on(d, q->path, &s, 1))
+            return -ENOKEY;
         if (s.length || off == 0)
             sge[n++] = s;
     }
@@ -340,15 +336,10 @@ void shift_pump_recvs(shift_qp_t *q)
     for (; q->posted_recvs < q->recvs.next; q->posted_recvs++) {
         const shift_recv_t *e = shift_journal_at(&q->recvs, q->posted_recvs);
         struct ibv_recv_wr wr = {.wr_id = e->wr.wr_id, .sg_list = sge, .num_sge = e->wr.num_sge};
-        for (int i = 0; i < e->wr.num_sge; i++) {
-            sge[i] = e->wr.sg_list[i];
-            const shift_mr_t *m = path ? shift_map_get(&d->mrs, sge[i].lkey) : NULL;
-            if (path && (!m || !m->on[path])) {
-                shift_release(q, "a receive uses memory that is not registered on the backup");
-                return;
-            }
-            if (path)
-                sge[i].lkey = m->on[path]->lkey;
+        memcpy(sge, e->wr.sg_list, (size_t)e->wr.num_sge * sizeof *sge);
+        if (!shift_elements_on(d, path, sge, e->wr.num_sge)) {
+            shift_release(q, "a receive uses memory that is not registered on the backup");
+            return;
         }
         if (shift_leg_recv(q, path, &wr) != 0)
             return;

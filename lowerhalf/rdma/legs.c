@@ -19,19 +19,30 @@ void shift_qp_fence(struct ibv_qp *qp)
     shift_real()->modify_qp(qp, &error, IBV_QP_STATE);
 }
 
-/* Leg 0 is in the program's context, whose table holds our own data verbs: its provider's are in the device's record. */
-static const struct ibv_context_ops *verbs_of(const shift_qp_t *q, int path) { return path ? &q->legs[path].qp->context->ops : &q->o.device->ops; }
+/* Path 0 is the program's context, whose table holds our own data verbs: its provider's are in the device's record. */
+const struct ibv_context_ops *shift_verbs_on(const shift_device_t *d, int path) { return path ? &d->path[path].context->ops : &d->ops; }
+
+bool shift_elements_on(const shift_device_t *d, int path, struct ibv_sge *sge, int n)
+{
+    for (int i = 0; path && i < n; i++) {
+        const shift_mr_t *m = shift_map_get(&d->mrs, sge[i].lkey);
+        if (!m || !m->on[path])
+            return false;
+        sge[i].lkey = m->on[path]->lkey;
+    }
+    return true;
+}
 
 /* What the provider has taken but can't send (its RNIC is gone) comes back flushed. */
 int shift_leg_send(shift_qp_t *q, int path, struct ibv_send_wr *wr)
 {
     struct ibv_send_wr *bad = NULL;
-    int r = verbs_of(q, path)->post_send(q->legs[path].qp, wr, &bad);
+    int r = shift_verbs_on(q->o.device, path)->post_send(q->legs[path].qp, wr, &bad);
     return bad ? r : 0;
 }
 
 int shift_leg_recv(shift_qp_t *q, int path, struct ibv_recv_wr *wr)
 {
     struct ibv_recv_wr *bad;
-    return verbs_of(q, path)->post_recv(q->legs[path].qp, wr, &bad);
+    return shift_verbs_on(q->o.device, path)->post_recv(q->legs[path].qp, wr, &bad);
 }

@@ -116,7 +116,6 @@ typedef struct shift_shared {
 typedef struct shift_srq {
     shift_object_t o;
     shift_pd_t *pd;
-    struct ibv_srq_init_attr init;
     uint32_t max_wr, max_sge;
     shift_spin_t lock;
     bool direct;   /* posts go straight to path 0: nobody receives elsewhere */
@@ -363,13 +362,15 @@ bool shift_srq_clean(const shift_srq_t *s, int path);
 bool shift_srq_ready(const shift_srq_t *s, int path); /* clean, and some of the receives are there */
 void shift_srq_step(shift_srq_t *s);                  /* by the worker */
 bool shift_srq_busy(const shift_srq_t *s);
-shift_srq_t *shift_srq_add(struct ibv_srq *srq, shift_pd_t *pd, const struct ibv_srq_init_attr *init); /* without the lock; so are the next two */
+shift_srq_t *shift_srq_add(struct ibv_srq *srq, shift_pd_t *pd, const struct ibv_srq_attr *attr); /* without the lock; so are the next two */
 void shift_srq_close_taps(shift_srq_t *s);
 void shift_srq_remove(shift_srq_t *s);
 
 /* legs.c: one queue pair, on whatever path */
 int shift_qp_step(struct ibv_qp *qp, struct ibv_qp_attr *attr, enum ibv_qp_state to); /* RESET, INIT, RTR, RTS: 0 or an errno */
 void shift_qp_fence(struct ibv_qp *qp);                                               /* to the error state */
+const struct ibv_context_ops *shift_verbs_on(const shift_device_t *d, int path);        /* the provider's */
+bool shift_elements_on(const shift_device_t *d, int path, struct ibv_sge *sge, int n); /* with this path's keys; false: a region isn't registered there */
 int shift_leg_send(shift_qp_t *q, int path, struct ibv_send_wr *wr);
 int shift_leg_recv(shift_qp_t *q, int path, struct ibv_recv_wr *wr);
 

@@ -102,8 +102,6 @@ static void loosen(shift_srq_t *s, shift_entry_t *e)
     s->loosened++;
 }
 
-static const struct ibv_context_ops *ops_on(const shift_device_t *d, int path) { return path ? &d->path[path].context->ops : &d->ops; }
-
 /* The program's outstanding receives. */
 static uint32_t held(const shift_srq_t *s)
 {
@@ -272,7 +270,7 @@ static void poll_tap(shift_srq_t *s, int path)
     shift_shared_t *on = &s->on[path];
     struct ibv_wc wc[TAP_DEPTH];
     int n;
-    while (on->tapping && (n = ops_on(s->o.device, path)->poll_cq(on->cq, TAP_DEPTH, wc)) > 0)
+    while (on->tapping && (n = shift_verbs_on(s->o.device, path)->poll_cq(on->cq, TAP_DEPTH, wc)) > 0)
         for (int i = 0; i < n; i++) {
             if (wc[i].wr_id != (uintptr_t)on) {
                 shift_spin_lock(&s->lock);
@@ -304,7 +302,7 @@ static void tap(shift_srq_t *s, int path, uint32_t n)
         return;
     }
     struct ibv_send_wr wr = {.wr_id = (uintptr_t)on, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
-    while (on->tapping < TAP_DEPTH && n-- > 0 && ops_on(s->o.device, path)->post_send(on->tap, &wr, &bad) == 0)
+    while (on->tapping < TAP_DEPTH && n-- > 0 && shift_verbs_on(s->o.device, path)->post_send(on->tap, &wr, &bad) == 0)
         on->tapping++;
 }
 
@@ -341,16 +339,11 @@ static bool post(shift_srq_t *s, shift_entry_t *e, int path)
     struct ibv_recv_wr wr = e->wr, *bad;
     wr.next = NULL;
     wr.sg_list = sge;
-    for (int i = 0; i < wr.num_sge; i++) {
-        sge[i] = e->sge[i];
-        const shift_mr_t *m = path ? shift_map_get(&d->mrs, sge[i].lkey) : NULL;
-        if (path && (!m || !m->on[path]))
-            return false;
-        if (path)
-            sge[i].lkey = m->on[path]->lkey;
-    }
+    memcpy(sge, e->sge, (size_t)wr.num_sge * sizeof *sge);
+    if (!shift_elements_on(d, path, sge, wr.num_sge))
+        return false;
     e->path = path;
-    if (ops_on(d, path)->post_srq_recv(s->on[path].srq, &wr, &bad) == 0) {
+    if (shift_verbs_on(d, path)->post_srq_recv(s->on[path].srq, &wr, &bad) == 0) {
         s->on[path].level++;
         return true;
     }
@@ -460,15 +453,14 @@ bool shift_srq_busy(const shift_srq_t *s)
     return false;
 }
 
-shift_srq_t *shift_srq_add(struct ibv_srq *srq, shift_pd_t *pd, const struct ibv_srq_init_attr *init)
+shift_srq_t *shift_srq_add(struct ibv_srq *srq, shift_pd_t *pd, const struct ibv_srq_attr *attr)
 {
     shift_srq_t *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
     s->pd = pd;
-    s->init = *init;
-    s->max_wr = init->attr.max_wr;
-    s->max_sge = init->attr.max_sge;
+    s->max_wr = attr->max_wr;
+    s->max_sge = attr->max_sge;
     s->on[0].srq = srq;
     s->direct = true;
     if (shift_map_put(&shift_srqs, (uintptr_t)srq, s) < 0) {

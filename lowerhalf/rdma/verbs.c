@@ -293,7 +293,7 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
     struct ibv_srq *srq = shift_real()->create_srq(pd, attr);
     shift_pd_t *p = srq ? shift_map_get(&shift_pds, (uintptr_t)pd) : NULL;
     if (p && p->o.device->paths > 1)
-        shift_srq_add(srq, p, &asked);
+        shift_srq_add(srq, p, &asked.attr);
     return srq;
 }
 
@@ -304,7 +304,7 @@ EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int ma
     int r = shift_real()->modify_srq(srq, attr, mask);
     if (r == 0 && s && (mask & IBV_SRQ_MAX_WR)) {
         pthread_mutex_lock(&s->o.device->lock);
-        s->max_wr = s->init.attr.max_wr = attr->max_wr;
+        s->max_wr = attr->max_wr;
         for (int p = 1; p < SHIFT_PATHS; p++)
             if (s->on[p].srq)
                 shift_real()->modify_srq(s->on[p].srq, attr, IBV_SRQ_MAX_WR);

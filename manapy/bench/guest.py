@@ -94,8 +94,8 @@ class Guest:
         return self._shift
 
     def listening(self, port: int) -> None:
-        """Until a program does: perftest buffers what it says."""
-        self._machine.run(f"until ss -Hltn sport = :{port} | grep -q .; do sleep 0.05; done", check=True)
+        """Until a program does."""
+        self._machine.listening(port)
 
     def program(self, name: str) -> Path:
         """A verbs program of osu_bench/ or of the tests, compiled."""

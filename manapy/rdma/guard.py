@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .place import MANAPY
+
 OCCASION_SECONDS = 30.0
-MANAPY = "import sys; from manapy.cli import main; sys.exit(main())"
 
 log = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from ..ckpt.protocol import SECRET_BYTES
 from . import protocol
 
 START_SECONDS = 15.0  # for an agent to come up, its store connected
-_MANAPY = "import sys; from manapy.cli import main; sys.exit(main())"
+MANAPY = "import sys; from manapy.cli import main; sys.exit(main())"
 _PATH_MAX = 107  # bytes of a UNIX-domain socket's path (unix(7))
 
 
@@ -181,7 +181,7 @@ def start(place: Place, url: str, linger: float, ttl: float) -> str | None:
             return None
         listener = place.listen()
         ready, ready_end = os.pipe()
-        command = [sys.executable, "-P", "-c", _MANAPY, "rdma", "agent", "--job", place.job, "--kv", url, f"--linger={linger}", f"--ttl={ttl}"]
+        command = [sys.executable, "-P", "-c", MANAPY, "rdma", "agent", "--job", place.job, "--kv", url, f"--linger={linger}", f"--ttl={ttl}"]
         command += ["--fd", str(listener.fileno()), "--ready-fd", str(ready_end)]
         with listener, place.log.open("ab") as log, open(ready_end, "wb") as theirs:
             subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(listener.fileno(), theirs.fileno()), start_new_session=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from vm import VM, ImageError, VMDied, missing
+from vm.shift import MANAPY
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs" / "rdma"
 
@@ -72,6 +74,19 @@ def rdma_program(rdma_share: Path) -> Callable[[str], Path]:
         return target
 
     return program
+
+
+@pytest.fixture
+def stamps(rdma_program: Callable[[str], Path]) -> Path:
+    """The checker of messages (programs/rdma/stamps.c)."""
+    return rdma_program("stamps.c")
+
+
+@pytest.fixture(scope="session")
+def interposer() -> None:
+    """For tests of libmanapy_shift.so."""
+    if not (MANAPY.parent.parent / "lib/manapy/libmanapy_shift.so").exists() and not os.environ.get("MANAPY_PREFIX"):
+        pytest.skip("manapy was built without libmanapy_shift.so (apt install libibverbs-dev, then install manapy again)")
 
 
 def _boot(machine: VM) -> None:

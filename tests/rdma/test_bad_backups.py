@@ -13,10 +13,7 @@ from vm.shift import BACKUPS, MANAPY, events, finish, inside, messages, start, w
 LIBRARY = MANAPY.parent.parent / "lib/manapy/libmanapy_shift.so"
 
 
-@pytest.fixture
-def stamps(rdma_program: Callable[[str], Path]) -> Path:
-    """The program."""
-    return rdma_program("stamps.c")
+pytestmark = pytest.mark.usefixtures("interposer")
 
 
 def limited(bytes_: int) -> list[str | Path]:

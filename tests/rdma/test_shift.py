@@ -3,9 +3,7 @@ doubled, out of order or wrong, and every error that a program sees."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,12 +16,7 @@ from vm.storm import Storm
 ALL = "send,imm,write,flag,read"
 
 
-@pytest.fixture
-def stamps(rdma_program: Callable[[str], Path]) -> Path:
-    """The program."""
-    if not (MANAPY.parent.parent / "lib/manapy/libmanapy_shift.so").exists() and not os.environ.get("MANAPY_PREFIX"):
-        pytest.skip("manapy was built without libmanapy_shift.so (apt install libibverbs-dev, then install manapy again)")
-    return rdma_program("stamps.c")
+pytestmark = pytest.mark.usefixtures("interposer")
 
 
 def carried(vm: VM, rail: int) -> int:
@@ -187,7 +180,7 @@ def test_not_protected(rdma_vm: VM, stamps: Path) -> None:
     """What can't be protected works as ever, and is said once."""
     run = [*inside(), "ib_send_bw", "-c", "UD", "-F", "-x", "1", "-s", "1024", "-n", "200", "-q", "2"]
     server = rdma_vm.start([*run, "-d", "rxb0"])
-    rdma_vm.run("until ss -Hltn sport = :18515 | grep -q .; do sleep 0.1; done")
+    rdma_vm.listening(18515)
     client = rdma_vm.start([*run, "-d", "rxa0", "127.0.0.1"])
     for process in (server, client):
         assert process.wait() == 0, process.report()
@@ -252,7 +245,7 @@ def test_perftest(rdma_vm: VM, tool: str, stamps: Path) -> None:
     job = inside(BACKUPS)
     run = [tool, "-F", "-x", "1", "-s", "4096", "-D", "15", "-u", "16"]
     server = rdma_vm.start([*job, *run, "-d", "rxb0"], env={"MANAPY_SHIFT_VERBOSE": "1"})
-    rdma_vm.run("until ss -Hltn sport = :18515 | grep -q .; do sleep 0.1; done")  # it buffers what it says
+    rdma_vm.listening(18515)
     client = rdma_vm.start([*job, *run, "-d", "rxa0", "127.0.0.1"], env={"MANAPY_SHIFT_VERBOSE": "1"})
     pair = Pair(server, client)
     wait_event(pair, "protected")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,12 +31,6 @@ WAYS = [
     "-n 10 -q 1000 --size 1024 --depth 2 --cq thread --threads 2 --progress 1000",
     "--seconds 2",
 ]
-
-
-@pytest.fixture
-def stamps(rdma_program: Callable[[str], Path]) -> Path:
-    """The program."""
-    return rdma_program("stamps.c")
 
 
 @pytest.mark.parametrize("options", WAYS)

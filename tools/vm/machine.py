@@ -229,6 +229,10 @@ class VM:
             raise VMError(f"exit status {status}\n{process.report()}")
         return subprocess.CompletedProcess(process.command, status, process.stdout, process.stderr)
 
+    def listening(self, port: int) -> None:
+        """Until a program does at this TCP port: perftest buffers what it says."""
+        self.run(f"until ss -Hltn sport = :{port} | grep -q .; do sleep 0.05; done", check=True)
+
     def running(self) -> list[GuestProcess]:
         """Commands that have not ended."""
         with self.changed:
