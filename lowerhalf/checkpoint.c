@@ -9,6 +9,7 @@
 #include "control/control.h"
 #include "lower.h"
 #include "maps.h"
+#include "recorder.h"
 #include "snapshot.h"
 #include "state/children.h"
 #include "state/fds.h"
@@ -34,12 +35,14 @@ static int drain(char *error, size_t n) { return uses_mpi() && MPY_UPPER->hooks.
 static int write_image(const char *directory, mpy_image_result_t *result, char *error, size_t n) {
     if (MPY_UPPER->obstacle[0]) { snprintf(error, n, "%s", MPY_UPPER->obstacle); return -1; } /* it may have come since the check */
     if (mpy_children_wait(0, error, n)) return -1; /* one may have been started since the check */
+    mpy_recorder_save();
     return mpy_snapshot_write(directory, result, error, n);
 }
 
 static int resume(int exit_after, char *error, size_t n) {
     if (exit_after) {
         mpy_control_leave_process_manager();
+        mpy_recorder_leave();
         mpy_sys(SYS_exit_group, MPY_EXIT_CHECKPOINTED);
     }
     int r = 0;

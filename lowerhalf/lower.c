@@ -12,6 +12,7 @@
 #include "control/jobdir.h"
 #include "control/pmi.h"
 #include "control/pmi_again.h"
+#include "recorder.h"
 #include "sys.h"
 #include "threads.h"
 #include "trap.h"
@@ -28,7 +29,7 @@
 
 enum { SPEAKER_US = 500000 };
 
-mpy_options_t mpy_options = {.command = "manapy-launch"};
+mpy_options_t mpy_options = {.command = "manapy-launch", .trace = true};
 
 void mpy_fail(int code, const char *format, ...) {
     char line[2048];
@@ -117,6 +118,9 @@ static const mpy_services_t services = {
     .request_checkpoint = mpy_control_request,
     .checkpoint_done = mpy_control_request_done,
     .set_checkpoint_dir = mpy_control_set_place,
+    .trace_comm = mpy_recorder_comm,
+    .trace_mark = mpy_recorder_mark,
+    .trace_end = mpy_recorder_end,
 };
 
 static mpy_job_t job;
@@ -177,13 +181,14 @@ static void on_exit_group(int code) {
 
 void mpy_lower_start(const char *program) {
     char error[1024];
+    mpy_recorder_start(program); /* while there is one thread only */
     mpy_threads_init();
     mpy_stop_install();
     mpy_trap_on_exit = on_exit_group;
     static char rejoin[2048];
     job.protocol = MPY_LOWER->protocol; /* a restart has learnt it from the image */
     mpy_rejoin_text(&job, rejoin, sizeof rejoin);
-    mpy_exec_note(launcher_path(), rejoin, mpy_options.shift, mpy_options.on_failover, job.pmi_fd);
+    mpy_exec_note(launcher_path(), rejoin, mpy_options.shift, mpy_options.on_failover, mpy_options.trace, job.pmi_fd);
     mpy_control_config_t config = {.job = &job, .engine = &mpy_engine, .generation = MPY_LOWER->generation, .checkpoint = resumed, .program = program};
     if (!mpy_control_start(&config, error, sizeof error)) mpy_fail(1, "%s", error);
 }

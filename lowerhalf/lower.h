@@ -2,6 +2,7 @@
 #ifndef MANAPY_LOWER_H
 #define MANAPY_LOWER_H
 #include <manapy/boundary.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,6 +14,7 @@ typedef struct mpy_options {
     const char *rejoin;    /* ... and this is how it finds its job again */
     const char *shift;     /* "auto", "off" or "require": backup RNICs for the real MPI (mpi/rdma.c) */
     const char *on_failover; /* "continue" or "checkpoint": when RDMA traffic falls back to another RNIC */
+    bool trace;            /* record calls (recorder.c) */
     double interval_s;     /* between automatic checkpoints; 0 = none */
     int keep;              /* checkpoints kept; 0 = all */
     int child_grace_ms;    /* how long a checkpoint waits for child processes */

@@ -21,11 +21,12 @@ static const char launch_usage[] =
     "                      MPI over RDMA (RoCE, InfiniBand) goes on over another RNIC when one fails: where the host has several (default)\n"
     "  --on-failover continue|checkpoint\n"
     "                      what happens when it does: the job just goes on (default), or is checkpointed at once\n"
+    "  --no-trace          record no calls; by default the newest ones of each thread are kept in /dev/shm, for `manapy why` and `manapy trace`\n"
     "  --version, --help\n";
 static const char restart_usage[] =
     "usage: mpirun -n N manapy-restart [options] CHECKPOINT\n"
     "  CHECKPOINT          a checkpoint directory, or a job directory: its latest checkpoint\n"
-    "  --interval, --keep, --mpi, --child-grace, --shift, --on-failover   as for manapy-launch\n"
+    "  --interval, --keep, --mpi, --child-grace, --shift, --on-failover, --no-trace   as for manapy-launch\n"
     "  --version, --help\n";
 
 static void usage(const char *why, const char *what) __attribute__((noreturn));
@@ -66,13 +67,14 @@ static const char *on_failover(const char *text) {
 
 int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
     int restart = !strcmp(mpy_options.command, "manapy-restart");
-    *out = (mpy_options_t){.command = mpy_options.command, .child_grace_ms = 5000, .shift = "auto", .on_failover = "continue"};
+    *out = (mpy_options_t){.command = mpy_options.command, .child_grace_ms = 5000, .shift = "auto", .on_failover = "continue", .trace = true};
     int i = 1;
     for (; i < argc && argv[i][0] == '-'; i++) {
         const char *option = argv[i];
         if (!strcmp(option, "--")) { i++; break; }
         if (!strcmp(option, "--help") || !strcmp(option, "-h")) { fputs(restart ? restart_usage : launch_usage, stdout); exit(0); }
         if (!strcmp(option, "--version")) { puts("manapy " MPY_VERSION); exit(0); }
+        if (!strcmp(option, "--no-trace")) { out->trace = false; continue; }
         static const char *const known[] = {"--interval", "--dir", "--keep", "--mpi", "--child-grace", "--shift", "--on-failover", "--exec", "--rejoin", "--protocol"};
         enum { KNOWN = sizeof known / sizeof *known };
         size_t k = 0, length = strcspn(option, "=");

@@ -10,6 +10,7 @@
 #include "control/control.h"
 #include "image/reader.h"
 #include "lower.h"
+#include "recorder.h"
 #include "restore.h"
 #include "stack.h"
 #include "state/cpu.h"
@@ -45,6 +46,7 @@ void mpy_resume(const char *checkpoint) {
     must(mpy_restore_threads(&image, error, sizeof error), error);
     mpy_stack_show_arguments();
     must(mpy_restore_rebuild(&image, error, sizeof error), error);
+    mpy_recorder_rebuilt();
     if (!mpy_control_ready_and_wait_go(error, sizeof error)) mpy_fail(1, "%s", error);
     must(mpy_restore_commit(error, sizeof error), error);
     mpy_restore_run(&image);

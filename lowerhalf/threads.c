@@ -11,11 +11,15 @@
  */
 #include "threads.h"
 #include "lower.h"
+#include "recorder.h"
 #include "sys.h"
 #include "trap.h"
+#include <errno.h>
 #include <manapy/lock.h>
 #include <pthread.h>
 #include <signal.h>
+
+enum { SAMPLES_S = 30 }; /* between two samples of the clock, at last */
 
 static __thread volatile uint64_t borrower_fs; /* invariant 2 */
 static uint64_t main_fs;
@@ -38,12 +42,21 @@ static void *donor_main(void *slot) { /* never returns */
     return NULL;
 }
 
+/* Until something is asked for; meanwhile the trace's clock is looked at, seldomer and seldomer. */
+static void rest(uint32_t seen) {
+    static long seconds = 1;
+    const long time[2] = {seconds, 0};
+    if (mpy_sys(SYS_futex, &request_word, MPY_FUTEX_WAIT, seen, time) != -ETIMEDOUT) return;
+    mpy_recorder_sample();
+    if (seconds < SAMPLES_S) seconds *= 2;
+}
+
 static void *maker_main(void *unused) {
     (void)unused;
     for (;;) {
         uint32_t seen = request_word;
         mpy_thread_t *t = request;
-        if (!t) { mpy_futex_wait(&request_word, seen); continue; }
+        if (!t) { rest(seen); continue; }
         int i = 0;
         while (i < ndonors && donors[i].lent) i++;
         if (i == ndonors && i < MPY_THREADS_MAX) {
@@ -72,6 +85,7 @@ void mpy_threads_init(void) {
 }
 
 void mpy_thread_bind(mpy_thread_t *t) {
+    mpy_recorder_bind(t);
     if (mpy_sys(SYS_gettid) == mpy_sys(SYS_getpid)) {
         *(uint64_t *)(main_fs + (uint64_t)MPY_LOWER->tls_upper_fs) = t->upper_fs;
         t->lower_fs = main_fs;
@@ -89,6 +103,7 @@ void mpy_thread_bind(mpy_thread_t *t) {
 }
 
 void mpy_thread_unbind(mpy_thread_t *t) {
+    mpy_recorder_unbind(t);
     for (int i = 0; i < ndonors; i++)
         if (donors[i].fs == t->lower_fs) donors[i].lent = 0;
     t->lower_fs = 0;

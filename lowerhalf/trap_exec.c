@@ -12,13 +12,14 @@
 #include "trap.h"
 
 static const char *launcher, *rejoin, *shift, *failover;
-static int kept_fd = -1;
+static int traced, kept_fd = -1;
 
-void mpy_exec_note(const char *launcher_path, const char *rejoin_text, const char *shift_option, const char *failover_option, int pmi_fd) {
+void mpy_exec_note(const char *launcher_path, const char *rejoin_text, const char *shift_option, const char *failover_option, int trace, int pmi_fd) {
     launcher = launcher_path;
     rejoin = rejoin_text;
     shift = shift_option;
     failover = failover_option;
+    traced = trace;
     kept_fd = pmi_fd;
 }
 
@@ -63,7 +64,7 @@ long mpy_trap_execve(mpy_trap_t *t) {
     if (r) return r;
     long argc = 0;
     while (argv && argv[argc]) argc++;
-    char *next[argc + 12];
+    char *next[argc + 13];
     long n = 0;
     next[n++] = (char *)launcher;
     next[n++] = (char *)"--exec";
@@ -74,6 +75,7 @@ long mpy_trap_execve(mpy_trap_t *t) {
     next[n++] = (char *)shift;
     next[n++] = (char *)"--on-failover";
     next[n++] = (char *)failover;
+    if (!traced) next[n++] = (char *)"--no-trace";
     next[n++] = (char *)"--";
     for (long i = 0; i < argc; i++) next[n++] = argv[i];
     next[n] = 0;

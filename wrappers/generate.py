@@ -176,6 +176,56 @@ def in_place(f: Function, a: Argument) -> str:
     return f"sendbuf == MPI_IN_PLACE ? NULL : {a.name}" if a.name == "sendtypes" else a.name
 
 
+# What a collective is called in the trace (mpy_trace_op_t): the first that its name begins with.
+TRACED = (
+    "Neighbor", "Barrier", "Bcast", "Reduce_scatter", "Reduce", "Allreduce", "Gather", "Scatter", "Allgather", "Alltoall", "Scan", "Exscan",
+)  # fmt: skip
+
+
+def trace_op(f: Function) -> str:
+    name = re.sub("^I(?=[a-z])", "", f.name).lower()
+    return next((f"MPY_OP_{op.upper()}" for op in TRACED if name.startswith(op.lower())), "MPY_OP_COMM_CREATE")
+
+
+def trace_bytes(f: Function) -> str:
+    """What this rank gives to the collective on `c`, in bytes; of a Scatter its part."""
+    names = {a.name for a in f.arguments}
+    big = "_c" if f.name.endswith("_c") else ""
+    peers = "c->outdegree" if "eighbor" in f.name else "(c->remote_size != 0 ? c->remote_size : c->size)"
+
+    def one(side: str) -> str:
+        if side + "count" in names:
+            each = f"mpy_trace_bytes({side}count, {side}type)"
+            return f"{each} * (uint64_t){peers}" if "lltoall" in f.name else each
+        if side + "counts" in names and side + "type" in names:
+            return f"mpy_trace_sum{big}({side}counts, {peers}, {side}type)"
+        return "0"
+
+    if "count" in names:
+        return "mpy_trace_bytes(count, datatype)"
+    if "recvcounts" in names and "datatype" in names:
+        return f"mpy_trace_sum{big}(recvcounts, c->size, datatype)"
+    if "recvcount" in names and "datatype" in names:
+        return "mpy_trace_bytes(recvcount, datatype) * (uint64_t)c->size"
+    if "sendtypes" in names:
+        return "0"  # Alltoallw: a type for each peer
+    if "Scatter" in f.name or "scatter" in f.name:
+        return f"recvbuf == MPI_IN_PLACE ? 0 : {one('recv')}"
+    if "sendbuf" in names and "sendtype" in names:
+        in_place = one("recv") if "recvcount" in names and "Gather" not in f.name and "Igather" not in f.name else "0"
+        return f"sendbuf == MPI_IN_PLACE ? {in_place} : {one('send')}"
+    return "0"
+
+
+def trace_enter(f: Function, flags: str = "") -> str:
+    """The record of a collective on `c`; a root is one of its ranks, or says who is none."""
+    posts = [f".flags = {flags}", "MPY_TRACE_POST"] if flags else []
+    fields = [f".op = {trace_op(f)}", *posts, f"MPY_TRACE_ROOTED(c, {'root' if f.argument('ROOT') else 'MPI_UNDEFINED'})"]
+    if (volume := trace_bytes(f)) != "0":
+        fields.append(f".bytes = {volume}")
+    return f"    uint64_t record = MPY_TRACE(t, {', '.join(fields)});"
+
+
 def collective_body(f: Function) -> list[str]:
     """Count the call on its communicator, or park (clock.c). A nonblocking one counts when it's started."""
     arrays = [a for a in f.arguments if a.kind == "DATATYPE_ARRAY"]
@@ -201,12 +251,14 @@ def collective_body(f: Function) -> list[str]:
 def blocking(f: Function, arrays: list[Argument]) -> list[str]:
     return [
         *(f"    int local_{a.name}[MPY_LOCAL_TYPES], *real_{a.name}, n_{a.name} = {length(a)};" for a in arrays),
+        trace_enter(f),
         "    mpy_collective_enter(t, c);",
         "    mpy_cross_in_collective(t);",
         *(f"    real_{a.name} = mpy_real_datatypes({in_place(f, a)}, n_{a.name}, local_{a.name});" for a in arrays),
         f"    rc = {real_call(f, 'c->obj.real')};",
         *(f"    mpy_real_datatypes_free(real_{a.name}, n_{a.name}, local_{a.name});" for a in arrays),
         "    mpy_collective_leave(t, mpy_row(c->row), rc);",
+        "    mpy_traced(t, record, rc);",
     ]
 
 
@@ -215,19 +267,25 @@ def nonblocking(f: Function, arrays: list[Argument]) -> list[str]:
     lines = fold_lines(f)
     lines += ["    mpy_p2p_thread_t *th = mpy_p2p_self(t);"]
     lines += [f"    int n_{a.name} = {length(a)};" for a in arrays]
+    lines += [trace_enter(f, "MPY_TRACE_NONBLOCKING")]
     lines += [f'    mpy_clock_start(t, mpy_row(c->row), "{f.symbol}");', "    mpy_cross_in_collective(t);"]
-    adopted = "mpy_request_other(th, real_request, c)"
     if arrays:
         sizes = [f"n_{a.name}" for a in arrays]
         lines += [f"    size_t bytes = (size_t)({' + '.join(sizes)} + 1) * sizeof(int);", "    int *types = mpy_alloc(bytes);"]
         for i, a in enumerate(arrays):
             lines += [f"    int *real_{a.name} = mpy_real_datatypes_to({in_place(f, a)}, n_{a.name}, {' + '.join(['types', *sizes[:i]])});"]
     lines += [f"    rc = {real_call(f, 'c->obj.real')};"]
-    result = f"mpy_request_keep({adopted}, types, bytes)" if arrays else f"{adopted}->handle"
-    lines += [f"    if (MPY_LIKELY(rc == 0)) *request = {result};"]
+    result = "mpy_request_keep(r, types, bytes)" if arrays else "r->handle"
+    lines += [
+        "    if (MPY_LIKELY(rc == 0)) {",
+        "        mpy_request_t *r = mpy_request_other(th, real_request, c);",
+        "        mpy_trace_posted(t, record, r);",
+        f"        *request = {result};",
+        "    }",
+    ]
     if arrays:
         lines += ["    if (MPY_UNLIKELY(rc != 0)) mpy_free(types, bytes);"]
-    return [*lines, "    mpy_collective_leave(t, mpy_row(c->row), rc);", "    mpy_p2p_done(t, th);"]
+    return [*lines, "    mpy_collective_leave(t, mpy_row(c->row), rc);", "    mpy_traced(t, record, rc);", "    mpy_p2p_done(t, th);"]
 
 
 def local_body(f: Function) -> list[str]:
@@ -323,7 +381,7 @@ def persistent_wrapper(table: Table, f: Function) -> str:
         *([] if arguments else ["    (void)a;"]),
         f"    return MPY_REAL({f.name})({', '.join([*real, 'comm', 'info', 'request'])});",
         "}",
-        f'const mpy_persistent_call_t mpy_persistent_{f.name} = {{"{f.symbol}", make_{f.name}, {len(arguments)}, {{{", ".join(described) or "{0}"}}}}};',
+        f'const mpy_persistent_call_t mpy_persistent_{f.name} = {{"{f.symbol}", {trace_op(f)}, make_{f.name}, {len(arguments)}, {{{", ".join(described) or "{0}"}}}}};',
         f"int P{f.symbol}({parameters(table, f)}) {{",
         *fold_lines(f),
         f"    const mpy_argument_t a[] = {{{', '.join(given) or '{0}'}}};",
@@ -349,7 +407,7 @@ def window_body(f: Function) -> list[str]:
         f"    rc = {real_call(f, '')};",
     ]
     if request:
-        lines += ["    if (MPY_LIKELY(rc == 0)) *request = mpy_request_other(th, real_request, NULL)->handle;"]
+        lines += ["    if (MPY_LIKELY(rc == 0)) *request = mpy_request_unrecorded(mpy_request_other(th, real_request, NULL))->handle;"]
     lines += ["    mpy_cross_out(t);", f'    return MPY_LIKELY(rc == 0) ? 0 : mpy_win_error(w, rc, "{f.symbol}");']
     return lines
 
@@ -404,7 +462,7 @@ def functions(table: Table) -> str:
 
 
 def generated(table: Table) -> str:
-    parts = [BANNER, '#include "objects.h"\n#include "p2p.h"\n#include "persistent.h"\n#include "file.h"\n#include "win.h"\n']
+    parts = [BANNER, '#include "objects.h"\n#include "p2p.h"\n#include "persistent.h"\n#include "file.h"\n#include "trace.h"\n#include "win.h"\n']
     parts += [wrapper(table, f) for f in table.functions if f.cls == "generated"]
     return "\n".join(parts)
 

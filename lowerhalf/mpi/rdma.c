@@ -73,6 +73,7 @@ void mpy_rdma_prepare(const mpy_job_t *job) {
         setenv("MANAPY_SHIFT_AGENT", fields[1], 1);
         setenv("MANAPY_SHIFT_JOB", fields[2], 1);
         setenv("MANAPY_SHIFT_BACKUP", fields[3], 1);
+        if (!strcmp(mpy_options.shift, "auto") && job->rank) setenv("MANAPY_SHIFT_QUIET", "1", 1); /* nobody asked: what it can't protect one of them says */
         return;
     }
     library[0] = 0;

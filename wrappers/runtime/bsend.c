@@ -14,6 +14,7 @@
  */
 #include "objects.h"
 #include "p2p.h"
+#include "trace.h"
 
 static mpy_request_t *orphans;
 
@@ -122,6 +123,9 @@ static int bsend(const char *name, const void *buf, MPI_Count count, int datatyp
     if (MPY_UNLIKELY(c == NULL)) return mpy_error(NULL, MPI_ERR_COMM, name);
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    uint64_t record = request == NULL ? MPY_TRACE(t, .op = MPY_OP_BSEND, MPY_TRACE_P2P(c, dest, tag, count, datatype))
+                                      : MPY_TRACE(t, .op = MPY_OP_BSEND, .flags = MPY_TRACE_NONBLOCKING, MPY_TRACE_POST,
+                                                  MPY_TRACE_P2P(c, dest, tag, count, datatype));
 
     mpy_cross_in(t);
     int rc = mpy_bsend_start(th, c, buf, count, mpy_real_datatype(datatype), dest, tag);
@@ -132,10 +136,13 @@ static int bsend(const char *name, const void *buf, MPI_Count count, int datatyp
         r->error = MPI_SUCCESS;
         mpy_status_empty(&r->status);
         r->flags = MPY_RF_COMPLETE;
+        r->peer = dest;
         r->kind = MPY_REQ_SEND;
+        mpy_trace_posted(t, record, r);
         *request = r->handle;
     }
     mpy_cross_out(t);
+    mpy_traced(t, record, rc);
     mpy_p2p_done(t, th);
     return rc == MPI_SUCCESS ? rc : mpy_error(c, rc, name);
 }
@@ -277,7 +284,7 @@ static int iflush(place_t p, MPI_Request *request, const char *name) {
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     mpy_guard_in(t);
-    mpy_request_t *r = mpy_request_take(th);
+    mpy_request_t *r = mpy_request_unrecorded(mpy_request_take(th));
     r->real = MPI_REQUEST_NULL;
     r->comm = p.comm != NULL ? p.comm : mpy_world;
     r->error = MPI_SUCCESS;

@@ -14,6 +14,7 @@
  *  2. A call on a shadow never stops at the border: the thread it belongs to is inside already.
  */
 #include "objects.h"
+#include "trace.h"
 
 typedef struct nest {
     mpy_thread_t *thread;   /* whose it is; NULL: no callback */
@@ -50,6 +51,7 @@ static __attribute__((noinline)) void call(mpy_callback_t *function, void *argum
     n->shadow.lower_fs = lower;
     n->shadow.upper_fs = upper;
     n->shadow.tid = t->tid;
+    n->shadow.trace = t->trace;
     n->shadow.state = MPY_STATE_RUNNING;
     n->thread = t;
     volatile uint64_t number = ++n->calls;
@@ -76,6 +78,7 @@ mpy_thread_t *mpy_callback_self(mpy_thread_t *marker) {
     if (inside(n)) return &n->shadow;
     mpy_thread_t *t = mpy_self_tls = n->thread;
     n->thread = NULL;
+    mpy_trace_abandon(t);
     mpy_clock_leave(t);
     return t;
 }

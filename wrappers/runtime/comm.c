@@ -9,6 +9,7 @@
 #include "comm.h"
 #include "p2p.h"
 #include "persistent.h"
+#include "trace.h"
 
 mpy_comm_t *mpy_world, *mpy_quiet;
 mpy_link_t mpy_comms = {&mpy_comms, &mpy_comms};
@@ -55,6 +56,7 @@ static void publish(mpy_comm_t *c, uint64_t cid, int errhandler, long row) {
         c->row = (uint32_t)row;
         mpy_row(row)->handle = (uint32_t)c->obj.handle;
     }
+    mpy_trace_comm_enter(c, cid);
 }
 
 void mpy_comm_publish(mpy_comm_t *c, uint64_t cid, int errhandler) { publish(c, cid, errhandler, NEW_ROW); }
@@ -64,6 +66,8 @@ static mpy_comm_t *predefined(int handle, int rank, int size, int32_t first, uin
     for (int i = 0; i < size; i++) world[i] = first + i;
     mpy_comm_record_t *r = record_make(handle, rank, size, world);
     r->comm.obj.handle = handle;
+    mpy_text_format(r->comm.name, sizeof r->comm.name, "%s", name); /* the trace wants it at once */
+    r->comm.has_name = 1;
     mpy_comm_publish(&r->comm, cid, MPI_ERRHANDLER_NULL);
     mpy_comm_name(&r->comm, name);
     return &r->comm;
@@ -237,6 +241,7 @@ static int leave(MPI_Comm *comm, int slot, const char *name) {
     void *buffer;
     MPI_Count size;
     mpy_buffer_detach(&c->buffer, &buffer, &size);
+    uint64_t record = MPY_TRACE(t, .op = MPY_OP_COMM_CREATE, MPY_TRACE_COLLECTIVE(c));
     mpy_clock_enter(t, mpy_row(c->row));
     mpy_cross_in_collective(t);
     /* All members leave it together: none may drop its row while another's request for a checkpoint still counts on it, and
@@ -256,6 +261,7 @@ static int leave(MPI_Comm *comm, int slot, const char *name) {
     if (c->foreign) real_free(slot, &c->obj.real); /* a connection is given up by both sides at the same time */
     mpy_object_unref(MPY_COMM, &c->obj);
     mpy_cross_out_collective(t);
+    mpy_traced(t, record, MPI_SUCCESS);
     *comm = MPI_COMM_NULL;
     return MPI_SUCCESS;
 }

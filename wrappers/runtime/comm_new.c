@@ -4,6 +4,7 @@
  */
 #include "comm.h"
 #include "p2p.h"
+#include "trace.h"
 
 mpy_construction_t mpy_construct_begin(MPI_Comm comm) {
     mpy_construction_t k = {.t = mpy_self(), .parent = mpy_comm(comm), .real = MPI_COMM_NULL};
@@ -12,6 +13,7 @@ mpy_construction_t mpy_construct_begin(MPI_Comm comm) {
         return k;
     }
     mpy_clock_row_t *row = mpy_row(k.parent->row);
+    k.record = MPY_TRACE(k.t, .op = MPY_OP_COMM_CREATE, MPY_TRACE_COLLECTIVE(k.parent));
     mpy_clock_enter(k.t, row);
     k.seq = row->seq;
     k.errhandler = k.parent->errhandler;
@@ -31,6 +33,7 @@ int mpy_construct_leave(const mpy_construction_t *k, const mpy_comm_t *c, MPI_Co
         mpy_collective_leave(k->t, mpy_row(k->parent->row), k->rc);
     else
         mpy_cross_out(k->t);
+    mpy_traced(k->t, k->record, k->rc);
     if (k->rc != 0) return mpy_error(k->parent, k->rc, name);
     *newcomm = c != NULL ? c->obj.handle : MPI_COMM_NULL;
     return MPI_SUCCESS;
@@ -212,12 +215,14 @@ int mpy_comm_create_group(mpy_thread_t *t, const mpy_group_t *g, int tag, int er
     uint32_t row = mpy_row_add(cid, members, n, 0);
     mpy_guard_out(t);
 
+    uint64_t record = MPY_TRACE(t, .op = MPY_OP_COMM_CREATE, MPY_TRACE_ALONE);
     mpy_clock_enter(t, mpy_row(row));
     mpy_cross_in_collective(t);
     int rc = MPY_REAL(Comm_create_group)(mpy_real_comm(comm), g->obj.real, tag, &real);
     if (rc != 0 && mpy_clock_failed(mpy_row(row), rc)) mpy_comm_count_back(ggid, tag);
     *newcomm = mpy_comm_adopt_row(rc == 0 ? real : MPI_COMM_NULL, cid, errhandler, row);
     mpy_cross_out_collective(t);
+    mpy_traced(t, record, rc);
     return rc;
 }
 

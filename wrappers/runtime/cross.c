@@ -79,6 +79,7 @@ static mpy_thread_t *take_slot(void) {
             t->in_lower = 0;
             t->state = MPY_STATE_RUNNING;
             t->lower_fs = 0;
+            t->trace = NULL;
             t->upper_fs = read_fs();
             t->tid = (int32_t)syscall(SYS_gettid);
             __atomic_store_n(&t->used, 1, __ATOMIC_RELEASE);
@@ -122,10 +123,12 @@ mpy_thread_t *mpy_self_main(void) {
     first->tid = t->tid;
     first->upper_fs = t->upper_fs;
     first->lower_fs = t->lower_fs;
+    first->trace = t->trace;
     first->state = MPY_STATE_RUNNING;
     __atomic_store_n(&first->used, 1, __ATOMIC_RELEASE);
     set_self(first);
     t->lower_fs = 0;
+    t->trace = NULL;
     __atomic_store_n(&t->used, 0, __ATOMIC_RELEASE);
     return first;
 }

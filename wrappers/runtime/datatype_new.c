@@ -82,11 +82,18 @@ static int construct_big(mpy_datatype_t *d) {
     return MPI_ERR_INTERN;
 }
 
-int mpy_datatype_construct(mpy_datatype_t *d) {
+static int construct(mpy_datatype_t *d) {
     int combiner = mpy_abi_mpich(MPY_ABI_COMBINER, d->combiner);
     if (combiner == MPI_COMBINER_STRUCT) return construct_struct(d);
     if (combiner == MPI_COMBINER_DARRAY) return construct_darray(d);
     return d->big ? construct_big(d) : construct_small(d);
+}
+
+int mpy_datatype_construct(mpy_datatype_t *d) {
+    int rc = construct(d), small = 0;
+    if (rc == 0 && MPY_REAL(Type_size)(d->obj.real, &small) == 0) d->size = small; /* older libraries have no Type_size_c */
+    if (rc == 0 && small < 0) MPY_REAL(Type_size_c)(d->obj.real, &d->size);        /* MPI_UNDEFINED: more than an int holds */
+    return rc;
 }
 
 /* ---- the program's calls ---- */

@@ -90,7 +90,12 @@ static mpy_file_t *adopt(MPI_File real, mpy_comm_t *c, uint64_t seq, const char 
     f->open = true;
     f->row = mpy_row_add(f->cid, f->world, f->size, PMPI_File_toint(f));
     mpy_row(f->row)->name = f->name;
+    mpy_file_trace(f);
     return f;
+}
+
+void mpy_file_trace(mpy_file_t *f) {
+    f->trace = MPY_LOWER->svc->trace_comm(f->cid, mpy_ggid(f->world, f->size), f->world, (uint32_t)f->size, 0, f->name);
 }
 
 static void forget(mpy_file_t *f) {
@@ -117,12 +122,14 @@ int PMPI_File_open(MPI_Comm comm, const char *filename, int amode, MPI_Info info
         return mpy_file_error(NULL, rc, "MPI_File_open");
     }
     mpy_clock_row_t *row = mpy_row(c->row);
+    uint64_t record = MPY_TRACE(t, .op = MPY_OP_FILE, MPY_TRACE_COLLECTIVE(c));
     mpy_clock_enter(t, row);
     uint64_t seq = row->seq;
     mpy_cross_in_collective(t);
     rc = MPY_REAL(File_open)(c->obj.real, filename, real_amode, mpy_real_info(info), &real);
     if (rc == 0) *fh = adopt(real, c, seq, filename, amode, info);
     mpy_collective_leave(t, row, rc);
+    mpy_traced(t, record, rc);
     return MPY_LIKELY(rc == 0) ? 0 : mpy_file_error(NULL, rc, "MPI_File_open");
 }
 

@@ -17,6 +17,7 @@
 #define MANAPY_FILE_H
 
 #include "objects.h"
+#include "trace.h"
 
 enum { MPY_PATH_SIZE = 4096, MPY_SYS_GETCWD = 79 };
 
@@ -37,6 +38,7 @@ typedef struct mpy_file {
     int size;
     int32_t *world;
     uint32_t row;
+    uint32_t trace; /* as of a communicator */
     uint64_t cid;
     int errhandler;  /* virtual handle, like info */
     int info;        /* all hints the program has given, or MPI_INFO_NULL */
@@ -73,12 +75,14 @@ static inline bool mpy_file_between(MPI_File handle) { /* the halves of a split 
 typedef struct mpy_file_call {
     mpy_thread_t *t;
     mpy_file_t *f; /* or NULL */
+    uint64_t record;
 } mpy_file_call_t;
 static inline mpy_file_call_t mpy_file_enter(MPI_File handle) {
-    mpy_file_call_t call = {mpy_self(), mpy_file(handle)};
+    mpy_file_call_t call = {.t = mpy_self(), .f = mpy_file(handle)};
     if (MPY_UNLIKELY(call.f == NULL)) {
         mpy_cross_in(call.t);
     } else {
+        call.record = MPY_TRACE(call.t, .op = MPY_OP_FILE, MPY_TRACE_COLLECTIVE(call.f));
         mpy_clock_enter(call.t, mpy_row(call.f->row));
         mpy_cross_in_collective(call.t);
     }
@@ -89,7 +93,9 @@ static inline void mpy_file_leave(mpy_file_call_t call, int rc) {
         mpy_cross_out(call.t);
     else
         mpy_collective_leave(call.t, mpy_row(call.f->row), rc);
+    mpy_traced(call.t, call.record, rc);
 }
+MPY_HIDDEN void mpy_file_trace(mpy_file_t *f); /* into the table of communicators */
 
 /* Calls the handler of `f`, or that of files to be opened if it is NULL; upper TLS, in_lower = 0. Returns what
  * the call has to return. */

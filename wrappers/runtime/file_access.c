@@ -72,7 +72,7 @@ static void enqueue(mpy_file_t *f, mpy_request_t *r) {
 MPI_Request mpy_file_request(mpy_thread_t *t, mpy_file_t *collective, int real, const void *buf, MPI_Count count, int datatype) {
     mpy_p2p_thread_t *th = &mpy_p2p_threads[t - MPY_UPPER->threads];
     if (th->sent == NULL) mpy_p2p_counters(th);
-    mpy_request_t *r = mpy_request_take(th);
+    mpy_request_t *r = mpy_request_unrecorded(mpy_request_take(th));
     mpy_request_fill(r, MPY_REQ_OTHER, real, buf, count, datatype, MPI_ANY_SOURCE, MPI_ANY_TAG, NULL);
     if (collective != NULL) enqueue(collective, r);
     return r->handle;

@@ -16,6 +16,7 @@
 #include "fold.h"
 #include "persistent.h"
 #include "p2p.h"
+#include "trace.h"
 
 struct mpy_fold {
     mpy_op_t *op;
@@ -222,9 +223,16 @@ static int gather(const mpy_fold_t *f, const mpy_reduction_t *a, const mpy_comm_
     return MPY_REAL(Iallgather_c)(f->packed, bytes, MPI_BYTE, f->gathered, block, MPI_BYTE, c->obj.real, real);
 }
 
+static const mpy_trace_op_t ops[] = {
+    [MPY_FOLD_REDUCE] = MPY_OP_REDUCE, [MPY_FOLD_ALLREDUCE] = MPY_OP_ALLREDUCE, [MPY_FOLD_SCAN] = MPY_OP_SCAN, [MPY_FOLD_EXSCAN] = MPY_OP_EXSCAN,
+    [MPY_FOLD_REDUCE_SCATTER] = MPY_OP_REDUCE_SCATTER, [MPY_FOLD_REDUCE_SCATTER_BLOCK] = MPY_OP_REDUCE_SCATTER,
+};
+
 static int start(mpy_thread_t *t, mpy_comm_t *c, const mpy_reduction_t *a, mpy_fold_t *f, MPI_Request *request) {
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int real;
+    uint64_t record = MPY_TRACE(t, .op = ops[a->kind], .flags = MPY_TRACE_NONBLOCKING, MPY_TRACE_POST, MPY_TRACE_COLLECTIVE(c),
+                                .bytes = (uint64_t)f->count * f->element);
     mpy_clock_start(t, mpy_row(c->row), a->name);
     mpy_cross_in_collective(t);
     int rc = mpy_fold_pack(f);
@@ -232,11 +240,13 @@ static int start(mpy_thread_t *t, mpy_comm_t *c, const mpy_reduction_t *a, mpy_f
     if (rc == 0) {
         mpy_request_t *r = mpy_request_of_family(th, &family, MPY_REQ_OTHER, c, f);
         r->real = real;
+        mpy_trace_posted(t, record, r);
         *request = r->handle;
     } else {
         mpy_fold_destroy(f);
     }
     mpy_collective_leave(t, mpy_row(c->row), rc);
+    mpy_traced(t, record, rc);
     return rc == 0 ? rc : mpy_error(c, rc, a->name);
 }
 

@@ -8,6 +8,7 @@
  *     collectives.
  */
 #include "objects.h"
+#include "trace.h"
 
 extern const mpy_hooks_t mpy_hooks MPY_HIDDEN;
 
@@ -19,6 +20,7 @@ static int rebuild(char *error, uint64_t n) {
     if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized) return 0;
     for (uint64_t i = 0; i < sizeof steps / sizeof *steps; i++)
         if (steps[i](error, n) != 0) return -1;
+    mpy_trace_rebuild();
     return 0;
 }
 

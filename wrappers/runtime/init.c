@@ -11,6 +11,7 @@
  */
 #include "objects.h"
 #include "p2p.h"
+#include "trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@ static enum { BEFORE, DURING, AFTER } world_model;
 static int start(mpy_thread_t *t, int *argc, char ***argv, bool with_level, int required) {
     mpy_guard_in(t);
     mpy_comm_init();
+    uint64_t record = MPY_TRACE(t, .op = MPY_OP_INIT, MPY_TRACE_COLLECTIVE(mpy_world));
     mpy_clock_enter(t, mpy_row(mpy_world->row));
     mpy_cross_in_collective(t);
     int rc = with_level ? MPY_REAL(Init_thread)(argc, argv, required, &provided_level) : MPY_REAL(Init)(argc, argv);
@@ -44,18 +46,22 @@ static int start(mpy_thread_t *t, int *argc, char ***argv, bool with_level, int 
         MPY_UPPER->mpi_initialized = 1;
     }
     mpy_cross_out_collective(t);
+    mpy_traced(t, record, rc);
     return rc;
 }
 
 /* The end of the real MPI. Collective over all ranks. */
 static int finish(mpy_thread_t *t) {
     mpy_p2p_flush();
+    uint64_t record = MPY_TRACE(t, .op = MPY_OP_FINALIZE, MPY_TRACE_COLLECTIVE(mpy_world));
     mpy_clock_enter(t, mpy_row(mpy_world->row));
     mpy_cross_in_collective(t);
     mpy_p2p_finalize();
     int rc = MPY_REAL(Finalize)();
     MPY_UPPER->mpi_finalized = 1;
     mpy_comm_finalize();
+    mpy_traced(t, record, rc);
+    MPY_LOWER->svc->trace_end();
     mpy_cross_out_collective(t);
     mpy_clock_finish(t);
     return rc;

@@ -3,6 +3,7 @@
  * Upper half, no libc. Invariants: those of p2p.h and request.c.
  */
 #include "p2p.h"
+#include "trace.h"
 
 /* In the lower half. Doesn't finish the request: a later Wait or Test does. */
 static int get_status(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r, int *flag, MPI_Status *status) {
@@ -92,8 +93,10 @@ MPY_API int PMPI_Cancel(MPI_Request *request) {
     if (r == NULL || r->flags & MPY_RF_INACTIVE) return mpy_error(NULL, MPI_ERR_REQUEST, "MPI_Cancel");
     mpy_thread_t *t = mpy_self();
     int rc = MPI_SUCCESS;
+    uint64_t record = MPY_LIKELY(t->trace != NULL) ? mpy_trace_enter(t->trace, mpy_trace_completion(t, MPY_OP_CANCEL, r)) : 0;
     if (r->flags & MPY_RF_FAMILY && r->family->cancel) {
         rc = r->family->cancel(t, r);
+        mpy_traced(t, record, rc);
         return rc == MPI_SUCCESS ? rc : mpy_error(mpy_request_comm(r), rc, "MPI_Cancel");
     }
     mpy_cross_in(t);
@@ -107,6 +110,7 @@ MPY_API int PMPI_Cancel(MPI_Request *request) {
         if (rc == MPI_SUCCESS) r->flags |= MPY_RF_CANCEL;
     }
     mpy_cross_out(t);
+    mpy_traced(t, record, rc);
     return rc == MPI_SUCCESS ? rc : mpy_error(mpy_request_comm(r), rc, "MPI_Cancel");
 }
 MPY_EXPORT(Cancel)
@@ -134,6 +138,7 @@ MPY_API int PMPI_Request_free(MPI_Request *request) {
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int rc = MPI_SUCCESS;
+    uint64_t record = MPY_LIKELY(t->trace != NULL) ? mpy_trace_enter(t->trace, mpy_trace_completion(t, MPY_OP_REQUEST_FREE, r)) : 0;
     mpy_cross_in(t);
     mpy_orphan_reap(th);
     bool finished = r->flags & (MPY_RF_SYNC | MPY_RF_NEVER) || mpy_request_poke(th, r);
@@ -144,6 +149,7 @@ MPY_API int PMPI_Request_free(MPI_Request *request) {
         mpy_orphan_add(r);
     *request = MPI_REQUEST_NULL;
     mpy_cross_out(t);
+    mpy_traced(t, record, rc);
     mpy_p2p_done(t, th);
     return rc == MPI_SUCCESS ? rc : mpy_error(NULL, rc, "MPI_Request_free");
 }

@@ -79,6 +79,7 @@ typedef struct mpy_datatype {
     int32_t handles;   /* references the program holds; freed when 0, kept while obj.refs > 0 */
     bool committed;
     bool big;          /* made with the 64-bit form */
+    MPI_Count size;    /* in bytes; negative: not known */
     bool permanent;    /* a Fortran 90 type: can't be freed */
     int combiner;      /* standard ABI value, like the predefined types and constants below */
     int nints, naints, ncounts, ntypes;
@@ -194,6 +195,7 @@ typedef struct mpy_construction {
     uint64_t seq;       /* the parent's, this call included: names the child */
     int errhandler;     /* the parent's, unless the constructor wants another */
     int rc, real;
+    uint64_t record;    /* in the trace */
 } mpy_construction_t;
 MPY_HIDDEN mpy_construction_t mpy_construct_begin(MPI_Comm comm);
 MPY_HIDDEN int mpy_construct_end(mpy_construction_t *k, MPI_Comm *newcomm, const char *name);

@@ -12,18 +12,20 @@
  *  3. A send that is accepted is counted, whatever becomes of it; one that is refused isn't.
  */
 #include "p2p.h"
+#include "trace.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
 /* ---- sends ---- */
 
-INLINE int send_blocking(int fn, int fn_c, const char *name, const void *buf, MPI_Count count, int datatype, int dest, int tag, int comm) {
+INLINE int send_blocking(mpy_trace_op_t op, int fn, int fn_c, const char *name, const void *buf, MPI_Count count, int datatype, int dest, int tag, int comm) {
     mpy_comm_t *c = mpy_comm(comm);
     if (MPY_UNLIKELY(c == NULL)) return mpy_error(NULL, MPI_ERR_COMM, name);
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int real, done = 0;
     uint32_t spins = 0;
+    uint64_t record = MPY_TRACE(t, .op = op, MPY_TRACE_P2P(c, dest, tag, count, datatype));
 
     mpy_cross_in(t);
     int rc = mpy_real_isend_of(fn, fn_c, buf, count, mpy_real_datatype(datatype), dest, tag, c->obj.real, &real);
@@ -39,16 +41,18 @@ INLINE int send_blocking(int fn, int fn_c, const char *name, const void *buf, MP
         }
     }
     mpy_cross_out(t);
+    mpy_traced(t, record, rc);
     mpy_p2p_done(t, th);
     return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(c, rc, name);
 }
 
-INLINE int send_nonblocking(int fn, int fn_c, const char *name, const void *buf, MPI_Count count, int datatype, int dest, int tag, int comm, int *request) {
+INLINE int send_nonblocking(mpy_trace_op_t op, int fn, int fn_c, const char *name, const void *buf, MPI_Count count, int datatype, int dest, int tag, int comm, int *request) {
     mpy_comm_t *c = mpy_comm(comm);
     if (MPY_UNLIKELY(c == NULL)) return mpy_error(NULL, MPI_ERR_COMM, name);
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int real;
+    uint64_t record = MPY_TRACE(t, .op = op, .flags = MPY_TRACE_NONBLOCKING, MPY_TRACE_POST, MPY_TRACE_P2P(c, dest, tag, count, datatype));
 
     mpy_cross_in(t);
     int rc = mpy_real_isend_of(fn, fn_c, buf, count, mpy_real_datatype(datatype), dest, tag, c->obj.real, &real);
@@ -57,9 +61,11 @@ INLINE int send_nonblocking(int fn, int fn_c, const char *name, const void *buf,
         mpy_ssend_later(c, dest, tag);
         mpy_request_t *r = mpy_request_take(th);
         mpy_request_fill_send(r, real, dest, c);
+        mpy_trace_posted(t, record, r);
         *request = r->handle;
     }
     mpy_cross_out(t);
+    mpy_traced(t, record, rc);
     mpy_p2p_done(t, th);
     return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(c, rc, name);
 }
@@ -71,6 +77,9 @@ INLINE int send_synchronous(const char *name, const void *buf, MPI_Count count, 
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int real;
+    uint64_t record = request == NULL ? MPY_TRACE(t, .op = MPY_OP_SSEND, MPY_TRACE_P2P(c, dest, tag, count, datatype))
+                                      : MPY_TRACE(t, .op = MPY_OP_SSEND, .flags = MPY_TRACE_NONBLOCKING, MPY_TRACE_POST,
+                                                  MPY_TRACE_P2P(c, dest, tag, count, datatype));
 
     mpy_cross_in(t);
     int rc = mpy_real_isend_of(MPY_FN_Issend, MPY_FN_Issend_c, buf, count, mpy_real_datatype(datatype), dest, tag, c->obj.real, &real);
@@ -80,26 +89,29 @@ INLINE int send_synchronous(const char *name, const void *buf, MPI_Count count, 
         mpy_request_t *r = mpy_request_take(th);
         mpy_request_fill(r, MPY_REQ_SSEND, real, buf, count, datatype, dest, tag, c);
         if (dest >= 0) mpy_ssend_add(r);
-        if (request != NULL)
+        if (request != NULL) {
+            mpy_trace_posted(t, record, r);
             *request = r->handle;
-        else
+        } else {
             rc = mpy_request_finish(t, th, r, NULL, MPI_STATUS_IGNORE);
+        }
     }
     mpy_cross_out(t);
+    mpy_traced(t, record, rc);
     mpy_p2p_done(t, th);
     return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(c, rc, name);
 }
 
 #define SEND_ARGUMENTS(COUNT) const void *buf, COUNT count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm
 
-#define DEFINE_SEND(NAME, COUNT, NONBLOCKING) \
+#define DEFINE_SEND(NAME, COUNT, OP, NONBLOCKING) \
     MPY_API int PMPI_##NAME(SEND_ARGUMENTS(COUNT)) { \
-        return send_blocking(MPY_FN_##NONBLOCKING, MPY_FN_##NONBLOCKING##_c, "MPI_" #NAME, buf, count, datatype, dest, tag, comm); \
+        return send_blocking(MPY_OP_##OP, MPY_FN_##NONBLOCKING, MPY_FN_##NONBLOCKING##_c, "MPI_" #NAME, buf, count, datatype, dest, tag, comm); \
     } \
     MPY_EXPORT(NAME)
-#define DEFINE_ISEND(NAME, COUNT, BASE) \
+#define DEFINE_ISEND(NAME, COUNT, OP, BASE) \
     MPY_API int PMPI_##NAME(SEND_ARGUMENTS(COUNT), MPI_Request *request) { \
-        return send_nonblocking(MPY_FN_##BASE, MPY_FN_##BASE##_c, "MPI_" #NAME, buf, count, datatype, dest, tag, comm, request); \
+        return send_nonblocking(MPY_OP_##OP, MPY_FN_##BASE, MPY_FN_##BASE##_c, "MPI_" #NAME, buf, count, datatype, dest, tag, comm, request); \
     } \
     MPY_EXPORT(NAME)
 #define DEFINE_SSEND(NAME, COUNT) \
@@ -113,16 +125,16 @@ INLINE int send_synchronous(const char *name, const void *buf, MPI_Count count, 
     } \
     MPY_EXPORT(NAME)
 
-DEFINE_SEND(Send, int, Isend)
-DEFINE_SEND(Send_c, MPI_Count, Isend)
-DEFINE_SEND(Rsend, int, Irsend)
-DEFINE_SEND(Rsend_c, MPI_Count, Irsend)
+DEFINE_SEND(Send, int, SEND, Isend)
+DEFINE_SEND(Send_c, MPI_Count, SEND, Isend)
+DEFINE_SEND(Rsend, int, RSEND, Irsend)
+DEFINE_SEND(Rsend_c, MPI_Count, RSEND, Irsend)
 DEFINE_SSEND(Ssend, int)
 DEFINE_SSEND(Ssend_c, MPI_Count)
-DEFINE_ISEND(Isend, int, Isend)
-DEFINE_ISEND(Isend_c, MPI_Count, Isend)
-DEFINE_ISEND(Irsend, int, Irsend)
-DEFINE_ISEND(Irsend_c, MPI_Count, Irsend)
+DEFINE_ISEND(Isend, int, SEND, Isend)
+DEFINE_ISEND(Isend_c, MPI_Count, SEND, Isend)
+DEFINE_ISEND(Irsend, int, RSEND, Irsend)
+DEFINE_ISEND(Irsend_c, MPI_Count, RSEND, Irsend)
 DEFINE_ISSEND(Issend, int)
 DEFINE_ISSEND(Issend_c, MPI_Count)
 
@@ -136,6 +148,7 @@ INLINE int recv_blocking(const char *name, void *buf, MPI_Count count, int datat
     MPI_Status own, *s = status == MPI_STATUS_IGNORE ? &own : status;
     int real, rc, done = 0;
     uint32_t spins = 0;
+    uint64_t record = MPY_TRACE(t, .op = MPY_OP_RECV, .flags = mpy_trace_wildcard(source, tag), MPY_TRACE_P2P(c, source, tag, count, datatype));
 
     mpy_cross_in(t);
     if (MPY_UNLIKELY(mpy_store_count != 0) && mpy_store_receive(t, buf, count, mpy_real_datatype(datatype), source, tag, c, s, &rc)) goto out;
@@ -154,6 +167,7 @@ INLINE int recv_blocking(const char *name, void *buf, MPI_Count count, int datat
     }
 out:
     mpy_cross_out(t);
+    mpy_traced_status(t, record, rc, s);
     mpy_p2p_done(t, th);
     return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(c, rc, name);
 }
@@ -173,9 +187,12 @@ INLINE int recv_nonblocking(const char *name, void *buf, MPI_Count count, int da
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int real, rc;
+    uint64_t record = MPY_TRACE(t, .op = MPY_OP_RECV, .flags = MPY_TRACE_NONBLOCKING | mpy_trace_wildcard(source, tag), MPY_TRACE_POST,
+                                MPY_TRACE_P2P(c, source, tag, count, datatype));
 
     mpy_cross_in(t);
     mpy_request_t *r = mpy_request_take(th);
+    mpy_trace_posted(t, record, r);
     if (MPY_UNLIKELY(mpy_store_count != 0) && mpy_store_receive(t, buf, count, mpy_real_datatype(datatype), source, tag, c, &r->status, &rc)) {
         fill_complete(r, MPY_REQ_RECV, rc, c);
         rc = MPI_SUCCESS;
@@ -192,6 +209,7 @@ INLINE int recv_nonblocking(const char *name, void *buf, MPI_Count count, int da
     }
 out:
     mpy_cross_out(t);
+    mpy_traced(t, record, rc);
     mpy_p2p_done(t, th);
     return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(c, rc, name);
 }

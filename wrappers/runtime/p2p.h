@@ -128,7 +128,7 @@ enum {
     MPY_CHUNKS_MAX = 4096,
 };
 
-extern MPY_HIDDEN mpy_request_t *mpy_request_chunks[MPY_CHUNKS_MAX];
+extern MPY_HIDDEN mpy_request_t *mpy_request_chunks[MPY_CHUNKS_MAX]; /* of MPY_CHUNK slots; behind them as many serials */
 extern MPY_HIDDEN volatile uint32_t mpy_request_limit; /* slots that exist */
 extern MPY_HIDDEN uint64_t mpy_request_order;
 extern MPY_HIDDEN uint32_t mpy_p2p_lock; /* slots in the global pool, synchronous sends, store */
@@ -191,6 +191,18 @@ static inline mpy_request_t *mpy_request_valid(int handle) {
 }
 /* Whose error handler: a freed communicator has none any more. */
 static inline const mpy_comm_t *mpy_request_comm(const mpy_request_t *r) { return r->flags & MPY_RF_REF_COMM ? NULL : r->comm; }
+
+/* What its request is called in the trace (trace.h); 0: none of its own. Whoever gives the program a request says it (mpy_trace_posted), or that
+ * it has none. */
+static inline uint64_t *mpy_request_serial(const mpy_request_t *r) {
+    uint32_t i = (uint32_t)r->handle ^ (uint32_t)MPY_REQUEST_BASE;
+    return (uint64_t *)(mpy_request_chunks[i >> MPY_CHUNK_BITS] + MPY_CHUNK) + (i & (MPY_CHUNK - 1));
+}
+
+static inline mpy_request_t *mpy_request_unrecorded(mpy_request_t *r) {
+    *mpy_request_serial(r) = 0;
+    return r;
+}
 
 MPY_HIDDEN void mpy_request_refill(mpy_p2p_thread_t *th);
 /* A slot; flags 0. The caller fills it and sets kind last. */
@@ -259,7 +271,7 @@ static inline mpy_request_t *mpy_request_of_family(mpy_p2p_thread_t *th, const m
     mpy_status_empty(&r->status);
     r->flags = MPY_RF_FAMILY | (family->persistent ? MPY_RF_INACTIVE : 0);
     r->kind = kind;
-    return r;
+    return mpy_request_unrecorded(r);
 }
 /* For `start`, before mpy_cross_out: active; or finished already, with status and error in the slot. */
 static inline void mpy_request_activate(mpy_request_t *r, bool finished) {

@@ -23,6 +23,7 @@
  */
 #include "persistent.h"
 #include "p2p.h"
+#include "trace.h"
 
 enum {
     CHILD = -1,      /* in place of a communicator's smallest world rank: no child communicator has this identity */
@@ -108,7 +109,7 @@ static void keep(persistent_t *p, const mpy_argument_t *given, int i) {
     k->real_types = mpy_alloc(k->bytes);
 }
 
-static persistent_t *record(const mpy_persistent_call_t *call, const mpy_argument_t *given, mpy_comm_t *comm, mpy_fold_t *fold) {
+static persistent_t *keep_call(const mpy_persistent_call_t *call, const mpy_argument_t *given, mpy_comm_t *comm, mpy_fold_t *fold) {
     persistent_t *p = mpy_alloc(sizeof *p);
     p->call = call;
     p->comm = comm;
@@ -242,9 +243,10 @@ int mpy_persistent_init(const mpy_persistent_call_t *call, const mpy_argument_t 
     if (c == NULL) return mpy_error(NULL, MPI_ERR_COMM, name);
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    uint64_t record = MPY_TRACE(t, .op = call->op, .flags = MPY_TRACE_PERSISTENT, MPY_TRACE_POST, MPY_TRACE_COLLECTIVE(c));
     mpy_clock_start(t, mpy_row(c->row), name);
     mpy_cross_in_collective(t);
-    persistent_t *p = record(call, arguments, c, fold);
+    persistent_t *p = keep_call(call, arguments, c, fold);
     int rc = make(p, mpy_real_info(info));
     if (rc != 0) {
         destroy(p);
@@ -256,11 +258,13 @@ int mpy_persistent_init(const mpy_persistent_call_t *call, const mpy_argument_t 
         p->row = mpy_row_add(p->cid, parent->members, (int)parent->nmembers, r->handle);
         mpy_row(p->row)->name = name;
         insert(p);
+        mpy_trace_posted(t, record, r);
         *request = r->handle;
         int n = list(c, NULL);
         if (n % AGREE_EVERY == 0) agree(c, n);
     }
     mpy_collective_leave(t, mpy_row(c->row), rc);
+    mpy_traced(t, record, rc);
     return rc == 0 ? rc : mpy_error(c, rc, name);
 }
 

@@ -35,6 +35,7 @@ typedef enum {
 
 typedef struct mpy_persistent_call {
     const char *name;
+    uint32_t op; /* in the trace */
     int (*make)(const mpy_argument_t *a, int comm, int info, int *request); /* in the lower half, with real handles */
     int n;
     struct { uint8_t kind, length; } arguments[MPY_ARGUMENTS];

@@ -9,6 +9,20 @@
  *  2. A message is counted as received when its real Mrecv is complete, in the drain or here; from the store it was counted.
  */
 #include "p2p.h"
+#include "trace.h"
+
+#define PROBE_FIELDS(OP) .op = (OP), .flags = mpy_trace_wildcard(source, tag), MPY_TRACE_P2P(c, source, tag, 0, MPI_BYTE)
+
+/* The trace hears of a blocking one at its entry, of the others when they have found something. */
+static void probed(mpy_thread_t *t, const mpy_comm_t *c, mpy_trace_op_t op, int source, int tag, bool block, uint64_t since, uint64_t record, int found, int rc,
+                   const MPI_Status *s) {
+    if (MPY_UNLIKELY(t->trace == NULL)) return;
+    if (!block && (found || rc)) record = mpy_trace_found(t, since, (mpy_trace_call_t){PROBE_FIELDS(op)});
+    if (found || rc)
+        mpy_traced_status(t, record, rc, s);
+    else
+        mpy_trace_missed(t, since, 0);
+}
 
 /* ---- Probe, Iprobe ---- */
 
@@ -18,18 +32,21 @@ static int probe(const char *name, int source, int tag, int comm, int *flag, MPI
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     mpy_wait_t w = {.comm = c, .source = source};
+    MPI_Status own, *s = status == MPI_STATUS_IGNORE ? &own : status;
     int rc = MPI_SUCCESS, found = 0;
+    uint64_t since = block ? 0 : mpy_trace_look(t), record = block ? MPY_TRACE(t, PROBE_FIELDS(MPY_OP_PROBE)) : 0;
 
     mpy_cross_in(t);
     for (;;) {
-        if (MPY_UNLIKELY(mpy_store_count != 0) && mpy_store_probe(c, source, tag, status))
+        if (MPY_UNLIKELY(mpy_store_count != 0) && mpy_store_probe(c, source, tag, s))
             found = 1;
         else
-            rc = MPY_REAL(Iprobe)(source, tag, c->obj.real, &found, status);
+            rc = MPY_REAL(Iprobe)(source, tag, c->obj.real, &found, s);
         if (found || rc || !block) break;
         mpy_wait_round(t, &w);
     }
     mpy_cross_out(t);
+    probed(t, c, MPY_OP_PROBE, source, tag, block, since, record, found, rc, s);
 
     if (flag) *flag = found;
     if (found || rc)
@@ -59,6 +76,7 @@ static int mprobe(const char *name, int source, int tag, int comm, int *flag, in
     MPI_Status own, *s = status == MPI_STATUS_IGNORE ? &own : status;
     mpy_stored_t *stored = NULL;
     int rc = MPI_SUCCESS, found = 0, real = MPI_MESSAGE_NULL;
+    uint64_t since = block ? 0 : mpy_trace_look(t), record = block ? MPY_TRACE(t, PROBE_FIELDS(MPY_OP_MPROBE)) : 0;
 
     mpy_cross_in(t);
     for (;;) {
@@ -87,6 +105,7 @@ static int mprobe(const char *name, int source, int tag, int comm, int *flag, in
         }
     }
     mpy_cross_out(t);
+    probed(t, c, MPY_OP_MPROBE, source, tag, block, since, record, found, rc, s);
 
     if (flag) *flag = found;
     if (found || rc)
@@ -134,6 +153,10 @@ static int no_proc_status(MPI_Status *status) {
     return MPI_SUCCESS;
 }
 
+/* The probe has said what comes. */
+#define MRECV_FIELDS \
+    .comm = mpy_trace_comm(c), .peer = mpy_trace_peer(source), .tag = mpy_trace_tag(tag), .bytes = no_proc ? 0 : mpy_status_bytes(&r->status), .context = t->trace->mark
+
 static int mrecv(const char *name, void *buf, MPI_Count count, int datatype, int *message, int *request, MPI_Status *status) {
     mpy_request_t *r = mpy_request(*message);
     bool no_proc = *message == MPI_MESSAGE_NO_PROC;
@@ -141,7 +164,9 @@ static int mrecv(const char *name, void *buf, MPI_Count count, int datatype, int
     mpy_comm_t *c = no_proc ? NULL : r->comm;
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
-    int rc;
+    int rc, source = no_proc ? MPI_PROC_NULL : r->peer, tag = no_proc ? MPI_ANY_TAG : r->tag;
+    uint64_t record = request == NULL ? MPY_TRACE(t, .op = MPY_OP_MRECV, MRECV_FIELDS)
+                                      : MPY_TRACE(t, .op = MPY_OP_MRECV, .flags = MPY_TRACE_NONBLOCKING, MPY_TRACE_POST, MRECV_FIELDS);
 
     mpy_cross_in(t);
     if (no_proc) {
@@ -160,12 +185,15 @@ static int mrecv(const char *name, void *buf, MPI_Count count, int datatype, int
     }
     if (!rc) {
         *message = MPI_MESSAGE_NULL;
-        if (request != NULL)
+        if (request != NULL) {
+            mpy_trace_posted(t, record, r);
             *request = r->handle;
-        else if (!no_proc)
+        } else if (!no_proc) {
             rc = mpy_request_finish(t, th, r, NULL, status);
+        }
     }
     mpy_cross_out(t);
+    mpy_traced(t, record, rc);
     mpy_p2p_done(t, th);
     return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(c, rc, name);
 }

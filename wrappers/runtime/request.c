@@ -12,6 +12,7 @@
  *     program's handle or status changes.
  */
 #include "p2p.h"
+#include "trace.h"
 
 mpy_request_t *mpy_request_chunks[MPY_CHUNKS_MAX];
 volatile uint32_t mpy_request_limit;
@@ -47,7 +48,7 @@ void mpy_request_refill(mpy_p2p_thread_t *th) {
     uint32_t first = mpy_request_limit;
     if (first == (uint32_t)MPY_CHUNKS_MAX << MPY_CHUNK_BITS) MPY_LOWER->svc->die("too many MPI requests at once (4194304)", 1);
     mpy_request_t **chunk = &mpy_request_chunks[first >> MPY_CHUNK_BITS];
-    if (*chunk == NULL) *chunk = mpy_alloc(MPY_CHUNK * sizeof(mpy_request_t));
+    if (*chunk == NULL) *chunk = mpy_alloc(MPY_CHUNK * (sizeof(mpy_request_t) + sizeof(uint64_t)));
     for (uint32_t i = first + REFILL; i-- > first;) {
         mpy_request_t *r = mpy_request_at(i);
         r->handle = (int)((uint32_t)MPY_REQUEST_BASE | i);
@@ -98,24 +99,34 @@ static inline __attribute__((always_inline)) int complete_one(int *request, int 
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     const mpy_comm_t *comm = mpy_request_comm(r);
+    MPI_Status own, *s = status == MPI_STATUS_IGNORE ? &own : status;
+    bool received = mpy_trace_received(r);
+    uint64_t since = 0, record = 0;
+    if (!block)
+        since = mpy_trace_look(t);
+    else if (MPY_LIKELY(t->trace != NULL))
+        record = mpy_trace_enter(t->trace, mpy_trace_completion(t, MPY_OP_WAIT, r));
     int rc = MPI_SUCCESS, done = 0;
     uint32_t spins = 0;
 
     mpy_cross_in(t);
     if (simple(r)) {
-        MPI_Status own, *s = status == MPI_STATUS_IGNORE ? &own : status;
         do rc = MPY_REAL(Test)(&r->real, &done, s);
         while (!done && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
         if (rc) done = 1;
-        if (MPY_LIKELY(done)) retire(th, r, request, s);
+        if (MPY_LIKELY(done)) {
+            if (since != 0) record = mpy_trace_found(t, since, mpy_trace_completion(t, MPY_OP_TEST, r));
+            retire(th, r, request, s);
+        }
     }
     if (MPY_UNLIKELY(!done)) {
         if (block) {
-            rc = mpy_request_finish(t, th, r, request, status);
+            rc = mpy_request_finish(t, th, r, request, s);
             done = 1;
         } else if (!simple(r) && mpy_request_poke(th, r)) {
             mpy_request_tell(t, r, true);
-            rc = mpy_request_collect(th, r, request, status);
+            if (since != 0) record = mpy_trace_found(t, since, mpy_trace_completion(t, MPY_OP_TEST, r));
+            rc = mpy_request_collect(th, r, request, s);
             done = 1;
         }
     }
@@ -124,9 +135,14 @@ static inline __attribute__((always_inline)) int complete_one(int *request, int 
     *flag = done;
     if (MPY_UNLIKELY(!done)) {
         mpy_wait_t w = {.handles = request, .n = 1, .mode = MPY_WAIT_ALL};
+        mpy_trace_missed(t, since, *mpy_request_serial(r));
         mpy_poll_failed(t, th, &w);
         return MPI_SUCCESS;
     }
+    if (received)
+        mpy_traced_status(t, record, rc, s);
+    else
+        mpy_traced(t, record, rc);
     mpy_p2p_done(t, th);
     return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(comm, rc, name);
 }
@@ -165,7 +181,7 @@ static gather_t gather_failed(int n, const int *handles) {
     return SOME_SLOW;
 }
 
-/* Does counting it take the status? */
+/* Does counting it take the status, or telling the trace what a wildcard has matched? */
 static inline bool status_needed(const mpy_request_t *r) {
     switch ((mpy_request_kind_t)r->kind) {
     case MPY_REQ_SEND:
@@ -173,7 +189,7 @@ static inline bool status_needed(const mpy_request_t *r) {
     case MPY_REQ_OTHER:
         return false;
     case MPY_REQ_RECV:
-        return r->peer < 0;
+        return r->peer < 0 || r->tag == MPI_ANY_TAG;
     default:
         return true;
     }
@@ -212,9 +228,13 @@ static inline void ungather(gathered_t *g, int n) {
     if (MPY_UNLIKELY(g->own_statuses)) mpy_free(g->statuses, (size_t)n * sizeof *g->statuses);
 }
 
-static int bad_arguments(mpy_thread_t *t, gathered_t *g, int n, const char *name) {
+/* Of one of several that have finished, if somebody has asked for statuses. */
+static inline const MPI_Status *status_of(const gathered_t *g, int i) { return g->statuses != MPI_STATUSES_IGNORE ? g->statuses + i : MPI_STATUS_IGNORE; }
+
+static int bad_arguments(mpy_thread_t *t, gathered_t *g, int n, mpy_traced_t *traced, const char *name) {
     ungather(g, n);
     mpy_cross_out(t);
+    mpy_trace_waited(t, traced, true);
     return mpy_error(NULL, n < 0 ? MPI_ERR_COUNT : MPI_ERR_REQUEST, name);
 }
 
@@ -231,9 +251,15 @@ static void finish_silently(mpy_p2p_thread_t *th, mpy_request_t *r, MPI_Status *
     r->flags |= MPY_RF_COMPLETE;
 }
 
+static int collect(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_traced_t *traced, int *handle, MPI_Status *s) {
+    mpy_request_t *r = mpy_request(*handle);
+    mpy_trace_outcome(t, traced, r, &r->status, r->error);
+    return mpy_request_collect(th, r, handle, s);
+}
+
 /* Slow path of Waitall and Testall: every slot by itself, then all results at once. */
 static int all_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, MPI_Status *statuses, bool block, int *done,
-                    const mpy_comm_t **comm) {
+                    const mpy_comm_t **comm, mpy_traced_t *traced) {
     mpy_wait_t w = {.handles = handles, .n = n, .mode = MPY_WAIT_ALL};
     bool failed = false;
     int end = n; /* of what is reported */
@@ -264,7 +290,7 @@ static int all_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, 
         else if (i >= end)
             error = MPI_ERR_PENDING;
         else
-            error = mpy_request_collect(th, mpy_request(handles[i]), &handles[i], s);
+            error = collect(t, th, traced, &handles[i], s);
         if (failed && s != MPI_STATUS_IGNORE) s->MPI_ERROR = error;
     }
     return failed ? MPI_ERR_IN_STATUS : MPI_SUCCESS;
@@ -277,16 +303,20 @@ static inline __attribute__((always_inline)) int complete_all(int n, int *handle
     int rc = MPI_SUCCESS, done = 0;
     uint32_t spins = 0;
     gathered_t g;
+    mpy_traced_t traced = mpy_trace_wait(t, block ? MPY_OP_WAITALL : MPY_OP_TEST, n, handles);
 
     mpy_cross_in(t);
     gather_t found = gather(&g, n, handles, statuses, true);
-    if (MPY_UNLIKELY(found == SOME_BAD)) return bad_arguments(t, &g, n, name);
+    if (MPY_UNLIKELY(found == SOME_BAD)) return bad_arguments(t, &g, n, &traced, name);
     if (MPY_LIKELY(found == ALL_SIMPLE)) {
         do rc = MPY_REAL(Testall)(n, g.real, &done, g.statuses);
         while (!done && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
         if (MPY_LIKELY(done && !rc)) {
-            for (int i = 0; i < n; i++)
-                if (g.slots[i] != NULL) retire(th, g.slots[i], &handles[i], g.statuses + i);
+            for (int i = 0; i < n; i++) {
+                if (g.slots[i] == NULL) continue;
+                mpy_trace_outcome(t, &traced, g.slots[i], status_of(&g, i), MPI_SUCCESS);
+                retire(th, g.slots[i], &handles[i], g.statuses + i);
+            }
         } else if (rc) { /* what finished, with or without error, is null now */
             bool stopped = false;
             for (int i = 0; i < n; i++) {
@@ -297,6 +327,7 @@ static inline __attribute__((always_inline)) int complete_all(int n, int *handle
                     continue;
                 }
                 if (comm == NULL) comm = mpy_request_comm(g.slots[i]);
+                mpy_trace_outcome(t, &traced, g.slots[i], MPI_STATUS_IGNORE, statuses != MPI_STATUSES_IGNORE ? statuses[i].MPI_ERROR : rc);
                 retire(th, g.slots[i], &handles[i], g.statuses + i);
                 stopped = stops(block, statuses) && statuses[i].MPI_ERROR != MPI_SUCCESS;
             }
@@ -304,8 +335,9 @@ static inline __attribute__((always_inline)) int complete_all(int n, int *handle
         }
     }
     ungather(&g, n);
-    if (MPY_UNLIKELY(!done)) rc = all_slow(t, th, n, handles, statuses, block, &done, &comm);
+    if (MPY_UNLIKELY(!done)) rc = all_slow(t, th, n, handles, statuses, block, &done, &comm, &traced);
     mpy_cross_out(t);
+    mpy_trace_waited(t, &traced, done);
 
     *flag = done;
     if (MPY_UNLIKELY(!done)) {
@@ -337,11 +369,12 @@ static int complete_any(int n, int *handles, int *index, int *flag, MPI_Status *
     uint32_t spins = 0;
     gathered_t g;
     mpy_wait_t w = {.handles = handles, .n = n, .mode = MPY_WAIT_ANY};
+    mpy_traced_t traced = mpy_trace_wait(t, block ? MPY_OP_WAITANY : MPY_OP_TEST, n, handles);
 
     *index = MPI_UNDEFINED;
     mpy_cross_in(t);
     gather_t found = gather(&g, n, handles, NULL, false);
-    if (MPY_UNLIKELY(found == SOME_BAD)) return bad_arguments(t, &g, n, name);
+    if (MPY_UNLIKELY(found == SOME_BAD)) return bad_arguments(t, &g, n, &traced, name);
     if (MPY_LIKELY(found == ALL_SIMPLE)) {
         MPI_Status own, *s = status == MPI_STATUS_IGNORE ? &own : status;
         do rc = MPY_REAL(Testany)(n, g.real, index, &done, s);
@@ -349,6 +382,7 @@ static int complete_any(int n, int *handles, int *index, int *flag, MPI_Status *
         for (int i = 0; i < n && (done || rc); i++) {
             if (g.slots[i] == NULL || g.real[i] != MPI_REQUEST_NULL) continue;
             comm = mpy_request_comm(g.slots[i]);
+            mpy_trace_outcome(t, &traced, g.slots[i], s, rc);
             retire(th, g.slots[i], &handles[i], s);
             *index = i;
             break;
@@ -365,7 +399,7 @@ static int complete_any(int n, int *handles, int *index, int *flag, MPI_Status *
             if (!mpy_request_poke(th, r)) continue;
             comm = mpy_request_comm(r);
             mpy_request_tell(t, r, true);
-            rc = mpy_request_collect(th, r, &handles[i], status);
+            rc = collect(t, th, &traced, &handles[i], status);
             *index = i;
             done = 1;
         }
@@ -377,6 +411,7 @@ static int complete_any(int n, int *handles, int *index, int *flag, MPI_Status *
         mpy_wait_round(t, &w);
     }
     mpy_cross_out(t);
+    mpy_trace_waited(t, &traced, done);
 
     *flag = done;
     if (done) {
@@ -401,7 +436,7 @@ MPY_EXPORT(Testany)
 
 /* Slow path of Waitsome and Testsome: one round; returns whether there is anything to report. */
 static bool some_round(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, int *outcount, int *indices, MPI_Status *statuses, int *rc,
-                       const mpy_comm_t **comm) {
+                       const mpy_comm_t **comm, mpy_traced_t *traced) {
     int active = 0, k = 0;
     for (int i = 0; i < n; i++) {
         mpy_request_t *r = handles[i] == MPI_REQUEST_NULL ? NULL : mpy_request(handles[i]);
@@ -414,7 +449,7 @@ static bool some_round(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handle
             *rc = MPI_ERR_IN_STATUS;
         }
         MPI_Status *s = statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[k];
-        int error = mpy_request_collect(th, r, &handles[i], s);
+        int error = collect(t, th, traced, &handles[i], s);
         if (s != MPI_STATUS_IGNORE) s->MPI_ERROR = error;
         indices[k++] = i;
     }
@@ -431,28 +466,31 @@ static int complete_some(int n, int *handles, int *outcount, int *indices, MPI_S
     uint32_t spins = 0;
     gathered_t g;
     mpy_wait_t w = {.handles = handles, .n = n, .mode = MPY_WAIT_ANY};
+    mpy_traced_t traced = mpy_trace_wait(t, block ? MPY_OP_WAITANY : MPY_OP_TEST, n, handles);
 
     *outcount = 0;
     mpy_cross_in(t);
     gather_t found = gather(&g, n, handles, statuses, true);
-    if (MPY_UNLIKELY(found == SOME_BAD)) return bad_arguments(t, &g, n, name);
+    if (MPY_UNLIKELY(found == SOME_BAD)) return bad_arguments(t, &g, n, &traced, name);
     if (MPY_LIKELY(found == ALL_SIMPLE)) {
         do rc = MPY_REAL(Testsome)(n, g.real, outcount, indices, g.statuses);
         while (*outcount == 0 && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
         for (int k = 0; k < *outcount; k++) { /* MPI_UNDEFINED is negative */
             int i = indices[k];
             if (rc && comm == NULL) comm = mpy_request_comm(g.slots[i]);
+            mpy_trace_outcome(t, &traced, g.slots[i], status_of(&g, k), rc);
             retire(th, g.slots[i], &handles[i], g.statuses + k);
         }
         done = *outcount != 0 || rc;
     }
     ungather(&g, n);
     while (MPY_UNLIKELY(!done)) {
-        done = some_round(t, th, n, handles, outcount, indices, statuses, &rc, &comm);
+        done = some_round(t, th, n, handles, outcount, indices, statuses, &rc, &comm, &traced);
         if (done || !block) break;
         mpy_wait_round(t, &w);
     }
     mpy_cross_out(t);
+    mpy_trace_waited(t, &traced, done);
 
     if (done)
         mpy_p2p_done(t, th);

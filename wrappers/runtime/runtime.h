@@ -127,6 +127,7 @@ typedef struct mpy_comm {
     int info;                  /* virtual info object given at creation or by Comm_set_info, or MPI_INFO_NULL */
     int session;               /* the session it comes from (handle), 0 in the world model */
     struct mpy_buffer *buffer; /* MPI_Comm_attach_buffer, or NULL */
+    uint32_t trace;            /* its index in the trace's table of communicators */
     uint32_t incomplete_ssends;/* p2p.c: see "synchronous sends" there */
 } mpy_comm_t;
 

@@ -7,6 +7,7 @@
  * Invariants: those of p2p.h and p2p.c.
  */
 #include "p2p.h"
+#include "trace.h"
 
 typedef struct half {
     const void *buf;
@@ -92,14 +93,25 @@ static int exchange(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_comm_t *c, const 
     return recv_rc ? recv_rc : send_rc;
 }
 
+/* Two records: the send's is the one before the receive's, whose number is returned. */
+static uint64_t trace_both(mpy_thread_t *t, const mpy_comm_t *c, const half_t *send, const half_t *recv, uint32_t flags) {
+    if (MPY_UNLIKELY(t->trace == NULL)) return 0;
+    uint64_t now = mpy_trace_ticks(), request = flags & MPY_TRACE_NONBLOCKING ? t->trace->serials + t->trace->head + 2 : 0;
+    mpy_trace_put(t->trace, now, 0, (mpy_trace_call_t){.op = MPY_OP_SEND, .flags = flags | MPY_TRACE_MORE, .request = request,
+                                                       MPY_TRACE_P2P(c, send->peer, send->tag, send->count, send->datatype)});
+    return mpy_trace_put(t->trace, now, 0, (mpy_trace_call_t){.op = MPY_OP_RECV, .flags = flags | mpy_trace_wildcard(recv->peer, recv->tag), .request = request,
+                                                              MPY_TRACE_P2P(c, recv->peer, recv->tag, recv->count, recv->datatype)});
+}
+
 static int sendrecv(const char *name, half_t send, half_t recv, bool replace, int comm, MPI_Status *status) {
     mpy_comm_t *c = mpy_comm(comm);
     if (MPY_UNLIKELY(c == NULL)) return mpy_error(NULL, MPI_ERR_COMM, name);
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
-    MPI_Status own;
+    MPI_Status own, *s = status == MPI_STATUS_IGNORE ? &own : status;
     mpy_packed_t packed = {NULL, 0, 0};
     int rc = MPI_SUCCESS;
+    uint64_t record = trace_both(t, c, &send, &recv, 0);
 
     mpy_cross_in(t);
     if (replace && !(rc = mpy_pack(c, send.buf, send.count, mpy_real_datatype(send.datatype), &packed))) {
@@ -107,9 +119,11 @@ static int sendrecv(const char *name, half_t send, half_t recv, bool replace, in
         send.count = packed.bytes;
         send.datatype = MPI_PACKED;
     }
-    if (!rc) rc = exchange(t, th, c, &send, &recv, status == MPI_STATUS_IGNORE ? &own : status);
+    if (!rc) rc = exchange(t, th, c, &send, &recv, s);
     if (packed.data) mpy_pack_free(&packed);
     mpy_cross_out(t);
+    mpy_traced(t, record != 0 ? record - 1 : 0, rc);
+    mpy_traced_status(t, record, rc, s);
     mpy_p2p_done(t, th);
     return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(c, rc, name);
 }
@@ -183,6 +197,7 @@ static int isendrecv(const char *name, half_t send, half_t recv, bool replace, i
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int rc = MPI_SUCCESS;
+    uint64_t record = trace_both(t, c, &send, &recv, MPY_TRACE_NONBLOCKING);
 
     mpy_cross_in(t);
     sending_t *sending = mpy_alloc(sizeof *sending);
@@ -196,9 +211,12 @@ static int isendrecv(const char *name, half_t send, half_t recv, bool replace, i
     } else {
         mpy_request_fill(r, MPY_REQ_SENDRECV, r->real, recv.buf, recv.count, recv.datatype, recv.peer, recv.tag, c);
         r->order = __atomic_add_fetch(&mpy_request_order, 1, __ATOMIC_RELAXED);
+        mpy_trace_posted(t, record, r);
         *request = r->handle;
     }
     mpy_cross_out(t);
+    mpy_traced(t, record != 0 ? record - 1 : 0, rc);
+    mpy_traced(t, record, rc);
     mpy_p2p_done(t, th);
     return MPY_LIKELY(rc == MPI_SUCCESS) ? rc : mpy_error(c, rc, name);
 }

@@ -10,6 +10,7 @@
  *  3. With MPI_PROC_NULL there is no operation: as in MPICH, Start leaves the request inactive.
  */
 #include "p2p.h"
+#include "trace.h"
 
 /* ---- Start ---- */
 
@@ -17,6 +18,17 @@
 static mpy_request_t *startable(int handle) {
     mpy_request_t *r = handle != MPI_REQUEST_NULL ? mpy_request_valid(handle) : NULL;
     return r != NULL && r->flags & MPY_RF_INACTIVE ? r : NULL;
+}
+
+static mpy_trace_call_t starting(const mpy_thread_t *t, const mpy_request_t *r) {
+    bool p2p = r->kind == MPY_REQ_SEND || r->kind == MPY_REQ_SSEND || r->kind == MPY_REQ_RECV;
+    mpy_trace_call_t call = {.op = MPY_OP_START, .comm = mpy_trace_comm(r->comm), .peer = MPY_TRACE_NO_PEER, .request = *mpy_request_serial(r), .context = t->trace->mark};
+    if (p2p) {
+        call.peer = mpy_trace_peer(r->peer);
+        call.tag = mpy_trace_tag(r->tag);
+        call.bytes = mpy_trace_bytes(r->count, r->datatype);
+    }
+    return call;
 }
 
 static int start_all(int n, const int *handles, const char *name) {
@@ -27,7 +39,9 @@ static int start_all(int n, const int *handles, const char *name) {
     for (int i = 0; i < n; i++) {
         mpy_request_t *r = startable(handles[i]);
         if (r == NULL) return mpy_error(NULL, MPI_ERR_REQUEST, name); /* named twice */
+        uint64_t record = MPY_LIKELY(t->trace != NULL) ? mpy_trace_enter(t->trace, starting(t, r)) : 0;
         int rc = r->family->start(t, th, r);
+        mpy_traced(t, record, rc);
         if (MPY_UNLIKELY(rc != MPI_SUCCESS)) return mpy_error(mpy_request_comm(r), rc, name);
     }
     mpy_p2p_done(t, th);
@@ -99,43 +113,47 @@ static const mpy_request_family_t family_recv = {.name = "persistent receive", .
 static const mpy_request_family_t family_nothing = {.name = "persistent request of MPI_PROC_NULL", .persistent = true, .start = start_nothing};
 
 /* `fn`: the real X_init_c, which is asked only whether the arguments are right. */
-static int init(const char *name, const mpy_request_family_t *family, mpy_request_kind_t kind, int fn, const void *buf, MPI_Count count, int datatype,
+static int init(const char *name, mpy_trace_op_t op, const mpy_request_family_t *family, mpy_request_kind_t kind, int fn, const void *buf, MPI_Count count, int datatype,
                 int peer, int tag, int comm, int *request) {
     mpy_comm_t *c = mpy_comm(comm);
     if (MPY_UNLIKELY(c == NULL)) return mpy_error(NULL, MPI_ERR_COMM, name);
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int real;
+    uint64_t record = MPY_TRACE(t, .op = op, .flags = MPY_TRACE_PERSISTENT | (op == MPY_OP_RECV ? mpy_trace_wildcard(peer, tag) : 0), MPY_TRACE_POST,
+                                MPY_TRACE_P2P(c, peer, tag, count, datatype));
     mpy_cross_in(t);
     int rc = ((mpy_isend_c_t)MPY_LOWER->mpi[fn])(buf, count, mpy_real_datatype(datatype), peer, tag, c->obj.real, &real);
     if (rc == MPI_SUCCESS) {
         MPY_REAL(Request_free)(&real);
         mpy_request_t *r = mpy_request_of_family(th, peer == MPI_PROC_NULL ? &family_nothing : family, kind, c, NULL);
         mpy_request_fill(r, kind, MPI_REQUEST_NULL, buf, count, datatype, peer, tag, c);
+        mpy_trace_posted(t, record, r);
         *request = r->handle;
     }
     mpy_cross_out(t);
+    mpy_traced(t, record, rc);
     return rc == MPI_SUCCESS ? rc : mpy_error(c, rc, name);
 }
 
-#define DEFINE_INIT(NAME, SUFFIX, COUNT, FAMILY, KIND) \
+#define DEFINE_INIT(NAME, SUFFIX, COUNT, OP, FAMILY, KIND) \
     MPY_API int PMPI_##NAME##_init##SUFFIX(const void *buf, COUNT count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm, MPI_Request *request) { \
-        return init("MPI_" #NAME "_init" #SUFFIX, &FAMILY, KIND, MPY_FN_##NAME##_init_c, buf, count, datatype, dest, tag, comm, request); \
+        return init("MPI_" #NAME "_init" #SUFFIX, MPY_OP_##OP, &FAMILY, KIND, MPY_FN_##NAME##_init_c, buf, count, datatype, dest, tag, comm, request); \
     } \
     MPY_EXPORT(NAME##_init##SUFFIX)
 #define DEFINE_RECV_INIT(SUFFIX, COUNT) \
     MPY_API int PMPI_Recv_init##SUFFIX(void *buf, COUNT count, MPI_Datatype datatype, int source, int tag, MPI_Comm comm, MPI_Request *request) { \
-        return init("MPI_Recv_init" #SUFFIX, &family_recv, MPY_REQ_RECV, MPY_FN_Recv_init_c, buf, count, datatype, source, tag, comm, request); \
+        return init("MPI_Recv_init" #SUFFIX, MPY_OP_RECV, &family_recv, MPY_REQ_RECV, MPY_FN_Recv_init_c, buf, count, datatype, source, tag, comm, request); \
     } \
     MPY_EXPORT(Recv_init##SUFFIX)
 
-DEFINE_INIT(Send, , int, family_send, MPY_REQ_SEND)
-DEFINE_INIT(Send, _c, MPI_Count, family_send, MPY_REQ_SEND)
-DEFINE_INIT(Rsend, , int, family_rsend, MPY_REQ_SEND)
-DEFINE_INIT(Rsend, _c, MPI_Count, family_rsend, MPY_REQ_SEND)
-DEFINE_INIT(Ssend, , int, family_ssend, MPY_REQ_SSEND)
-DEFINE_INIT(Ssend, _c, MPI_Count, family_ssend, MPY_REQ_SSEND)
-DEFINE_INIT(Bsend, , int, family_bsend, MPY_REQ_SEND)
-DEFINE_INIT(Bsend, _c, MPI_Count, family_bsend, MPY_REQ_SEND)
+DEFINE_INIT(Send, , int, SEND, family_send, MPY_REQ_SEND)
+DEFINE_INIT(Send, _c, MPI_Count, SEND, family_send, MPY_REQ_SEND)
+DEFINE_INIT(Rsend, , int, RSEND, family_rsend, MPY_REQ_SEND)
+DEFINE_INIT(Rsend, _c, MPI_Count, RSEND, family_rsend, MPY_REQ_SEND)
+DEFINE_INIT(Ssend, , int, SSEND, family_ssend, MPY_REQ_SSEND)
+DEFINE_INIT(Ssend, _c, MPI_Count, SSEND, family_ssend, MPY_REQ_SSEND)
+DEFINE_INIT(Bsend, , int, BSEND, family_bsend, MPY_REQ_SEND)
+DEFINE_INIT(Bsend, _c, MPI_Count, BSEND, family_bsend, MPY_REQ_SEND)
 DEFINE_RECV_INIT(, int)
 DEFINE_RECV_INIT(_c, MPI_Count)

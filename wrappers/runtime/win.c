@@ -7,6 +7,7 @@
  *     own row. Its identity is that of a communicator made by the same call, but for a salt.
  *  2. The program may free the communicator before the window: the window has one of its own.
  */
+#include "trace.h"
 #include "win.h"
 
 #define WIN(LINK) ((mpy_win_t *)((char *)(LINK) - offsetof(mpy_win_t, all)))
@@ -87,6 +88,7 @@ static int construct(const wanted_t *q, MPI_Comm comm, void *baseptr, MPI_Win *w
     mpy_comm_t *c = mpy_comm(comm);
     if (c == NULL || c->remote_size != 0) return mpy_error(c, MPI_ERR_COMM, name);
     mpy_thread_t *t = mpy_self();
+    uint64_t record = MPY_TRACE(t, .op = MPY_OP_WIN_CREATE, MPY_TRACE_COLLECTIVE(c));
     mpy_clock_enter(t, mpy_row(c->row));
     uint64_t cid = identity(c, mpy_row(c->row)->seq);
     mpy_win_t *w = win_alloc(q, c);
@@ -98,6 +100,7 @@ static int construct(const wanted_t *q, MPI_Comm comm, void *baseptr, MPI_Win *w
     mpy_hook_out(t);
     if (rc == 0) {
         w->team.row = mpy_row_add(cid, w->team.world, w->team.size, w->obj.handle);
+        mpy_trace_comm_enter(&w->team, cid);
         *win = w->obj.handle;
         if (baseptr != NULL) *(void **)baseptr = w->base;
     } else {
@@ -105,6 +108,7 @@ static int construct(const wanted_t *q, MPI_Comm comm, void *baseptr, MPI_Win *w
     }
     mpy_hook_in(t);
     mpy_collective_leave(t, mpy_row(c->row), rc);
+    mpy_traced(t, record, rc);
     return MPY_LIKELY(rc == 0) ? rc : mpy_error(c, rc, name);
 }
 
@@ -140,6 +144,7 @@ int PMPI_Win_free(MPI_Win *win) {
     mpy_thread_t *t = mpy_self();
     int rc = mpy_attrs_delete(*win, &w->team.attrs);
     if (rc != 0) return mpy_win_error(w, rc, "MPI_Win_free");
+    uint64_t record = MPY_TRACE(t, .op = MPY_OP_WIN_CREATE, MPY_TRACE_COLLECTIVE(&w->team));
     mpy_clock_enter(t, mpy_row(w->team.row));
     mpy_cross_in_collective(t);
     MPY_REAL(Win_flush_all)(w->obj.real);
@@ -162,6 +167,7 @@ int PMPI_Win_free(MPI_Win *win) {
     mpy_hook_in(t);
     win_release(w);
     mpy_cross_out_collective(t);
+    mpy_traced(t, record, MPI_SUCCESS);
     *win = MPI_WIN_NULL;
     return MPI_SUCCESS;
 }
@@ -270,11 +276,13 @@ int PMPI_Win_set_info(MPI_Win win, MPI_Info info) {
     mpy_win_t *w = mpy_win(win);
     if (w == NULL) return mpy_win_error(NULL, MPI_ERR_WIN, "MPI_Win_set_info");
     mpy_thread_t *t = mpy_self();
+    uint64_t record = MPY_TRACE(t, .op = MPY_OP_WIN_CREATE, MPY_TRACE_COLLECTIVE(&w->team));
     mpy_clock_enter(t, mpy_row(w->team.row));
     mpy_cross_in_collective(t);
     int rc = MPY_REAL(Win_set_info)(w->obj.real, mpy_real_info(info));
     if (rc == 0) mpy_info_merge(&w->team.info, info);
     mpy_collective_leave(t, mpy_row(w->team.row), rc);
+    mpy_traced(t, record, rc);
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_set_info");
 }
 

@@ -11,6 +11,7 @@
  *  2. What remains, the flushes, need only progress at the target: a thread that is stopped or parked gives it (clock.c).
  *  3. The order of errors is MPICH's: arguments first, then the epoch.
  */
+#include "trace.h"
 #include "win.h"
 
 /* ---- the board ---- */
@@ -81,6 +82,10 @@ static void poll_passed(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_win_t *w) {
     mpy_poll_failed(t, th, &wait);
 }
 
+/* The fields of a call on a window that isn't collective: with one rank, or with some. */
+#define TRACE_WIN(OP, RANK) .op = (OP), .comm = w->team.trace, .peer = mpy_trace_peer(RANK), .context = t->trace->mark
+enum { SOME = MPI_UNDEFINED }; /* no rank */
+
 /* ---- which epochs may follow which, as MPICH has it ---- */
 
 int mpy_win_access_slow(mpy_win_t *w, int rank) {
@@ -116,6 +121,7 @@ int PMPI_Win_fence(int assert, MPI_Win win) {
     if (rc == 0 && (w->exposed || (!may_open(w) && w->access != MPY_ACCESS_FENCE))) rc = MPI_ERR_RMA_SYNC;
     if (MPY_UNLIKELY(rc != 0)) return mpy_win_error(w, rc, "MPI_Win_fence");
     mpy_thread_t *t = mpy_self();
+    uint64_t record = MPY_TRACE(t, .op = MPY_OP_WIN_FENCE, MPY_TRACE_COLLECTIVE(&w->team));
     mpy_clock_enter(t, mpy_row(w->team.row));
     mpy_cross_in_collective(t);
     if (!(assert & MPI_MODE_NOPRECEDE)) rc = MPY_REAL(Win_flush_all)(w->obj.real);
@@ -124,6 +130,7 @@ int PMPI_Win_fence(int assert, MPI_Win win) {
     if (rc == 0) rc = MPY_REAL(Win_sync)(w->obj.real);
     w->access = assert & MPI_MODE_NOSUCCEED ? MPY_ACCESS_NONE : MPY_ACCESS_FENCED;
     mpy_cross_out_collective(t);
+    mpy_traced(t, record, rc);
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_fence");
 }
 
@@ -154,6 +161,7 @@ int PMPI_Win_lock(int lock_type, int rank, int assert, MPI_Win win) {
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     mpy_request_t *drawn;
     uint64_t seen[TURNS];
+    uint64_t record = MPY_TRACE(t, TRACE_WIN(MPY_OP_WIN_LOCK, rank));
     mpy_cross_in(t);
     rc = lock_open(w, rank, how);
     if (rc == 0 && !(how & MPY_TARGET_NOCHECK)) {
@@ -163,6 +171,7 @@ int PMPI_Win_lock(int lock_type, int rank, int assert, MPI_Win win) {
     }
     mpy_cross_out(t);
     waited(t);
+    mpy_traced(t, record, rc);
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_lock");
 }
 
@@ -175,6 +184,7 @@ int PMPI_Win_unlock(int rank, MPI_Win win) {
     if (MPY_UNLIKELY(rc != 0)) return mpy_win_error(w, rc, "MPI_Win_unlock");
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    uint64_t record = MPY_TRACE(t, TRACE_WIN(MPY_OP_WIN_UNLOCK, rank));
     mpy_cross_in(t);
     int how = w->target[rank], left = MPI_SUCCESS;
     rc = MPY_REAL(Win_flush)(rank, w->obj.real);
@@ -185,6 +195,7 @@ int PMPI_Win_unlock(int rank, MPI_Win win) {
     if (--w->locked == 0) w->access = MPY_ACCESS_NONE;
     mpy_unlock(&w->lock);
     mpy_cross_out(t);
+    mpy_traced(t, record, rc);
     poll_passed(t, th, w);
     if (rc == 0) rc = left;
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_unlock");
@@ -210,12 +221,14 @@ int PMPI_Win_lock_all(int assert, MPI_Win win) {
     if (MPY_UNLIKELY(rc != 0)) return mpy_win_error(w, rc, "MPI_Win_lock_all");
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    uint64_t record = MPY_TRACE(t, TRACE_WIN(MPY_OP_WIN_LOCK, SOME));
     mpy_cross_in(t);
     w->nocheck = assert & MPI_MODE_NOCHECK;
     w->access = MPY_ACCESS_LOCK_ALL;
     if (!w->nocheck) rc = lock_all(t, th, w);
     mpy_cross_out(t);
     waited(t);
+    mpy_traced(t, record, rc);
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_lock_all");
 }
 
@@ -225,12 +238,14 @@ int PMPI_Win_unlock_all(MPI_Win win) {
     if (w->access != MPY_ACCESS_LOCK_ALL) return mpy_win_error(w, MPI_ERR_RMA_SYNC, "MPI_Win_unlock_all");
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    uint64_t record = MPY_TRACE(t, TRACE_WIN(MPY_OP_WIN_UNLOCK, SOME));
     mpy_cross_in(t);
     int rc = MPY_REAL(Win_flush_all)(w->obj.real), left = MPI_SUCCESS;
     for (int r = 0; r < w->team.size && left == 0 && !w->nocheck; r++) left = turns_add(w, r, leave_shared);
     if (left == 0) left = MPY_REAL(Win_flush_local_all)(w->board);
     w->access = MPY_ACCESS_NONE;
     mpy_cross_out(t);
+    mpy_traced(t, record, rc);
     poll_passed(t, th, w);
     if (rc == 0) rc = left;
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_unlock_all");
@@ -275,6 +290,7 @@ int PMPI_Win_post(MPI_Group group, int assert, MPI_Win win) {
     if (rc == 0 && (w->exposed || w->access == MPY_ACCESS_FENCE)) rc = MPI_ERR_RMA_SYNC;
     if (MPY_UNLIKELY(rc != 0)) return mpy_win_error(w, rc, "MPI_Win_post");
     mpy_thread_t *t = mpy_self();
+    uint64_t record = MPY_TRACE(t, TRACE_WIN(MPY_OP_WIN_POST, SOME));
     mpy_cross_in(t);
     rc = ranks_of(w, group, &w->posted, &w->nposted);
     if (rc == 0) w->exposed = true;
@@ -284,6 +300,7 @@ int PMPI_Win_post(MPI_Group group, int assert, MPI_Win win) {
         if (rc == 0) rc = MPY_REAL(Win_flush_local)(w->posted[i], w->board);
     }
     mpy_cross_out(t);
+    mpy_traced(t, record, rc);
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_post");
 }
 
@@ -294,6 +311,7 @@ int PMPI_Win_start(MPI_Group group, int assert, MPI_Win win) {
     if (rc == 0 && !may_open(w)) rc = MPI_ERR_RMA_SYNC;
     if (MPY_UNLIKELY(rc != 0)) return mpy_win_error(w, rc, "MPI_Win_start");
     mpy_thread_t *t = mpy_self();
+    uint64_t record = MPY_TRACE(t, TRACE_WIN(MPY_OP_WIN_START, SOME));
     mpy_cross_in(t);
     rc = ranks_of(w, group, &w->started, &w->nstarted);
     if (rc == 0) w->access = MPY_ACCESS_START;
@@ -306,6 +324,7 @@ int PMPI_Win_start(MPI_Group group, int assert, MPI_Win win) {
     }
     mpy_cross_out(t);
     waited(t);
+    mpy_traced(t, record, rc);
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_start");
 }
 
@@ -314,6 +333,7 @@ int PMPI_Win_complete(MPI_Win win) {
     if (w == NULL) return mpy_win_error(NULL, MPI_ERR_WIN, "MPI_Win_complete");
     if (w->access != MPY_ACCESS_START) return mpy_win_error(w, MPI_ERR_RMA_SYNC, "MPI_Win_complete");
     mpy_thread_t *t = mpy_self();
+    uint64_t record = MPY_TRACE(t, TRACE_WIN(MPY_OP_WIN_COMPLETE, SOME));
     int rc = MPI_SUCCESS;
     mpy_cross_in(t);
     for (int i = 0; i < w->nstarted; i++) {
@@ -326,6 +346,7 @@ int PMPI_Win_complete(MPI_Win win) {
     ranks_free(&w->started, &w->nstarted);
     w->access = MPY_ACCESS_NONE;
     mpy_cross_out(t);
+    mpy_traced(t, record, rc);
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_complete");
 }
 
@@ -342,11 +363,13 @@ int PMPI_Win_wait(MPI_Win win) {
     if (w == NULL) return mpy_win_error(NULL, MPI_ERR_WIN, "MPI_Win_wait");
     if (!w->exposed) return mpy_win_error(w, MPI_ERR_RMA_SYNC, "MPI_Win_wait");
     mpy_thread_t *t = mpy_self();
+    uint64_t record = MPY_TRACE(t, TRACE_WIN(MPY_OP_WIN_WAIT, SOME));
     mpy_cross_in(t);
     for (int i = 0; i < w->nposted; i++) await(t, w, w->posted[i], complete_of(w, w->posted[i]), &w->completes_used[w->posted[i]]);
     exposure_end(w);
     mpy_cross_out(t);
     waited(t);
+    mpy_traced(t, record, MPI_SUCCESS);
     return MPI_SUCCESS;
 }
 
@@ -357,6 +380,7 @@ int PMPI_Win_test(MPI_Win win, int *flag) {
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     mpy_wait_t wait = {.mode = MPY_WAIT_ALL, .comm = &w->team, .source = MPI_PROC_NULL};
+    uint64_t since = mpy_trace_look(t);
     mpy_cross_in(t);
     progress(w);
     for (int i = 0; i < w->nposted && wait.source == MPI_PROC_NULL; i++)
@@ -364,6 +388,10 @@ int PMPI_Win_test(MPI_Win win, int *flag) {
     bool done = wait.source == MPI_PROC_NULL;
     if (done) exposure_end(w);
     mpy_cross_out(t);
+    if (done)
+        mpy_traced(t, since != 0 ? mpy_trace_found(t, since, (mpy_trace_call_t){TRACE_WIN(MPY_OP_WIN_WAIT, SOME)}) : 0, MPI_SUCCESS);
+    else
+        mpy_trace_missed(t, since, 0);
     *flag = done;
     if (done)
         mpy_p2p_done(t, th);
@@ -385,9 +413,11 @@ static int flush(int rank, MPI_Win win, int slot, const char *name) {
     if (MPY_UNLIKELY(rc != 0)) return mpy_win_error(w, rc, name);
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    uint64_t record = MPY_TRACE(t, TRACE_WIN(MPY_OP_WIN_FLUSH, rank));
     mpy_cross_in(t);
     rc = ((mpy_fn_Win_flush_t)MPY_LOWER->mpi[slot])(rank, w->obj.real); /* the two have one type */
     mpy_cross_out(t);
+    mpy_traced(t, record, rc);
     poll_passed(t, th, w);
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, name);
 }
@@ -398,9 +428,11 @@ static int flush_all(MPI_Win win, int slot, const char *name) {
     if (MPY_UNLIKELY(rc != 0)) return mpy_win_error(w, rc, name);
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    uint64_t record = MPY_TRACE(t, TRACE_WIN(MPY_OP_WIN_FLUSH, SOME));
     mpy_cross_in(t);
     rc = ((mpy_fn_Win_flush_all_t)MPY_LOWER->mpi[slot])(w->obj.real); /* the three have one type */
     mpy_cross_out(t);
+    mpy_traced(t, record, rc);
     poll_passed(t, th, w);
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, name);
 }

@@ -35,10 +35,11 @@
 #ifndef MANAPY_BOUNDARY_H
 #define MANAPY_BOUNDARY_H
 
+#include <manapy/trace.h>
 #include <stdint.h>
 
 #define MPY_BOUNDARY_MAGIC   0x59444E554F42594Dul /* "MYBOUNDY" */
-#define MPY_BOUNDARY_VERSION 6u
+#define MPY_BOUNDARY_VERSION 7u
 
 #define MPY_ARENA_LO   0x200000000000ul
 #define MPY_ARENA_HI   0x210000000000ul
@@ -95,6 +96,7 @@ typedef struct mpy_thread {
     uint32_t state;     /* mpy_state_t */
     uint64_t upper_fs;  /* FS base of this thread in the upper half */
     uint64_t lower_fs;  /* FS base lent by the lower half; 0 = none yet. Zeroed by the restore in every slot */
+    mpy_trace_ring_t *trace; /* where its calls are recorded; NULL: nowhere. Set by thread_bind; as lower_fs zeroed by the restore */
     uint64_t state_cid; /* communicator of IN_COLLECTIVE / PARKED / BLOCKED_P2P */
     uint32_t block_mode;
     uint32_t nblock;
@@ -138,6 +140,17 @@ typedef struct mpy_hooks {
     int (*resume)(char *error, uint64_t n);  /* after a checkpoint without restart; may be NULL */
 } mpy_hooks_t;
 
+/* A ring as it stood when the image was written (lowerhalf/recorder.c): its numbers go on after a restart, and calls that were open then are open
+ * there, too. */
+#define MPY_TRACE_OPEN_MAX 8
+typedef struct mpy_trace_saved {
+    uint64_t head, mark;
+    uint32_t thread; /* index of its slot, + 1; 0: its thread has ended */
+    uint32_t open;   /* records: the newest ones */
+    mpy_trace_record_t records[MPY_TRACE_OPEN_MAX];
+    uint64_t cids[MPY_TRACE_OPEN_MAX]; /* of their communicators; 0: none */
+} mpy_trace_saved_t;
+
 typedef struct mpy_upper {
     uint64_t magic;
     uint32_t version;
@@ -150,6 +163,7 @@ typedef struct mpy_upper {
     char obstacle[256]; /* while not empty no checkpoint is possible; one line that says why (wrappers, with clock.lock) */
     mpy_clock_t clock;
     mpy_thread_t threads[MPY_THREADS_MAX];
+    mpy_trace_saved_t trace[MPY_TRACE_RINGS];
 } mpy_upper_t;
 
 /* Services of the lower half. Those marked [L] are called between mpy_cross_in() and mpy_cross_out() (lower TLS), the others
@@ -174,6 +188,12 @@ typedef struct mpy_services {
     int64_t (*checkpoint_done)(void);
     /* Later checkpoints go to a directory that the program names so, and that lies there (absolute). One caller at a time. */
     void (*set_checkpoint_dir)(const char *name, const char *path);
+    /* Enter a communicator into the trace: mpy_trace_comm_add of lowerhalf/trace/file.h; MPY_TRACE_NO_COMM without a trace. */
+    uint32_t (*trace_comm)(uint64_t cid, uint64_t ggid, const int32_t *members, uint32_t n, uint32_t remote, const char *name);
+    /* The calling thread begins phase `mark` (manapy.trace.mark). Returns whether it is recorded. */
+    int (*trace_mark)(uint64_t mark);
+    /* [L] MPI_Finalize is about to return. */
+    void (*trace_end)(void);
 } mpy_services_t;
 
 typedef struct mpy_lower {

@@ -10,6 +10,7 @@ int PMPI_Alltoallw(const void *sendbuf, const int sendcounts[], const int sdispl
     }
     int local_sendtypes[MPY_LOCAL_TYPES], *real_sendtypes, n_sendtypes = c->remote_size != 0 ? c->remote_size : c->size;
     int local_recvtypes[MPY_LOCAL_TYPES], *real_recvtypes, n_recvtypes = c->remote_size != 0 ? c->remote_size : c->size;
+    uint64_t record = MPY_TRACE(t, .op = MPY_OP_ALLTOALL, MPY_TRACE_ROOTED(c, MPI_UNDEFINED));
     mpy_collective_enter(t, c);
     mpy_cross_in_collective(t);
     real_sendtypes = mpy_real_datatypes(sendbuf == MPI_IN_PLACE ? NULL : sendtypes, n_sendtypes, local_sendtypes);
@@ -18,5 +19,6 @@ int PMPI_Alltoallw(const void *sendbuf, const int sendcounts[], const int sdispl
     mpy_real_datatypes_free(real_sendtypes, n_sendtypes, local_sendtypes);
     mpy_real_datatypes_free(real_recvtypes, n_recvtypes, local_recvtypes);
     mpy_collective_leave(t, mpy_row(c->row), rc);
+    mpy_traced(t, record, rc);
     return MPY_LIKELY(rc == 0) ? 0 : mpy_error(c, rc, "MPI_Alltoallw");
 }

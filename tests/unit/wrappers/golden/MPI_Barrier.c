@@ -8,9 +8,11 @@ int PMPI_Barrier(MPI_Comm comm) {
         mpy_cross_out(t);
         return mpy_error(NULL, rc, "MPI_Barrier");
     }
+    uint64_t record = MPY_TRACE(t, .op = MPY_OP_BARRIER, MPY_TRACE_ROOTED(c, MPI_UNDEFINED));
     mpy_collective_enter(t, c);
     mpy_cross_in_collective(t);
     rc = MPY_REAL(Barrier)(c->obj.real);
     mpy_collective_leave(t, mpy_row(c->row), rc);
+    mpy_traced(t, record, rc);
     return MPY_LIKELY(rc == 0) ? 0 : mpy_error(c, rc, "MPI_Barrier");
 }

@@ -11,11 +11,17 @@ int PMPI_Iallreduce(const void *sendbuf, void *recvbuf, int count, MPI_Datatype 
     }
     if (MPY_UNLIKELY(!mpy_is_builtin(op)) && mpy_lookup(MPY_OP, op) != NULL) return mpy_fold(&(mpy_reduction_t){.name = "MPI_Iallreduce", .kind = MPY_FOLD_ALLREDUCE, .persistent = false, .sendbuf = sendbuf, .recvbuf = recvbuf, .count = count, .datatype = datatype, .op = op, .comm = comm}, request);
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    uint64_t record = MPY_TRACE(t, .op = MPY_OP_ALLREDUCE, .flags = MPY_TRACE_NONBLOCKING, MPY_TRACE_POST, MPY_TRACE_ROOTED(c, MPI_UNDEFINED), .bytes = mpy_trace_bytes(count, datatype));
     mpy_clock_start(t, mpy_row(c->row), "MPI_Iallreduce");
     mpy_cross_in_collective(t);
     rc = MPY_REAL(Iallreduce)(sendbuf, recvbuf, count, mpy_real_datatype(datatype), mpy_real_op(op), c->obj.real, &real_request);
-    if (MPY_LIKELY(rc == 0)) *request = mpy_request_other(th, real_request, c)->handle;
+    if (MPY_LIKELY(rc == 0)) {
+        mpy_request_t *r = mpy_request_other(th, real_request, c);
+        mpy_trace_posted(t, record, r);
+        *request = r->handle;
+    }
     mpy_collective_leave(t, mpy_row(c->row), rc);
+    mpy_traced(t, record, rc);
     mpy_p2p_done(t, th);
     return MPY_LIKELY(rc == 0) ? 0 : mpy_error(c, rc, "MPI_Iallreduce");
 }

@@ -1,0 +1,124 @@
+/* abi.c - the MPI library that the program uses: where its functions are, and which binary interface it has. See preload.h.
+ *
+ * Invariants
+ *  1. The next function of a name is what the dynamic linker finds after this library; an MPI library that was opened for one module only (mpi4py) isn't
+ *     seen that way, and is looked for among all that is loaded.
+ *  2. What mpy_resolve has found stays: an MPI library isn't unloaded before MPI_Finalize.
+ */
+#include "preload.h"
+#include <dlfcn.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+mpy_abi_t mpy_abi;
+static void *library; /* handle of the MPI library */
+
+/* ---- functions ---- */
+
+static int is_mpi(struct dl_phdr_info *info, size_t size, void *out) {
+    (void)size;
+    const char *slash = strrchr(info->dlpi_name, '/'), *name = slash ? slash + 1 : info->dlpi_name;
+    if (strncmp(name, "libmpi", 6)) return 0;
+    void *handle = dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
+    if (handle == NULL) return 0;
+    if (dlsym(handle, "PMPI_Init") == NULL) {
+        dlclose(handle);
+        return 0;
+    }
+    *(void **)out = handle;
+    return 1;
+}
+
+void *mpy_library_function(const char *name) {
+    void *found = dlsym(RTLD_NEXT, name);
+    if (found != NULL) return found;
+    if (library == NULL) dl_iterate_phdr(is_mpi, &library);
+    return library == NULL ? NULL : dlsym(library, name);
+}
+
+void *mpy_resolve(int index, int p) {
+    const char *name = mpy_names[index] + (p ? 0 : 1);
+    void *found = mpy_library_function(name);
+    if (found == NULL) {
+        fprintf(stderr, "manapy trace: the program calls %s, which its MPI library hasn't got\n", name);
+        exit(1);
+    }
+    return mpy_real[index][p] = found;
+}
+
+/* ---- the binary interface ---- */
+
+static const mpy_abi_t mpich = {
+    .mpich = true, .handle_mask = 0xffffffff, .handle_size = 4,
+    .comm_null = 0x04000000, .comm_world = 0x44000000, .comm_self = 0x44000001, .request_null = 0x2c000000, .win_null = 0x20000000, .type_null = 0x0c000000,
+    .any_source = -2, .any_tag = -1, .proc_null = -1, .root = -3, .graph = 1, .cart = 2, .dist_graph = 3,
+    .in_place = (const void *)-1, .status_ignore = (const void *)1,
+    .status_size = 20, .status_source = 8, .status_tag = 12,
+};
+/* Open MPI's handles are addresses of its data, of which a program may have its own copies (copy relocations): those are what the library uses, too. */
+static const mpy_abi_t open_mpi = {
+    .handle_mask = UINT64_MAX, .handle_size = 8,
+    .any_source = -1, .any_tag = -1, .proc_null = -2, .root = -4, .cart = 1, .graph = 2, .dist_graph = 3,
+    .in_place = (const void *)1, .status_ignore = (const void *)0,
+    .status_size = 24, .status_source = 0, .status_tag = 4,
+};
+
+static uint64_t address(const char *name) {
+    void *found = dlsym(RTLD_DEFAULT, name);
+    return (uint64_t)(found != NULL ? found : mpy_library_function(name));
+}
+
+bool mpy_abi_find(const char **why_not) {
+    Dl_info where;
+    void *init = mpy_library_function("PMPI_Init");
+    *why_not = NULL;
+    if (init == NULL || dladdr(init, &where) == 0) return false;
+    if (strstr(where.dli_fname, "manapy/upper/")) return false; /* manapy-launch's: it records by itself */
+    if (strstr(where.dli_fname, "libmpi_abi.so")) {
+        *why_not = "programs made for the standard ABI (libmpi_abi.so) can't be recorded this way";
+        return false;
+    }
+    if (address("ompi_mpi_comm_world") == 0) {
+        mpy_abi = mpich;
+        return true;
+    }
+    mpy_abi = open_mpi;
+    mpy_abi.comm_null = address("ompi_mpi_comm_null");
+    mpy_abi.comm_world = address("ompi_mpi_comm_world");
+    mpy_abi.comm_self = address("ompi_mpi_comm_self");
+    mpy_abi.request_null = address("ompi_request_null");
+    mpy_abi.win_null = address("ompi_mpi_win_null");
+    mpy_abi.file_null = address("ompi_mpi_file_null");
+    mpy_abi.type_null = address("ompi_mpi_datatype_null");
+    return true;
+}
+
+/* ---- types and statuses ---- */
+
+uint64_t mpy_type_size_slow(mpy_word_t type) {
+    static int (*type_size)(mpy_word_t, int *);
+    if (type_size == NULL) type_size = mpy_library_function("PMPI_Type_size");
+    int size = 0;
+    return type == 0 || mpy_handle(type) == mpy_abi.type_null || type_size(type, &size) != 0 || size < 0 ? 0 : (uint64_t)size;
+}
+
+mpy_came_t mpy_status_read(const void *status) {
+    const char *s = status;
+    mpy_came_t came;
+    int32_t source, tag;
+    memcpy(&source, s + mpy_abi.status_source, sizeof source);
+    memcpy(&tag, s + mpy_abi.status_tag, sizeof tag);
+    came.peer = mpy_peer(source);
+    came.tag = mpy_tag(tag);
+    if (mpy_abi.mpich) { /* count_lo, count_hi_and_cancelled */
+        uint32_t low, high;
+        memcpy(&low, s, sizeof low);
+        memcpy(&high, s + 4, sizeof high);
+        came.bytes = (uint64_t)(high >> 1) << 32 | low;
+    } else { /* ... MPI_ERROR, _cancelled, _ucount */
+        memcpy(&came.bytes, s + 16, sizeof came.bytes);
+    }
+    return came;
+}

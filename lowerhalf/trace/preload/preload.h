@@ -1,0 +1,168 @@
+/* preload.h - the recorder that is preloaded into any MPI program (libmanapy_trace.so), without the split process: contract of the files here.
+ *
+ * It stands before the MPI library with functions of the same names, made by wrappers/recorder.py from the table of the wrappers. It knows no
+ * mpi.h: one library serves MPICH's binary interface and Open MPI's, told apart when the program's MPI library is seen (abi.c).
+ *
+ * Invariants
+ *  1. Every call goes on to the next function of that name, and its arguments, results and return value are untouched; but for a status that the program
+ *     ignores: then the recorder's own is handed on, to learn what came.
+ *  2. A handle is passed on as the 64 bits it came in; mpy_handle() makes of them what it is compared by.
+ *  3. A thread that is in a recorded call records no other one (`busy`): what MPI libraries call of themselves, Fortran's functions that call C's,
+ *     and a profiling library between the program and MPI give no second record.
+ *  4. Anything that goes wrong in here costs records, never the program.
+ *  5. cid is equal on all members and differs between communicators: it is computed as in wrappers/runtime/clock.c, from the parent's cid, its SEQ at the
+ *     call and the smallest world rank, or, for those that are not collective on a parent, from the groups, the tag and a count.
+ */
+#ifndef MANAPY_TRACE_PRELOAD_H
+#define MANAPY_TRACE_PRELOAD_H
+
+#include "../file.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef uint64_t mpy_word_t; /* a handle as it is passed: an int in MPICH's interface (the upper half is garbage), a pointer in Open MPI's */
+
+/* ---- abi.c: the MPI library ---- */
+
+typedef struct mpy_abi {
+    uint64_t handle_mask;
+    uint32_t handle_size;
+    uint64_t comm_null, comm_world, comm_self, request_null, win_null, file_null, type_null;
+    int any_source, any_tag, proc_null, root, graph, cart, dist_graph;
+    const void *in_place, *status_ignore;
+    uint32_t status_size, status_source, status_tag; /* offsets in a status */
+    bool mpich;
+} mpy_abi_t;
+extern mpy_abi_t mpy_abi;
+extern const char *const mpy_names[]; /* "PMPI_Send", by index (made) */
+extern void *mpy_real[][2];           /* MPI_X and PMPI_X: what comes after us; NULL: not looked for yet */
+
+void *mpy_resolve(int index, int p);      /* doesn't return if there is none: the program calls what its MPI library hasn't got */
+void *mpy_library_function(const char *name); /* of the MPI library itself, or NULL */
+bool mpy_abi_find(const char **why_not);
+
+static inline uint64_t mpy_handle(mpy_word_t word) { return word & mpy_abi.handle_mask; }
+static inline uint64_t mpy_handle_at(const void *handles, int i) {
+    return mpy_abi.handle_size == 4 ? ((const uint32_t *)handles)[i] : ((const uint64_t *)handles)[i];
+}
+static inline int32_t mpy_peer(int rank) {
+    return rank >= 0 ? rank : rank == mpy_abi.any_source ? MPY_TRACE_ANY : rank == mpy_abi.proc_null ? MPY_TRACE_NULL : MPY_TRACE_NO_PEER;
+}
+static inline int32_t mpy_root(int root) { return root >= 0 ? root : root == mpy_abi.proc_null ? MPY_TRACE_NULL : MPY_TRACE_NO_PEER; }
+static inline int32_t mpy_tag(int tag) { return tag >= 0 ? tag : MPY_TRACE_ANY; }
+uint64_t mpy_type_size_slow(mpy_word_t type);
+static inline uint64_t mpy_bytes(int64_t count, mpy_word_t type) {
+    /* MPICH's handles of basic types hold the size */
+    uint64_t size = mpy_abi.mpich && (type & 0xff000000) == 0x4c000000 ? type >> 8 & 0xff : count > 0 ? mpy_type_size_slow(type) : 0;
+    return count > 0 ? (uint64_t)count * size : 0;
+}
+typedef struct mpy_came { int32_t peer, tag; uint64_t bytes; } mpy_came_t;
+mpy_came_t mpy_status_read(const void *status);
+static inline const void *mpy_status_at(const void *statuses, int i) { return (const char *)statuses + (uint32_t)i * mpy_abi.status_size; }
+enum { MPY_STATUS_MAX = 32 }; /* bytes */
+
+/* ---- objects.c: communicators, windows and files; what all members of one do is counted on it ---- */
+
+typedef struct mpy_object {
+    uint64_t cid, seq, ggid;
+    uint32_t index; /* in the side table */
+    int32_t size, remote_size; /* of the local and of the remote group, 0: there is none */
+    int32_t outdegree; /* of its topology */
+    int32_t smallest;
+    int32_t *members; /* of both groups: world ranks, -1: of another world */
+} mpy_object_t;
+
+mpy_object_t *mpy_comm_of(mpy_word_t comm); /* NULL: none */
+mpy_object_t *mpy_win_of(mpy_word_t win);
+mpy_object_t *mpy_file_of(mpy_word_t file);
+/* After a collective on `parent` that has made it (NULL: none), when SEQ was `seq`. `handle` is where the program's is. */
+void mpy_comm_made(const mpy_object_t *parent, uint64_t seq, const void *handle);
+void mpy_win_made(const mpy_object_t *parent, uint64_t seq, const void *handle);
+void mpy_file_made(const mpy_object_t *parent, uint64_t seq, const void *handle);
+void mpy_comm_made_of_groups(const void *handle, int64_t salt); /* by its members, or those of two groups, alone */
+void mpy_comm_gone(uint64_t handle);
+void mpy_win_gone(uint64_t handle);
+void mpy_file_gone(uint64_t handle);
+void mpy_objects_start(void); /* MPI_COMM_WORLD and MPI_COMM_SELF */
+void mpy_comm_named(mpy_word_t comm, const char *name);
+
+/* ---- requests.c: which operation a request is ---- */
+
+typedef struct mpy_operation {
+    uint64_t serial;
+    mpy_trace_call_t call;    /* as it was posted */
+    bool receives, persistent;
+    mpy_object_t *parent;     /* of an Idup: */
+    uint64_t seq;
+    const void *newcomm;
+} mpy_operation_t;
+
+void mpy_request_put(uint64_t handle, const mpy_operation_t *operation);
+bool mpy_request_get(uint64_t handle, mpy_operation_t *out);
+/* Forget the operation of this serial. One handle may stand for several operations that were complete when they were posted. */
+void mpy_request_drop(uint64_t handle, uint64_t serial);
+void mpy_message_put(uint64_t handle, const mpy_operation_t *operation);
+bool mpy_message_take(uint64_t handle, mpy_operation_t *out);
+
+/* ---- recorder.c: beginning, end, threads ---- */
+
+extern bool mpy_multiple; /* MPI_THREAD_MULTIPLE: tables need their lock */
+extern mpy_trace_t mpy_trace;
+typedef struct mpy_tls {
+    mpy_trace_ring_t *ring;
+    bool busy, asked;
+} mpy_tls_t;
+extern __thread mpy_tls_t mpy_tls __attribute__((tls_model("initial-exec")));
+mpy_trace_ring_t *mpy_begin_slow(void);
+
+/* The thread enters a call: its ring, or NULL if it isn't recorded. */
+static inline mpy_trace_ring_t *mpy_begin(void) {
+    if (__builtin_expect(mpy_tls.busy, 0)) return NULL;
+    mpy_trace_ring_t *ring = mpy_tls.ring;
+    if (__builtin_expect(ring == NULL, 0) && (ring = mpy_begin_slow()) == NULL) return NULL;
+    mpy_tls.busy = true;
+    return ring;
+}
+static inline uint64_t mpy_serial(const mpy_trace_ring_t *ring) { return ring->serials + ring->head + 1; } /* of a record that comes next */
+
+static inline uint64_t mpy_enter(mpy_trace_ring_t *ring, const mpy_object_t *o, mpy_trace_call_t call) {
+    call.comm = o != NULL ? o->index : MPY_TRACE_NO_COMM;
+    call.context = ring->mark;
+    return mpy_trace_enter(ring, call);
+}
+static inline uint64_t mpy_count(mpy_object_t *o) {
+    if (o == NULL) return 0;
+    return mpy_multiple ? __atomic_add_fetch(&o->seq, 1, __ATOMIC_RELAXED) : ++o->seq;
+}
+/* The same for a collective on `o`; its SEQ goes to *count. */
+static inline uint64_t mpy_enter_collective(mpy_trace_ring_t *ring, mpy_object_t *o, mpy_trace_call_t call, uint64_t *count) {
+    call.comm = o != NULL ? o->index : MPY_TRACE_NO_COMM;
+    call.context = *count = mpy_count(o);
+    return mpy_trace_enter(ring, call);
+}
+static inline uint32_t mpy_failed(int rc) { return rc == 0 ? 0 : MPY_TRACE_FAILED; }
+static inline int mpy_exit(mpy_trace_ring_t *ring, uint64_t seq, int rc) {
+    mpy_trace_exit(ring, seq, mpy_failed(rc));
+    mpy_tls.busy = false;
+    return rc;
+}
+/* After a call that has posted an operation: its request. */
+static inline int mpy_exit_posted(mpy_trace_ring_t *ring, uint64_t seq, int rc, const void *request, const mpy_operation_t *operation) {
+    mpy_trace_exit(ring, seq, mpy_failed(rc));
+    if (__builtin_expect(rc == 0, 1)) mpy_request_put(mpy_handle_at(request, 0), operation);
+    mpy_tls.busy = false;
+    return rc;
+}
+static inline int mpy_exit_received(mpy_trace_ring_t *ring, uint64_t seq, int rc, const void *status) {
+    uint64_t now = mpy_trace_ticks();
+    if (__builtin_expect(rc == 0, 1)) {
+        mpy_came_t came = mpy_status_read(status);
+        mpy_trace_received_at(ring, seq, now, 0, came.peer, came.tag, came.bytes);
+    } else {
+        mpy_trace_exit_at(ring, seq, now, MPY_TRACE_FAILED);
+    }
+    mpy_tls.busy = false;
+    return rc;
+}
+
+#endif

@@ -1,0 +1,123 @@
+/* trace.c - what of recording calls isn't inline: sizes of types, communicators, and calls on several requests. See trace.h.
+ *
+ * Upper half, no libc; either TLS.
+ */
+#include "trace.h"
+#include "comm.h"
+#include "file.h"
+#include "win.h"
+
+/* ---- bytes ---- */
+
+uint64_t mpy_trace_size_slow(int datatype) {
+    switch (datatype) { /* the pair types have no object */
+    case MPI_FLOAT_INT: return 8;
+    case MPI_DOUBLE_INT: return 12;
+    case MPI_LONG_INT: return 12;
+    case MPI_SHORT_INT: return 6;
+    case MPI_LONG_DOUBLE_INT: return 20;
+    }
+    const mpy_datatype_t *d = mpy_datatype(datatype);
+    return d != NULL ? (uint64_t)d->size : 0;
+}
+
+uint64_t mpy_trace_sum(const int *counts, int64_t n, int datatype) {
+    int64_t sum = 0;
+    for (int64_t i = 0; counts != NULL && i < n; i++) sum += counts[i];
+    return mpy_trace_bytes(sum, datatype);
+}
+
+uint64_t mpy_trace_sum_c(const MPI_Count *counts, int64_t n, int datatype) {
+    MPI_Count sum = 0;
+    for (int64_t i = 0; counts != NULL && i < n; i++) sum += counts[i];
+    return mpy_trace_bytes(sum, datatype);
+}
+
+/* ---- communicators ---- */
+
+void mpy_trace_comm_enter(mpy_comm_t *c, uint64_t cid) {
+    int n = c->size + c->remote_size;
+    int32_t *members = mpy_alloc((size_t)n * sizeof *members);
+    __builtin_memcpy(members, c->world, (size_t)c->size * sizeof *members);
+    if (c->remote_size > 0) __builtin_memcpy(members + c->size, c->remote_world, (size_t)c->remote_size * sizeof *members);
+    c->trace = MPY_LOWER->svc->trace_comm(cid, mpy_ggid(c->world, c->size), members, (uint32_t)n, (uint32_t)c->remote_size, c->has_name ? c->name : NULL);
+    mpy_free(members, (size_t)n * sizeof *members);
+}
+
+void mpy_trace_rebuild(void) {
+    for (mpy_link_t *l = mpy_comms.next; l != &mpy_comms; l = l->next) mpy_trace_comm_enter(&MPY_COMM_RECORD(l)->comm, MPY_COMM_RECORD(l)->cid);
+    for (mpy_win_t *w = mpy_win_next(0); w != NULL; w = mpy_win_next(w->cid)) mpy_trace_comm_enter(&w->team, w->cid);
+    for (uint32_t i = 0; i < mpy_file_limit; i++)
+        if (mpy_files[i].open) mpy_file_trace(&mpy_files[i]);
+}
+
+/* ---- several requests ---- */
+
+mpy_traced_t mpy_trace_wait_slow(mpy_thread_t *t, mpy_trace_op_t op, int n, const int *handles) {
+    mpy_traced_t several = {.since = mpy_trace_ticks(), .op = op};
+    if (op == MPY_OP_TEST) return several;
+    for (int i = 0; i < n; i++) {
+        const mpy_request_t *r = handles[i] != MPI_REQUEST_NULL ? mpy_request_valid(handles[i]) : NULL;
+        if (r != NULL && !mpy_trace_one(t, &several, r, MPY_TRACE_PENDING)) break;
+    }
+    return several;
+}
+
+bool mpy_trace_one(mpy_thread_t *t, mpy_traced_t *several, const mpy_request_t *r, uint32_t flags) {
+    /* Between two of a Test a callback may have made calls of its own. */
+    if (several->n == MPY_TRACE_REQUESTS || (several->n > 0 && t->trace->head + 1 != several->first + (uint64_t)several->n)) {
+        several->cut = true;
+        return false;
+    }
+    mpy_trace_call_t call = mpy_trace_completion(t, several->op, r);
+    call.flags |= flags;
+    uint64_t seq = mpy_trace_put(t->trace, several->since, 0, call);
+    if (several->n++ == 0)
+        several->first = seq;
+    else
+        mpy_trace_record(t->trace, seq - 1)->flags |= MPY_TRACE_MORE;
+    return true;
+}
+
+/* Which of the records is that of r? They come in order, mostly. */
+static mpy_trace_record_t *find(mpy_trace_ring_t *ring, mpy_traced_t *several, uint64_t request) {
+    for (int i = 0; i < several->n; i++) {
+        int at = (several->next + i) % several->n;
+        mpy_trace_record_t *record = mpy_trace_open(ring, several->first + (uint64_t)at);
+        if (record == NULL || record->request != request) continue;
+        several->next = at + 1;
+        return record;
+    }
+    return NULL;
+}
+
+void mpy_trace_outcome_slow(mpy_thread_t *t, mpy_traced_t *several, const mpy_request_t *r, const MPI_Status *s, int error) {
+    if (several->op == MPY_OP_TEST) mpy_trace_one(t, several, r, MPY_TRACE_PENDING);
+    mpy_trace_record_t *record = find(t->trace, several, *mpy_request_serial(r));
+    if (record == NULL) return;
+    record->flags &= (uint16_t)~MPY_TRACE_PENDING;
+    if (error != 0) {
+        record->flags |= MPY_TRACE_FAILED;
+    } else if (s != MPI_STATUS_IGNORE && mpy_trace_received(r)) {
+        record->peer = mpy_trace_peer(s->MPI_SOURCE);
+        record->tag = mpy_trace_tag(s->MPI_TAG);
+        record->bytes = mpy_status_bytes(s);
+    }
+}
+
+void mpy_trace_waited_slow(mpy_thread_t *t, mpy_traced_t *several) {
+    uint64_t now = mpy_trace_ticks();
+    for (int i = 0; i < several->n; i++)
+        mpy_trace_exit_at(t->trace, several->first + (uint64_t)i, now, several->cut && i == several->n - 1 ? MPY_TRACE_CUT : 0);
+}
+
+void mpy_trace_abandon(mpy_thread_t *t) {
+    mpy_trace_ring_t *ring = t->trace;
+    enum { DEEP = 1024 }; /* records that the callback has made */
+    if (ring == NULL) return;
+    for (uint64_t seq = ring->head, left = DEEP; seq >= ring->first && left > 0; seq--, left--) {
+        if (mpy_trace_open(ring, seq) == NULL) continue;
+        mpy_trace_exit(ring, seq, MPY_TRACE_FAILED);
+        return;
+    }
+}
