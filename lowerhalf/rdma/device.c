@@ -54,6 +54,7 @@ shift_device_t *shift_device_add(struct ibv_context *context)
         if (getrandom(&d->id, sizeof d->id, 0) != sizeof d->id)
             d->id = shift_now();
     d->rxe = is_rxe(context->device);
+    d->tells_last = !d->rxe;
     snprintf(d->path[0].name, sizeof d->path[0].name, "%s", context->device->name);
     name_backups(d);
     pthread_mutex_init(&d->lock, NULL);
@@ -74,6 +75,7 @@ shift_device_t *shift_device_add(struct ibv_context *context)
 void shift_device_remove(shift_device_t *d)
 {
     shift_worker_stop(d);
+    shift_record_end(d);
     shift_map_remove(&shift_devices, (uintptr_t)d->context);
     while (d->links) {
         shift_link_t *l = d->links;

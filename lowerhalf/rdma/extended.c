@@ -2,7 +2,7 @@
  *
  * They are function pointers in the objects themselves. In the default state of a queue pair or CQ without journals the provider's stay there, but for
  * those that begin, end and go on: such a section of the program's is *straight*. In every other state ours take their places: requests are drafted, and posted at
- * wr_complete as ibv_post_send would; completions are polled one by one as ibv_poll_cq would. So all that is said in datapath.c holds.
+ * wr_complete as ibv_post_send would; completions are polled one by one as ibv_poll_cq would. So all that is said in away.c, post.c and poll.c holds.
  *
  * Invariants:
  * - Between wr_start and wr_complete or wr_abort the queue pair is the calling thread's, between start_poll and end_poll the CQ: by the provider's own lock in
@@ -132,6 +132,7 @@ static int complete(struct ibv_qp_ex *x)
     shift_qp_t *q = of_qp(x);
     if (__builtin_expect(q->writing, 1)) {
         __atomic_store_n(&q->writing, false, __ATOMIC_RELAXED);
+        __atomic_store_n(&q->uncounted, true, __ATOMIC_RELAXED);
         int r = q->provider->wr_complete(x);
         shift_leave(me);
         return __builtin_expect(r == 0, 1) ? 0 : shift_post_failed(q, r);

@@ -1,7 +1,8 @@
 /* keys.c - names of what the peers can find of us in the key-value store, and keeping it true (shadow.c puts it there).
  *
  * A thread of the program that destroys something only notes that its entry is to go; the worker does it. Invariant: withdrawals are carried out
- * in their order, each before anything newer is put under its key, since keys are put by the worker, too, and it does this first.
+ * in their order, each before anything newer is put under its key, since keys are put by the worker, too, and it does this first. What the worker has noted
+ * with the client goes to the agent many keys at a time, once a round.
  */
 #include "links.h"
 
@@ -16,7 +17,7 @@ typedef struct shift_withdrawal {
     char key[64];
 } withdrawal_t;
 
-enum { CONNECT_EVERY_NS = 2000000000 };
+enum { CONNECT_EVERY_NS = 2000000000, FLUSH_AGAIN_NS = 100000000 };
 
 void shift_mr_key(char *key, uint64_t device, uint32_t index) { snprintf(key, 64, "mr/%016llx/%u", (unsigned long long)device, index); }
 
@@ -63,20 +64,31 @@ void shift_keys_free(shift_device_t *d)
     }
 }
 
+/* Sets d->unsaid to what is left. */
+static void flush(shift_device_t *d)
+{
+    uint64_t now = shift_now();
+    if (now < d->next_flush)
+        return;
+    pthread_mutex_unlock(&d->lock);
+    int left = shift_kv_flush(d->kv);
+    pthread_mutex_lock(&d->lock);
+    d->unsaid = left;
+    d->next_flush = left < 0 ? shift_now() + FLUSH_AGAIN_NS : 0;
+    if (left < 0 && d->work)
+        shift_report("the key-value agent does not answer (%s): new connections are not protected until it does", strerror(-left));
+}
+
 void shift_keys_step(shift_device_t *d)
 {
     static const uint32_t gone[SHIFT_PATHS];
     while (d->withdrawn) {
         withdrawal_t *w = d->withdrawn;
         d->withdrawn = w->next;
-        pthread_mutex_unlock(&d->lock);
-        if (w->region)
-            shift_kv_put(d->kv, w->key, gone, sizeof gone);
-        else
-            shift_kv_del(d->kv, w->key);
+        shift_kv_note(d->kv, w->key, gone, w->region ? sizeof gone : 0);
         free(w);
-        pthread_mutex_lock(&d->lock);
     }
+    flush(d);
     if (shift_kv_fd(d->kv) < 0 && shift_now() >= d->next_connect) {
         pthread_mutex_unlock(&d->lock);
         shift_kv_connect(d->kv);

@@ -2,8 +2,8 @@
  *
  * Invariants
  *  1. Every key that was put, and not deleted since, is in the table. What the agent doesn't have, because an answer didn't come or because it is another
- *     agent than before, is `pending`: it is sent again, as far as time allows, before the next call that needs keys goes on. A key whose
- *     deletion is pending has size 0. Putting or deleting twice does no harm.
+ *     agent than before, is in the list of what is `pending`: it is sent again, as far as time allows, before the next call that needs keys goes on. A
+ *     key whose deletion is pending has size 0. Putting or deleting twice does no harm.
  *  2. An answer belongs to the request whose number it repeats; what comes for an older one is dropped. So a late answer needs no new connection.
  *  3. After a call has waited in vain, the agent is `stuck` until something comes from it: meanwhile calls fail at once, but for one in STUCK_MS. Who has many
  *     keys to ask for isn't held up by each.
@@ -33,8 +33,9 @@ enum { TIMEOUT_MS = 2000, STUCK_MS = 1000, COMMANDS = 16, COMMAND_ROOM = 128, LO
 
 typedef struct entry {
     struct entry *next;
+    struct entry *next_pending;
     uint16_t size; /* 0: to be deleted */
-    bool pending;
+    bool pending, carried; /* by the request under way */
     uint8_t value[SHIFT_KV_VALUE];
     char key[];
 } entry_t;
@@ -49,10 +50,13 @@ struct shift_kv {
     char job[65], client[33], reason[256];
     entry_t **buckets;
     size_t n_buckets, n_entries, n_pending;
+    entry_t *pending, **pending_end;
     char commands[COMMANDS][COMMAND_ROOM];
     unsigned first_command, n_commands;
     size_t start, end; /* of what was received and not read */
     char input[2 * SHIFT_KV_LINE_MAX];
+    size_t length; /* of the request that is being written; SHIFT_KV_LINE_MAX: too long */
+    char line[SHIFT_KV_LINE_MAX];
 };
 
 static int64_t now_ms(void) {
@@ -104,17 +108,32 @@ static bool grow(shift_kv_t *kv, size_t n) {
     return true;
 }
 
-static void set_pending(shift_kv_t *kv, entry_t *e, bool pending) {
-    kv->n_pending += (size_t)pending - (size_t)e->pending;
-    e->pending = pending;
+static void set_pending(shift_kv_t *kv, entry_t *e) {
+    if (e->pending) return;
+    e->pending = true;
+    e->next_pending = NULL;
+    *kv->pending_end = e;
+    kv->pending_end = &e->next_pending;
+    kv->n_pending++;
 }
 
-static void drop(shift_kv_t *kv, entry_t **at) {
-    entry_t *e = *at;
-    set_pending(kv, e, false);
-    *at = e->next;
-    free(e);
-    kv->n_entries--;
+/* The agent has what the request under way has carried. */
+static void settled(shift_kv_t *kv) {
+    entry_t **at = &kv->pending, *e;
+    while ((e = *at) != NULL) {
+        if (!e->carried) {
+            at = &e->next_pending;
+            continue;
+        }
+        *at = e->next_pending;
+        kv->n_pending--;
+        e->pending = e->carried = false;
+        if (e->size > 0) continue;
+        *find(kv, e->key) = e->next;
+        free(e);
+        kv->n_entries--;
+    }
+    kv->pending_end = at;
 }
 
 /* ---- lines ---- */
@@ -203,13 +222,29 @@ static int error_code(const char *name) {
     return -EPROTO;
 }
 
-/* One request and its answer: 0 with what follows OK in *fields, -ENODATA for NONE, or another -errno. text: all but the number. */
-static int request(shift_kv_t *kv, const char *text, char **fields, int64_t deadline) {
-    char line[SHIFT_KV_LINE_MAX + 1], number[24];
-    int n_number = snprintf(number, sizeof number, "%llu ", (unsigned long long)++kv->number);
-    int n = snprintf(line, sizeof line, "%s%s\n", number, text);
-    if (n > SHIFT_KV_LINE_MAX) return failed(kv, -EMSGSIZE, "the request is too long");
-    int rc = send_line(kv, line, (size_t)n, deadline);
+static void begin(shift_kv_t *kv, const char *kind) {
+    kv->length = (size_t)snprintf(kv->line, sizeof kv->line, "%llu %s", (unsigned long long)++kv->number, kind);
+}
+
+/* A blank and this field; there is room for a newline behind it. */
+static void add_field(shift_kv_t *kv, const char *text) {
+    size_t n = strlen(text), left = sizeof kv->line - kv->length;
+    if (n + 2 > left) {
+        kv->length = sizeof kv->line;
+        return;
+    }
+    kv->line[kv->length++] = ' ';
+    memcpy(kv->line + kv->length, text, n);
+    kv->length += n;
+}
+
+/* The request that was written, and its answer: 0 with what follows OK in *fields, or -errno. */
+static int ask(shift_kv_t *kv, char **fields, int64_t deadline) {
+    char number[24];
+    int n_number = snprintf(number, sizeof number, "%llu ", (unsigned long long)kv->number);
+    if (kv->length == sizeof kv->line) return failed(kv, -EMSGSIZE, "the request is too long");
+    kv->line[kv->length] = '\n';
+    int rc = send_line(kv, kv->line, kv->length + 1, deadline);
     char *answer = NULL;
     while (rc == 0) {
         rc = wait_line(kv, &answer, deadline);
@@ -222,7 +257,6 @@ static int request(shift_kv_t *kv, const char *text, char **fields, int64_t dead
     }
     if (rc != 0) return rc;
     answer += n_number;
-    if (strcmp(answer, "NONE") == 0) return -ENODATA;
     if (strncmp(answer, "OK", 2) == 0 && (answer[2] == ' ' || answer[2] == '\0')) {
         *fields = answer[2] == ' ' ? answer + 3 : answer + 2;
         return 0;
@@ -236,30 +270,30 @@ static int request(shift_kv_t *kv, const char *text, char **fields, int64_t dead
 
 /* ---- requests that carry keys ---- */
 
-/* Bring one entry to the agent; one that was to be deleted is gone from the table then. */
-static int settle(shift_kv_t *kv, entry_t **at, int64_t deadline) {
-    char text[SHIFT_KV_KEY_MAX + 2 * SHIFT_KV_VALUE + 16], *fields;
-    entry_t *e = *at;
-    int n = snprintf(text, sizeof text, e->size > 0 ? "PUT %s " : "DEL %s", e->key);
-    for (size_t i = 0; i < e->size; i++) n += snprintf(text + n, 3, "%02x", e->value[i]);
-    set_pending(kv, e, true);
-    int rc = request(kv, text, &fields, deadline);
-    if (rc != 0) return rc;
-    if (e->size == 0) drop(kv, at);
-    else set_pending(kv, e, false);
-    return 0;
+/* Bring what is pending, of one kind and as much as goes into a request, to the agent; what was to be deleted is gone from the table then. */
+static int settle(shift_kv_t *kv, int64_t deadline) {
+    bool put = kv->pending->size > 0;
+    int n = 0;
+    begin(kv, put ? "PUT" : "DEL");
+    for (entry_t *e = kv->pending; e != NULL; e = e->next_pending) {
+        e->carried = (e->size > 0) == put && n < SHIFT_KV_BATCH;
+        if (!e->carried) continue;
+        n++;
+        char hex[2 * SHIFT_KV_VALUE + 1];
+        add_field(kv, e->key);
+        for (size_t i = 0; i < e->size; i++) snprintf(hex + 2 * i, 3, "%02x", e->value[i]);
+        if (put) add_field(kv, hex);
+    }
+    char *fields;
+    int rc = ask(kv, &fields, deadline);
+    if (rc == 0) settled(kv);
+    return rc;
 }
 
 static int settle_all(shift_kv_t *kv, int64_t deadline) {
-    for (size_t i = 0; i < kv->n_buckets && kv->n_pending > 0; i++) {
-        for (entry_t **at = &kv->buckets[i]; *at != NULL;) {
-            entry_t *e = *at;
-            int rc = e->pending ? settle(kv, at, deadline) : 0;
-            if (rc != 0) return rc;
-            if (*at == e) at = &e->next;
-        }
-    }
-    return 0;
+    int rc = 0;
+    while (rc == 0 && kv->n_pending > 0) rc = settle(kv, deadline);
+    return rc;
 }
 
 /* ---- connecting ---- */
@@ -296,12 +330,15 @@ static int greet(shift_kv_t *kv, const uint8_t secret[MPY_SECRET_BYTES], int64_t
     if (rc == 0) rc = wait_line(kv, &line, deadline);
     if (rc != 0) return rc;
     if (!mpy_handshake_check(&h, line)) return failed(kv, -EACCES, "the agent and this program do not share the secret");
-    char hello[160], *fields;
-    snprintf(hello, sizeof hello, "HELLO %s %s %s", kv->job, kv->client, rank());
-    rc = request(kv, hello, &fields, deadline);
+    char *fields;
+    begin(kv, "HELLO");
+    add_field(kv, kv->job);
+    add_field(kv, kv->client);
+    add_field(kv, rank());
+    rc = ask(kv, &fields, deadline);
     if (rc != 0 || strcmp(fields, "known") == 0) return rc;
     for (size_t i = 0; i < kv->n_buckets; i++) /* invariant 1: this agent has nothing of ours */
-        for (entry_t *e = kv->buckets[i]; e != NULL; e = e->next) set_pending(kv, e, true);
+        for (entry_t *e = kv->buckets[i]; e != NULL; e = e->next) set_pending(kv, e);
     return 0;
 }
 
@@ -374,6 +411,7 @@ shift_kv_t *shift_kv_open(void) {
     }
     uint8_t random[16];
     kv->owner = getpid();
+    kv->pending_end = &kv->pending;
     kv->fd = -1;
     kv->timeout_ms = TIMEOUT_MS;
     int error = 0;
@@ -393,10 +431,16 @@ shift_kv_t *shift_kv_open(void) {
 void shift_kv_close(shift_kv_t *kv) {
     if (kv == NULL) return;
     char *fields;
-    if (kv->fd >= 0 && getpid() == kv->owner) request(kv, "BYE", &fields, now_ms() + (kv->stuck ? 0 : kv->timeout_ms));
+    if (kv->fd >= 0 && getpid() == kv->owner) {
+        begin(kv, "BYE");
+        ask(kv, &fields, now_ms() + (kv->stuck ? 0 : kv->timeout_ms));
+    }
     disconnect(kv);
     for (size_t i = 0; i < kv->n_buckets; i++)
-        while (kv->buckets[i] != NULL) drop(kv, &kv->buckets[i]);
+        for (entry_t *e = kv->buckets[i], *next; e != NULL; e = next) {
+            next = e->next;
+            free(e);
+        }
     free(kv->buckets);
     free(kv);
 }
@@ -410,20 +454,12 @@ int shift_kv_connect(shift_kv_t *kv) {
     return prepare(kv, true, &deadline);
 }
 
-/* What the key's entry says now goes to the agent, with all that is pending. */
-static int settle_key(shift_kv_t *kv, const char *key) {
-    int64_t deadline;
-    set_pending(kv, *find(kv, key), true);
-    int rc = prepare(kv, false, &deadline);
-    if (rc != 0) return rc;
-    return kv->n_pending == 1 ? settle(kv, find(kv, key), deadline) : settle_all(kv, deadline);
-}
-
-int shift_kv_put(shift_kv_t *kv, const char *key, const void *value, size_t n) {
-    if (!is_key(key) || n == 0) return failed(kv, -EINVAL, "not a key, or no value");
+int shift_kv_note(shift_kv_t *kv, const char *key, const void *value, size_t n) {
+    if (!is_key(key)) return failed(kv, -EINVAL, "not a key");
     if (n > SHIFT_KV_VALUE) return failed(kv, -EMSGSIZE, "the value is too long");
     if (kv->n_entries >= 2 * kv->n_buckets) grow(kv, 4 * kv->n_buckets);
     entry_t **at = find(kv, key);
+    if (*at == NULL && n == 0) return 0;
     if (*at == NULL) {
         entry_t *made = calloc(1, sizeof *made + strlen(key) + 1);
         if (made == NULL) return failed(kv, -ENOMEM, "no memory");
@@ -432,44 +468,82 @@ int shift_kv_put(shift_kv_t *kv, const char *key, const void *value, size_t n) {
         kv->n_entries++;
     }
     (*at)->size = (uint16_t)n;
-    memcpy((*at)->value, value, n);
-    return settle_key(kv, key);
+    if (n > 0) memcpy((*at)->value, value, n);
+    set_pending(kv, *at);
+    return 0;
+}
+
+int shift_kv_flush(shift_kv_t *kv) {
+    int64_t deadline;
+    if (kv->n_pending == 0) return 0;
+    int rc = prepare(kv, false, &deadline);
+    if (rc == 0) rc = settle(kv, deadline);
+    return rc != 0 ? rc : (int)kv->n_pending;
+}
+
+int shift_kv_put(shift_kv_t *kv, const char *key, const void *value, size_t n) {
+    if (n == 0) return failed(kv, -EINVAL, "no value");
+    int rc = shift_kv_note(kv, key, value, n);
+    return rc != 0 ? rc : shift_kv_connect(kv);
 }
 
 int shift_kv_del(shift_kv_t *kv, const char *key) {
-    if (!is_key(key)) return failed(kv, -EINVAL, "not a key");
-    entry_t *e = *find(kv, key);
-    if (e == NULL) return 0;
-    e->size = 0;
-    return settle_key(kv, key);
+    int rc = shift_kv_note(kv, key, NULL, 0);
+    return rc != 0 || *find(kv, key) == NULL ? rc : shift_kv_connect(kv);
+}
+
+/* The next of the values in an answer; *fields goes on to the one behind it. */
+static int take_value(shift_kv_t *kv, char **fields, shift_kv_found_t *found) {
+    size_t digits = strspn(*fields, "0123456789abcdef");
+    char *end = *fields + digits;
+    bool none = digits == 0 && *end == '-';
+    end += none;
+    bool ends = *end == ' ' || *end == '\0';
+    if (!ends || digits % 2 != 0 || (digits == 0) != none || digits > 2 * SHIFT_KV_VALUE) return failed(kv, -EPROTO, "the agent's value makes no sense");
+    found->size = (uint32_t)digits / 2;
+    for (size_t i = 0; i < found->size; i++) {
+        const char digit[3] = {(*fields)[2 * i], (*fields)[2 * i + 1], '\0'};
+        found->value[i] = (uint8_t)strtoul(digit, NULL, 16);
+    }
+    *fields = *end == ' ' ? end + 1 : end;
+    return 0;
+}
+
+int shift_kv_find(shift_kv_t *kv, shift_kv_found_t *asked, int n) {
+    int64_t deadline;
+    if (n < 1 || n > SHIFT_KV_BATCH) return failed(kv, -EINVAL, "no keys, or too many");
+    for (int i = 0; i < n; i++)
+        if (!is_key(asked[i].key)) return failed(kv, -EINVAL, "not a key");
+    int rc = prepare(kv, true, &deadline);
+    if (rc != 0) return rc;
+    char *fields;
+    begin(kv, "GET");
+    for (int i = 0; i < n; i++) add_field(kv, asked[i].key);
+    rc = ask(kv, &fields, deadline);
+    for (int i = 0; rc == 0 && i < n; i++) rc = take_value(kv, &fields, &asked[i]);
+    return rc;
 }
 
 int shift_kv_get(shift_kv_t *kv, const char *key, void *value, size_t room) {
+    shift_kv_found_t asked = {0};
     if (!is_key(key)) return failed(kv, -EINVAL, "not a key");
-    int64_t deadline;
-    int rc = prepare(kv, true, &deadline);
+    strcpy(asked.key, key);
+    int rc = shift_kv_find(kv, &asked, 1);
     if (rc != 0) return rc;
-    char text[SHIFT_KV_KEY_MAX + 8], *fields = NULL;
-    snprintf(text, sizeof text, "GET %s", key);
-    rc = request(kv, text, &fields, deadline);
-    if (rc != 0) return rc == -ENODATA ? 0 : rc;
-    size_t digits = strspn(fields, "0123456789abcdef"), n = digits / 2;
-    if (fields[digits] != '\0' || digits % 2 != 0 || n == 0 || n > SHIFT_KV_VALUE) return failed(kv, -EPROTO, "the agent's value makes no sense");
-    if (n > room) return failed(kv, -EMSGSIZE, "the value is longer than the room for it");
-    for (size_t i = 0; i < n; i++) {
-        const char digit[3] = {fields[2 * i], fields[2 * i + 1], '\0'};
-        ((uint8_t *)value)[i] = (uint8_t)strtoul(digit, NULL, 16);
-    }
-    return (int)n;
+    if (asked.size > room) return failed(kv, -EMSGSIZE, "the value is longer than the room for it");
+    memcpy(value, asked.value, asked.size);
+    return (int)asked.size;
 }
 
 int shift_kv_event(shift_kv_t *kv, const char *json) {
-    char text[SHIFT_KV_LINE_MAX], *fields;
+    char *fields;
     if (strchr(json, '\n') != NULL) return failed(kv, -EINVAL, "a newline in an event");
-    if (snprintf(text, sizeof text, "EVENT %s", json) >= (int)sizeof text) return failed(kv, -EMSGSIZE, "the event is too long");
     int64_t deadline;
     int rc = prepare(kv, false, &deadline);
-    return rc != 0 ? rc : request(kv, text, &fields, deadline);
+    if (rc != 0) return rc;
+    begin(kv, "EVENT");
+    add_field(kv, json);
+    return ask(kv, &fields, deadline);
 }
 
 int shift_kv_fd(shift_kv_t *kv) { return kv->fd; }

@@ -15,7 +15,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SHIFT_KV_VALUE = 256 }; /* bytes of the longest value */
+enum {
+    SHIFT_KV_KEY_MAX = 255, /* characters */
+    SHIFT_KV_VALUE = 256,   /* bytes of the longest value */
+    SHIFT_KV_BATCH = 64,    /* keys in one request */
+};
+
+/* A question and its answer. */
+typedef struct shift_kv_found {
+    char key[SHIFT_KV_KEY_MAX + 1];
+    uint8_t value[SHIFT_KV_VALUE];
+    uint32_t size; /* 0: there is none (yet) */
+} shift_kv_found_t;
 
 typedef struct shift_kv shift_kv_t;
 
@@ -35,12 +46,18 @@ int shift_kv_connect(shift_kv_t *kv);
  * -EHOSTUNREACH (the agent can't reach its store), -EINVAL, -EMSGSIZE. shift_kv_reason() has a line for a person on the last one. */
 int shift_kv_put(shift_kv_t *kv, const char *key, const void *value, size_t n);
 int shift_kv_del(shift_kv_t *kv, const char *key); /* only what this handle has put */
+/* The same for many keys: these only note it (0, -EINVAL, -EMSGSIZE or -ENOMEM), and never wait; then each flush brings up to SHIFT_KV_BATCH of what was
+ * noted to the agent. How many are left, or -errno. */
+int shift_kv_note(shift_kv_t *kv, const char *key, const void *value, size_t n); /* n = 0: delete it */
+int shift_kv_flush(shift_kv_t *kv);
+/* Asks for up to SHIFT_KV_BATCH keys at once. 0 or -errno. */
+int shift_kv_find(shift_kv_t *kv, shift_kv_found_t *asked, int n);
 /* Length of the value, 0 when there is none (yet), or -errno. */
 int shift_kv_get(shift_kv_t *kv, const char *key, void *value, size_t room);
 
 const char *shift_kv_reason(const shift_kv_t *kv);
 
-/* Tell the agent that something happened (one line of JSON, no newline); 0 or -errno. */
+/* Tell the agent that something happened (one line of JSON, an object or a list of them, no newline); 0 or -errno. */
 int shift_kv_event(shift_kv_t *kv, const char *json);
 
 /* The connection's descriptor for poll, -1 while unconnected; a readable descriptor outside a call means a command of the agent's, or its end: call

@@ -3,19 +3,19 @@
  *
  * Transport: a UNIX-domain stream socket, 0600, whose peers must be of the agent's user. Text lines, '\n'-terminated; a request is at most
  * SHIFT_KV_LINE_MAX bytes. Fields are separated by one blank; keys are 1 to SHIFT_KV_KEY_MAX printable ASCII characters without blanks, values hexadecimal,
- * of 1 to SHIFT_KV_VALUE bytes (kv.h). Opened by the handshake of control.h, with the greeting "MANAPY-SHIFT <SHIFT_KV_VERSION> <nonce>" and
+ * of 1 to SHIFT_KV_VALUE bytes; a request has at most SHIFT_KV_BATCH of them (kv.h). Opened by the handshake of control.h, with the greeting "MANAPY-SHIFT <SHIFT_KV_VERSION> <nonce>" and
  * the role program or command; the secret is in the file <socket>.secret, 0600.
  *
  * Every request begins with a number, which its answer repeats, so that the answer to a request that was given up is told from the next one's:
- *   <n> OK [fields]          <n> NONE          <n> ERROR <EINVAL|EACCES|ENOENT|EHOSTUNREACH> text to the end of the line
+ *   <n> OK [fields]          <n> ERROR <EINVAL|EACCES|ENOENT|EHOSTUNREACH> text to the end of the line
  *
  * program -> agent
  *   <n> HELLO job client rank   first. client: 32 hex digits of its own choice, the same after each reconnection; rank: number or "-".
  *                               OK known: the agent has all that this client has put; OK new: it has nothing
- *   <n> PUT key value           OK when the store has it
- *   <n> GET key                 OK value, or NONE
- *   <n> DEL key                 OK, also if there is none. A key that another client has put meanwhile stays
- *   <n> EVENT json              to the end of the line: an object; manapy/rdma/README.md has its members. OK
+ *   <n> PUT key value ...       OK when the store has all of them
+ *   <n> GET key ...             OK value ..., a "-" for each that there is not
+ *   <n> DEL key ...             OK, also if there are none. A key that another client has put meanwhile stays
+ *   <n> EVENT json              to the end of the line: an object, or a list of them; manapy/rdma/README.md has their members. OK
  *   <n> BYE                     the client's keys may go. OK
  * agent -> program, at any time
  *   !MOVE qp(number or *) device
@@ -33,8 +33,7 @@
 #define MANAPY_RDMA_KV_PROTOCOL_H
 
 #define SHIFT_KV_SERVICE "MANAPY-SHIFT"
-#define SHIFT_KV_VERSION 1
-#define SHIFT_KV_LINE_MAX 4096
-#define SHIFT_KV_KEY_MAX 255
+#define SHIFT_KV_VERSION 2
+#define SHIFT_KV_LINE_MAX (1 << 16)
 
 #endif

@@ -318,7 +318,8 @@ void shift_link_down(shift_link_t *l, int path, bool tell)
 
 /* ---- probing of a lost path ---- */
 
-static bool asks(const shift_link_t *l) { return l->device->id < l->peer; }
+/* One of the two; or the one, of a process that is connected to itself. */
+static bool asks(const shift_link_t *l) { return l->device->id <= l->peer; }
 
 static void begin(shift_link_t *l, int path, uint32_t generation, uint64_t now)
 {
@@ -464,28 +465,31 @@ static void learn(shift_link_t *l, uint32_t *keys)
     }
 }
 
-/* Regions are numbered in order of registration: ask for the next ones until there is none (yet). */
+/* Regions are numbered in order of registration: ask for the next ones until there is none (yet), for twice as many each time. */
 static void learn_rkeys(shift_link_t *l)
 {
     shift_device_t *d = l->device;
-    for (;;) {
+    shift_kv_found_t asked[SHIFT_KV_BATCH];
+    uint32_t n = l->rkeys_more + 1, k = 0;
+    for (uint32_t i = 0; i < n; i++)
+        shift_mr_key(asked[i].key, l->peer, l->rkeys_known + i);
+    pthread_mutex_unlock(&d->lock);
+    int r = shift_kv_find(d->kv, asked, (int)n);
+    pthread_mutex_lock(&d->lock);
+    for (; r == 0 && k < n && asked[k].size == SHIFT_PATHS * sizeof(uint32_t); k++) {
         uint32_t *keys = calloc(SHIFT_PATHS, sizeof *keys);
-        char key[64];
-        shift_mr_key(key, l->peer, l->rkeys_known);
-        pthread_mutex_unlock(&d->lock);
-        int r = keys ? shift_kv_get(d->kv, key, keys, SHIFT_PATHS * sizeof *keys) : -ENOMEM;
-        pthread_mutex_lock(&d->lock);
-        if (r != (int)(SHIFT_PATHS * sizeof *keys)) {
-            free(keys);
+        if (!keys)
             break;
-        }
+        memcpy(keys, asked[k].value, SHIFT_PATHS * sizeof *keys);
         l->rkeys_known++;
         if (keys[0])
             learn(l, keys);
         else
             free(keys);
     }
-    l->next_rkeys = shift_now() + 1000000000u;
+    bool all = k == n;
+    l->rkeys_more = all ? (2 * n < SHIFT_KV_BATCH ? 2 * n : SHIFT_KV_BATCH) - 1 : 0;
+    l->next_rkeys = all ? 0 : shift_now() + 1000000000u;
 }
 
 void shift_link_step(shift_link_t *l)

@@ -65,9 +65,12 @@ struct shift_link {
     shift_link_leg_t on[SHIFT_PATHS];
     struct outgoing *out, *out_last; /* that wait to be sent */
     uint32_t queued;                 /* messages, ever */
+    uint32_t switching;              /* queue pairs of it in the midst of a switch */
+    uint64_t answered;               /* ns, by the peer to one of them, last; or when the first began */
     shift_map_t rkeys; /* the peer's default rkey -> uint32_t[SHIFT_PATHS] */
     uint32_t rkeys_known;
-    uint64_t next_rkeys; /* ns, when to ask for more */
+    uint32_t rkeys_more; /* to ask for next time, minus 1 */
+    uint64_t next_rkeys; /* ns, when to ask for more; 0: now */
 };
 
 shift_link_t *shift_link_find(shift_device_t *d, uint64_t peer); /* makes it, too; NULL: no memory */
@@ -81,7 +84,7 @@ bool shift_link_lost(const shift_link_t *l);  /* none has been for so long that 
 const uint32_t *shift_link_rkey(shift_link_t *l, uint32_t rkey);
 void shift_link_free(shift_link_t *l);
 
-/* switch.c: what a message of a queue pair does */
+/* peer.c: what a message of a queue pair does */
 void shift_message_in(shift_link_t *l, const shift_message_t *m);
 
 #endif

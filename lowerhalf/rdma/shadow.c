@@ -3,6 +3,9 @@
  * Objects remember what is missing of them; the worker goes through them again and again and does what can be done. A step that needs something that
  * isn't there yet (the peer's backup attributes above all) is left for the next round, so no order of set-up on the two sides can lock them up.
  *
+ * A thousand queue pairs are set up in a second or two only if the key-value agent isn't asked a thousand times over: what is to be published is noted, and
+ * goes out many keys at a time (keys.c); so do the questions for peers, and a peer that isn't there yet is asked for ever more rarely, by its own clock.
+ *
  * What the peers must know of each other goes through the key-value agent (kv.h), by attributes that the programs themselves have exchanged:
  *   qp/<GID or LID>/<number>   of the default queue pair as the peer addresses it -> struct qp_value: the legs on the backups
  *   mr/<device id>/<n>         n-th registered region -> uint32_t[SHIFT_PATHS]: remote keys on the default path and on each backup; zeros: gone
@@ -18,6 +21,9 @@ enum {
     PSN_STEP = 0x13579b, /* odd: generations never share a first number within 2^24 switches */
     RECEIVER_NS = 300000000,
     ROUND_NS = 20000000,
+    FIRST_LOOK_NS = 1000000,
+    LAST_LOOK_NS = 500000000,
+    STRANGER_MS = 10000,
 };
 
 struct __attribute__((packed)) qp_value {
@@ -67,13 +73,11 @@ static bool shadow_mr(shift_device_t *d, shift_mr_t *m)
             keys[i] = m->on[i]->rkey;
     }
     char key[64];
-    int r;
     if (!m->told)
         m->index = d->mrs_told++;
-    m->told = true; /* the client repeats what an agent has not taken */
+    m->told = true;
     shift_mr_key(key, d->id, m->index);
-    UNLOCKED(d, r = shift_kv_put(d->kv, key, keys, sizeof keys));
-    return r == 0;
+    return shift_kv_note(d->kv, key, keys, sizeof keys) == 0;
 }
 
 static bool shadow_cq(shift_device_t *d, shift_cq_t *c)
@@ -141,29 +145,24 @@ static bool publish_qp(shift_device_t *d, shift_qp_t *q)
         v.leg[i].gid = d->path[i].gid;
     }
     char key[64];
-    int r;
-    if (!shift_qp_key(key, q, false))
-        return false;
-    UNLOCKED(d, r = shift_kv_put(d->kv, key, &v, sizeof v));
-    if (r != 0)
-        shift_report("the key-value agent does not answer (%s): new connections are not protected until it does", strerror(-r));
-    return r == 0;
+    return shift_qp_key(key, q, false) && shift_kv_note(d->kv, key, &v, sizeof v) == 0;
 }
 
-static bool find_peer(shift_device_t *d, shift_qp_t *q)
+/* What was found in the store under its peer's name: is it that? */
+static bool take_peer(shift_device_t *d, shift_qp_t *q, const shift_kv_found_t *found)
 {
     struct qp_value v;
-    char key[64];
-    int r;
-    shift_qp_key(key, q, true);
-    UNLOCKED(d, r = shift_kv_get(d->kv, key, &v, sizeof v));
-    if (r != sizeof v || v.dest_qpn != q->qp->qp_num || (q->state == IBV_QPS_RTS && v.expected_psn != (q->attr.sq_psn & SHIFT_PSN_MASK))) {
-        if (shift_now() - q->since > 10000000000u)
+    memcpy(&v, found->value, sizeof v);
+    if (found->size != sizeof v || v.dest_qpn != q->qp->qp_num || (q->state == IBV_QPS_RTS && v.expected_psn != (q->attr.sq_psn & SHIFT_PSN_MASK))) {
+        uint64_t since = q->since > d->found ? q->since : d->found; /* while others are found, it may only be slow */
+        if (shift_now() - since > STRANGER_MS * UINT64_C(1000000))
             shift_report("a peer of %s does not run under SHIFT (or without backups): connections to it are not protected", d->path[0].name);
         return false;
     }
     bool any = false;
     q->peer_shares = v.shares;
+    if (q->state != IBV_QPS_RTS) /* it has no number of its own for what it sends; ours on the way back must be the one that the peer expects */
+        q->legs[0].send_psn = q->legs[0].next_psn = v.expected_psn;
     for (int i = 1; i < d->paths && i < v.paths; i++) {
         shift_leg_t *leg = &q->legs[i];
         if (!leg->qp || !v.leg[i].qpn)
@@ -177,6 +176,7 @@ static bool find_peer(shift_device_t *d, shift_qp_t *q)
             shift_report("%s has a smaller MTU than %s: traffic on it uses %u bytes", d->path[i].name, d->path[0].name, 128u << leg->mtu);
         any = true;
     }
+    d->found = shift_now();
     q->link = any ? shift_link_find(d, v.device) : NULL;
     return q->link != NULL;
 }
@@ -189,12 +189,12 @@ bool shift_leg_usable(const shift_qp_t *q, int path)
 
 uint32_t shift_leg_psn(uint32_t first, uint32_t generation) { return (first + generation * PSN_STEP) & SHIFT_PSN_MASK; }
 
-/* Bring a leg from whatever state to RTS with the sequence numbers of a generation; tells the peer. Device lock held. 0 or an errno. */
-int shift_leg_connect(shift_qp_t *q, int path, uint32_t generation)
+/* Of a leg in RTS, with the sequence numbers of a generation. */
+static struct ibv_qp_attr attributes(const shift_qp_t *q, int path, uint32_t generation)
 {
-    shift_device_t *d = q->o.device;
-    shift_path_t *via = &d->path[path];
-    shift_leg_t *leg = &q->legs[path];
+    const shift_device_t *d = q->o.device;
+    const shift_path_t *via = &d->path[path];
+    const shift_leg_t *leg = &q->legs[path];
     struct ibv_qp_attr a = q->attr;
     if (q->state != IBV_QPS_RTS) { /* only receives so far */
         a.timeout = 14;
@@ -221,48 +221,88 @@ int shift_leg_connect(shift_qp_t *q, int path, uint32_t generation)
     }
     a.rq_psn = shift_leg_psn(leg->recv_psn, generation);
     a.sq_psn = shift_leg_psn(leg->send_psn, generation);
+    return a;
+}
+
+/* From whatever state to RTS. 0 or an errno. */
+static int bring_up(const shift_qp_t *q, int path, struct ibv_qp_attr *a)
+{
     static const char *const names[] = {"RESET", "INIT", "RTR", "RTS"};
     for (int to = IBV_QPS_RESET; to <= IBV_QPS_RTS; to++) {
-        int r = shift_qp_step(leg->qp, &a, (enum ibv_qp_state)to);
+        int r = shift_qp_step(q->legs[path].qp, a, (enum ibv_qp_state)to);
         if (r != 0) {
-            shift_report("a queue pair on %s can't be brought to %s: %s", via->name, names[to], strerror(r));
+            shift_report("a queue pair on %s can't be brought to %s: %s", q->o.device->path[path].name, names[to], strerror(r));
             return r;
         }
     }
-    leg->mtu = (uint8_t)a.path_mtu;
-    leg->next_psn = a.sq_psn;
-    leg->generation = generation;
-    leg->closed = leg->fenced = leg->sentinel_send = leg->sentinel_recv = leg->drained_sends = leg->drained_recvs = false;
-    leg->settled = 0;
-    leg->ready = true;
-    shift_link_send(q->link, &(shift_message_t){.type = SHIFT_LEG_READY, .from_qpn = q->qp->qp_num, .to_qpn = q->legs[0].peer_qpn, .a = (uint32_t)path, .b = generation});
     return 0;
 }
 
+/* It is up; tells the peer. */
+static void make_ready(shift_qp_t *q, int path, uint32_t generation, const struct ibv_qp_attr *a)
+{
+    shift_leg_t *leg = &q->legs[path];
+    leg->mtu = (uint8_t)a->path_mtu;
+    leg->next_psn = a->sq_psn;
+    leg->generation = generation;
+    leg->closed = leg->fenced = leg->sentinel_send = leg->sentinel_recv = leg->drained_sends = leg->drained_recvs = leg->last_reached = false;
+    leg->settled = 0;
+    leg->ready = true;
+    shift_link_send(q->link, &(shift_message_t){.type = SHIFT_LEG_READY, .from_qpn = q->qp->qp_num, .to_qpn = q->legs[0].peer_qpn, .a = (uint32_t)path, .b = generation});
+}
+
+int shift_leg_connect(shift_qp_t *q, int path, uint32_t generation)
+{
+    struct ibv_qp_attr a = attributes(q, path, generation);
+    int r = bring_up(q, path, &a);
+    if (r == 0)
+        make_ready(q, path, generation, &a);
+    return r;
+}
+
+/* True: no more is to be done but to find its peer, or nothing at all. */
 static bool shadow_qp(shift_device_t *d, shift_qp_t *q)
 {
-    if (q->states.sq == SHIFT_SQ_RELEASED)
-        return true;
     bool any = false;
     for (int i = 1; i < d->paths; i++) {
         if (d->path[i].usable && !q->legs[i].qp && !make_leg(d, q, i))
             return false;
         any |= q->legs[i].qp != NULL;
     }
-    if (!any)
-        return true; /* said already why no backup is usable */
-    if (!q->published) {
-        if (!(q->attr_mask & IBV_QP_DEST_QPN) || !publish_qp(d, q))
-            return false;
-        q->published = true;
-        q->since = shift_now();
+    if (!any) { /* said already why no backup is usable */
+        q->o.waiting = false;
+        return true;
     }
-    /* A side that only receives may never go on to RTS: then it has no number to compare. */
-    if ((q->state != IBV_QPS_RTS && shift_now() - q->since < RECEIVER_NS) || !find_peer(d, q))
+    if (!(q->attr_mask & IBV_QP_DEST_QPN) || !publish_qp(d, q))
         return false;
-    any = false;
-    for (int i = 1; i < d->paths; i++)
-        any |= q->legs[i].qp && q->legs[i].peer_qpn && shift_leg_connect(q, i, 0) == 0;
+    q->published = true;
+    q->since = shift_now();
+    q->next_look = q->since + FIRST_LOOK_NS;
+    return true;
+}
+
+/* A side that only receives may never go on to RTS: then it has no number to compare. */
+static bool look_now(const shift_qp_t *q, uint64_t now)
+{
+    return q->published && now >= q->next_look && (q->state == IBV_QPS_RTS || now - q->since >= RECEIVER_NS);
+}
+
+/* Its peer is known: the backups' legs are connected. True: that is over. */
+static bool connect_legs(shift_device_t *d, shift_qp_t *q)
+{
+    bool any = false;
+    for (int i = 1; i < d->paths; i++) {
+        if (!q->legs[i].qp || !q->legs[i].peer_qpn)
+            continue;
+        struct ibv_qp_attr a = attributes(q, i, 0);
+        int r;
+        UNLOCKED(d, r = bring_up(q, i, &a));
+        if (q->states.sq == SHIFT_SQ_RELEASED) /* by the program, meanwhile */
+            return true;
+        if (r == 0)
+            make_ready(q, i, 0, &a);
+        any |= r == 0;
+    }
     if (any) {
         shift_tell(q, "protected");
         shift_linked(q);
@@ -270,32 +310,76 @@ static bool shadow_qp(shift_device_t *d, shift_qp_t *q)
     return true;
 }
 
+static void release(shift_device_t *d, shift_object_t *o)
+{
+    o->busy = false;
+    pthread_cond_broadcast(&d->idle);
+}
+
+/* Asks for the peers of these queue pairs, which are busy, at once, and goes on with those that are found. */
+static void find_peers(shift_device_t *d, shift_qp_t **of, int n)
+{
+    shift_kv_found_t asked[SHIFT_KV_BATCH];
+    int r;
+    for (int i = 0; i < n; i++)
+        shift_qp_key(asked[i].key, of[i], true);
+    UNLOCKED(d, r = n ? shift_kv_find(d->kv, asked, n) : 0);
+    uint64_t now = shift_now();
+    for (int i = 0; i < n; i++) {
+        shift_qp_t *q = of[i];
+        uint64_t pause = (now - q->since) / 4;
+        q->next_look = now + (pause < LAST_LOOK_NS ? pause : LAST_LOOK_NS);
+        if (q->states.sq == SHIFT_SQ_RELEASED || (r == 0 && take_peer(d, q, &asked[i]) && connect_legs(d, q)))
+            q->o.waiting = false;
+        release(d, &q->o);
+    }
+}
+
+static bool shadow(shift_device_t *d, shift_object_t *o)
+{
+    switch (o->kind) {
+    case SHIFT_PD:
+        return shadow_pd(d, (shift_pd_t *)o);
+    case SHIFT_MR:
+        return shadow_mr(d, (shift_mr_t *)o);
+    case SHIFT_CQ:
+        return shadow_cq(d, (shift_cq_t *)o);
+    default:
+        return shadow_srq(d, (shift_srq_t *)o);
+    }
+}
+
 void shift_shadow_step(shift_device_t *d)
 {
     if (!d->work)
         return;
     uint64_t begun = shift_now();
+    shift_qp_t *seek[SHIFT_KV_BATCH];
+    int n = 0;
     shift_object_t *o = d->cursor ? d->cursor : d->objects;
     if (!d->cursor)
         d->work = false;
     d->cursor = NULL;
-    for (; o; o = o->next) {
+    for (; o && n < SHIFT_KV_BATCH; o = o->next) {
+        shift_qp_t *q = (shift_qp_t *)o;
         if (!o->waiting)
             continue;
-        if (shift_now() - begun > ROUND_NS) { /* what is protected already may need the worker */
-            d->cursor = o;
-            d->work = true;
-            return;
-        }
+        if (shift_now() - begun > ROUND_NS) /* what is protected already may need the worker */
+            break;
         o->busy = true;
-        bool done = o->kind == SHIFT_PD   ? shadow_pd(d, (shift_pd_t *)o)
-                    : o->kind == SHIFT_MR ? shadow_mr(d, (shift_mr_t *)o)
-                    : o->kind == SHIFT_CQ ? shadow_cq(d, (shift_cq_t *)o)
-                    : o->kind == SHIFT_SRQ ? shadow_srq(d, (shift_srq_t *)o)
-                                          : shadow_qp(d, (shift_qp_t *)o);
-        o->busy = false;
-        o->waiting = !done;
-        d->work |= !done;
-        pthread_cond_broadcast(&d->idle);
+        if (o->kind != SHIFT_QP)
+            o->waiting = !shadow(d, o);
+        else if (q->states.sq == SHIFT_SQ_RELEASED)
+            o->waiting = false;
+        else if (!q->published)
+            shadow_qp(d, q);
+        d->work |= o->waiting;
+        if (o->kind == SHIFT_QP && o->waiting && look_now(q, begun))
+            seek[n++] = q;
+        else
+            release(d, o);
     }
+    d->cursor = o;
+    d->work |= o != NULL;
+    find_peers(d, seek, n);
 }

@@ -5,7 +5,7 @@
  * each path: leg 0 is the program's, the others are ours. A *link* joins this device to one peer process with a control queue pair on every path.
  *
  * Locks, in the order in which they are taken: device->lock (everything slow: control verbs' records, switching, links), cq->lock, qp->lock,
- * srq->lock (spinlocks, which the data verbs in the default state do without: datapath.c). The worker (worker.c, one thread per device) holds device->lock but
+ * srq->lock (spinlocks, which the data verbs in the default state do without: away.c). The worker (worker.c, one thread per device) holds device->lock but
  * for verbs on backups and for key-value
  * requests; an object it works on without the lock is `busy`, and is not freed meanwhile.
  */
@@ -77,7 +77,7 @@ typedef struct shift_cq {
     int (*poll)(struct ibv_cq *, int, struct ibv_wc *); /* the provider's */
     bool straight;       /* what polls find goes to the program as it is, unless there is an error: not `special`, and not `noted` */
     bool noted;          /* some queue pair of it keeps a journal in the default state */
-    bool special;        /* not all completions come straight from the default queue: see datapath.c */
+    bool special;        /* not all completions come straight from the default queue: see away.c */
     bool settled;        /* no straight poll that began before it was special is still under way */
     struct ibv_cq *on[SHIFT_PATHS];
     shift_spin_t lock;
@@ -142,7 +142,8 @@ typedef struct shift_leg {
     uint32_t lost_in; /* epoch in which it was fenced: the generation in which both sides make it ready again */
     bool sentinel_send, sentinel_recv;   /* posted, */
     bool drained_sends, drained_recvs;   /* and come back */
-    uint64_t settled;                    /* ns: when a shared receive queue's completions have come, too */
+    bool last_reached;                   /* the RNIC says that it takes no more receives of a shared queue for it */
+    uint64_t settled;                    /* ns: by when a shared receive queue's completions have come at the latest */
     bool closed;                         /* whatever it still completes is ignored */
 } shift_leg_t;
 
@@ -175,13 +176,14 @@ typedef struct shift_times {
     uint64_t flowing;  /* the first completion on it */
 } shift_times_t;
 
-typedef struct shift_qp { /* begins at a cache line, and a straight post needs only that */
+typedef struct shift_qp { /* begins at a cache line, and a straight post needs only that and the next */
     shift_object_t o;
     struct ibv_qp *qp;
     int (*post_send)(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **); /* the provider's */
     int (*post_recv)(struct ibv_qp *, struct ibv_recv_wr *, struct ibv_recv_wr **);
     bool straight; /* posts are the provider's alone: `plain`, or `direct` and `rewinds` */
     bool plain;    /* can't be protected */
+    uint64_t posted, bytes; /* sends, as far as they were posted one by one: post.c */
     shift_pd_t *pd;
     shift_cq_t *send_cq, *recv_cq;
     shift_srq_t *srq; /* NULL: it has receives of its own */
@@ -222,20 +224,29 @@ typedef struct shift_qp { /* begins at a cache line, and a straight post needs o
     uint32_t early_epoch, early_a, early_b;
     uint32_t peer_psn;
     uint64_t since;        /* ns, begin of this phase */
+    uint64_t next_look;    /* ns, for its peer in the store */
     shift_times_t times;
     bool peer_sunk, sunk_told, marker_posted, marker_done;
     bool washing; /* the first request on a leg that was reset is under way: switch.c */
     uint32_t missing_rkey; /* a key of the peer's that isn't known yet */
-    uint64_t posted, bytes; /* sends, as far as they were posted one by one: datapath.c */
     struct ibv_qp_ex *provider; /* extended.c: its functions; NULL: no ibv_wr_* */
     bool writing;               /* a straight section of ibv_wr_start .. ibv_wr_complete is under way */
+    bool uncounted;             /* there has been one: `posted` and `bytes` are too small */
     bool drafted;               /* in the object are our functions, not the provider's */
     pthread_mutex_t drafting;   /* one of ours is */
     shift_journal_t draft;
     struct ibv_send_wr spare;
     int draft_error;
     uint32_t switches, returns;
+    uint64_t completed; /* report.c: the most sends that were known to have completed */
+    uint64_t recorded; /* traffic.c: the sum of the counts in its last record */
 } __attribute__((aligned(64))) shift_qp_t;
+
+/* Of sends. known: false: nobody has counted them (uncounted). bytes: of those posted. */
+typedef struct shift_counts {
+    bool known;
+    uint64_t posted, completed, bytes;
+} shift_counts_t;
 
 /* One of the host's RNICs as a path. on path 0 this is a second context of the program's device. */
 typedef struct shift_path {
@@ -252,6 +263,7 @@ typedef struct shift_path {
     enum ibv_mtu mtu;
     bool usable;  /* opened, with a port and a GID */
     bool port_up;
+    uint32_t traced; /* its place in the trace's side table */
     shift_map_t qps; /* number of a leg -> shift_qp_t (path 0: the program's own) */
 } shift_path_t;
 
@@ -262,6 +274,7 @@ struct shift_device {
     struct ibv_cq_ex *(*create_cq_ex)(struct ibv_context *, struct ibv_cq_init_attr_ex *);
     uint64_t id; /* random; names this context to its peers */
     bool rxe;
+    bool tells_last; /* it has IBV_EVENT_QP_LAST_WQE_REACHED: all RNICs do, but not every Soft-RoCE (Linux 6.1 hasn't) */
     int paths; /* 1 + number of backups named */
     shift_path_t path[SHIFT_PATHS];
 
@@ -270,6 +283,7 @@ struct shift_device {
     shift_object_t *objects, *last;
     shift_object_t *cursor; /* shadow.c: where it goes on */
     shift_qp_t *active;
+    shift_qp_t *next_step;  /* of these, in the worker's round */
     shift_srq_t *srqs;
     bool stashed;           /* some completion queue has a stash */
     uint64_t round;         /* of the worker */
@@ -277,6 +291,9 @@ struct shift_device {
     uint32_t mrs_told;
     struct shift_withdrawal *withdrawn, *withdrawn_last; /* keys.c */
     uint64_t next_connect;                               /* ns, to the agent */
+    uint64_t found;                                      /* ns, when a peer was, last */
+    uint64_t next_flush;                                 /* ns, of keys that were noted; */
+    int unsaid;                                          /* of which so many are left, or why they are */
     uint64_t next_watch;                                 /* ns, watch.c */
     shift_link_t *links;
     shift_kv_t *kv;
@@ -288,6 +305,7 @@ struct shift_device {
         char json[768];
     } events[1024]; /* for the agent: report.c */
     uint32_t event_first, event_next;
+    struct mpy_trace_ring *ring; /* traffic.c; NULL: not recorded (yet) */
 };
 
 extern shift_map_t shift_devices; /* ibv_context -> shift_device_t */
@@ -298,9 +316,26 @@ extern shift_map_t shift_srqs;    /* ibv_srq -> shift_srq_t */
 
 uint64_t shift_now(void); /* ns, monotonic */
 
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+static inline const struct ibv_context_ops *shift_provider_verbs(const struct ibv_context *context)
+{
+    return &((const shift_device_t *)shift_map_get(&shift_devices, (uintptr_t)context))->ops;
+}
+
+static inline bool shift_signaled(const shift_qp_t *q, const shift_send_t *e) { return q->init.sq_sig_all || (e->wr.send_flags & IBV_SEND_SIGNALED); }
+
 /* report.c: "manapy shift: ..." on standard error, once per message text; and events to the agent. */
 void shift_report(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void shift_pass(const char *what); /* is left to the provider: not said with MANAPY_SHIFT_QUIET */
 void shift_tell(shift_qp_t *q, const char *event); /* device lock held */
+shift_counts_t shift_count(shift_qp_t *q);
+/* traffic.c; device lock held */
+void shift_record_begin(shift_device_t *d); /* if somebody records the process by now */
+void shift_record(shift_qp_t *q, const shift_counts_t *n);
+void shift_record_moved(shift_qp_t *q); /* if it has got on since */
+void shift_record_end(shift_device_t *d);
 void shift_tell_flowing(const shift_qp_t *q);       /* on standard error only */
 void shift_tell_agent(shift_device_t *d);            /* by the worker; gives the lock up meanwhile */
 
@@ -312,26 +347,32 @@ void shift_object_add(shift_object_t *o, shift_kind_t kind, shift_device_t *d);
 void shift_object_remove(shift_object_t *o); /* waits until the worker has left it */
 void shift_wake(shift_device_t *d);
 
-/* datapath.c */
+/* post.c */
 int shift_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int shift_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int shift_post_failed(shift_qp_t *q, int error); /* of a straight section of posts, all of which the provider has taken: the error to be shown */
+void shift_number(shift_qp_t *q, shift_send_t *e); /* the packets that it takes on the leg in use, behind those before it */
+void shift_pump_sends(shift_qp_t *q); /* onto the leg in use; device lock held */
+void shift_pump_recvs(shift_qp_t *q);
+
+/* poll.c */
 int shift_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int shift_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+bool shift_stash(shift_cq_t *c, int n, const struct ibv_wc *wc); /* completions that a straight poll found, some with an error. False: they stay the program's */
+static inline bool shift_stashed(const shift_cq_t *c) { return __atomic_load_n(&c->stashed, __ATOMIC_RELAXED) > 0; }
 void shift_gather(shift_cq_t *c);  /* all completions that are there, into c->ready (device lock held) */
+bool shift_catch_up(shift_cq_t *c); /* the same in the default state, when the program may not have polled for long. False: not now, somebody polls */
 void shift_deliver(shift_cq_t *c, const struct ibv_wc *wc);
-void shift_away(shift_qp_t *q, bool away); /* enter or leave the slow path */
-void shift_ring_bell(shift_cq_t *c);
-void shift_pump_sends(shift_qp_t *q);
-void shift_pump_recvs(shift_qp_t *q);
 void shift_complete_send(shift_qp_t *q, const shift_send_t *e, enum ibv_wc_status status);
 void shift_retire_done(shift_qp_t *q);
-void shift_number(shift_qp_t *q, shift_send_t *e); /* the packets that it takes on the leg in use, behind those before it */
-static inline bool shift_stashed(const shift_cq_t *c) { return __atomic_load_n(&c->stashed, __ATOMIC_RELAXED) > 0; }
-void shift_cq_mode(shift_cq_t *c);                 /* after a change of what it depends on; c->lock held, or nobody uses it yet */
-bool shift_qp_busy(const shift_qp_t *q);           /* is a straight post, or section of posts, under way that began before shift_away? */
-bool shift_cq_busy(const shift_cq_t *c);           /* a straight poll that began before `straight` was false? */
-bool shift_stash(shift_cq_t *c, int n, const struct ibv_wc *wc); /* completions that a straight poll found, some with an error. False: they stay the program's */
-int shift_post_failed(shift_qp_t *q, int error);   /* of a straight section of posts, all of which the provider has taken: the error to be shown */
+void shift_ring_bell(shift_cq_t *c);
+void shift_ring_bells(shift_qp_t *q); /* of both its CQs */
+
+/* away.c */
+void shift_away(shift_qp_t *q, bool away); /* enter or leave the slow path */
+void shift_cq_mode(shift_cq_t *c);         /* after a change of what it depends on; c->lock held, or nobody uses it yet */
+bool shift_qp_busy(const shift_qp_t *q);   /* is a straight post, or section of posts, under way that began before shift_away? */
+bool shift_cq_busy(const shift_cq_t *c);   /* a straight poll that began before `straight` was false? */
 
 /* readback.c: rewind.h for a queue pair whose leg 0 has failed. Device lock held. */
 void shift_rewind_attach(shift_qp_t *q); /* just made; q->rewinds, if its completion queues allow it, too */
@@ -380,15 +421,17 @@ int shift_leg_connect(shift_qp_t *q, int path, uint32_t generation);
 uint32_t shift_leg_psn(uint32_t first, uint32_t generation); /* the first packet's in a generation */
 bool shift_leg_usable(const shift_qp_t *q, int path);
 
-/* switch.c */
+/* switch.c, and what belongs to it (switch.h) */
 void shift_fail(shift_qp_t *q, const struct ibv_wc *wc); /* the leg in use is broken */
-void shift_linked(shift_qp_t *q);                         /* by the worker: the connection is protected from now on */
-void shift_switch_step(shift_qp_t *q);                   /* by the worker */
-void shift_attend(shift_qp_t *q, bool active);            /* the worker's list */
-bool shift_needs_attention(const shift_qp_t *q);
-void shift_release(shift_qp_t *q, const char *why); /* why it is lost; NULL: the program itself ended the connection */
-void shift_move(shift_device_t *d, const char *which, const char *device); /* on command */
 bool shift_transport_error(const shift_qp_t *q, const struct ibv_wc *wc);
+void shift_switch_step(shift_qp_t *q);         /* by the worker */
+void shift_count_turns(shift_device_t *d);      /* by the worker, before each round */
+void shift_attend(shift_qp_t *q, bool active); /* the worker's list */
+bool shift_needs_attention(const shift_qp_t *q);
+void shift_last_reached(shift_qp_t *q, int path); /* LAST_WQE_REACHED is here */
+void shift_linked(shift_qp_t *q);                                          /* by the worker: the connection is protected from now on */
+void shift_move(shift_device_t *d, const char *which, const char *device); /* on command */
+void shift_release(shift_qp_t *q, const char *why);                        /* why it is lost; NULL: the program itself ended the connection */
 
 /* watch.c: what has stopped without an error. Device lock held. */
 void shift_watch_step(shift_device_t *d); /* by the worker */

@@ -232,7 +232,7 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq
     struct ibv_cq_ex *x = d->create_cq_ex(context, &mine);
     if (!x || !shift_can_extend_cq(attr->wc_flags, attr->comp_mask)) {
         if (x)
-            shift_report("completion queues with time stamps, tags or parent domains are not protected");
+            shift_pass("completion queues with time stamps, tags or parent domains");
         return x;
     }
     shift_cq_t *c = record_cq(ibv_cq_ex_to_cq(x));
@@ -327,11 +327,11 @@ EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 static const char *why_not(const struct ibv_qp_init_attr *attr, const shift_qp_t *q)
 {
     if (attr->qp_type != IBV_QPT_RC)
-        return "queue pairs of another type than RC are not protected";
+        return "queue pairs of another type than RC";
     if (attr->srq && !q->srq)
-        return "queue pairs with an extended shared receive queue (ibv_create_srq_ex) are not protected";
+        return "queue pairs with an extended shared receive queue (ibv_create_srq_ex)";
     if (!q->pd || !q->send_cq || !q->recv_cq)
-        return "queue pairs on parent domains, or on completion queues that are not protected, are not protected";
+        return "queue pairs on parent domains, or on completion queues that are not protected,";
     return NULL;
 }
 
@@ -368,11 +368,11 @@ static void record_qp(struct ibv_qp *qp, const struct ibv_qp_init_attr *attr, ui
     q->direct = true;
     q->legs[0].qp = qp;
     if (!why && !q->plain && operations && !shift_extend_qp(q, operations)) {
-        why = "queue pairs with unusual operations (ibv_wr_bind_mw, tso ...) are not protected";
+        why = "queue pairs with unusual operations (ibv_wr_bind_mw, tso ...)";
         q->plain = true;
     }
     if (why)
-        shift_report("%s", why);
+        shift_pass(why);
     else if (!q->plain && (shift_journal_sends(&q->sends, attr->cap.max_send_wr + 1, attr->cap.max_send_sge, attr->cap.max_inline_data) < 0 ||
                            shift_journal_recvs(&q->recvs, attr->cap.max_recv_wr + 1, attr->cap.max_recv_sge) < 0 ||
                            shift_map_put(&d->path[0].qps, qp->qp_num, q) < 0)) {
@@ -420,7 +420,7 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_in
     if (!qp)
         return NULL;
     if (attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) {
-        shift_report("queue pairs with extended attributes (ibv_create_qp_ex) are not protected");
+        shift_pass("queue pairs with extended attributes (ibv_create_qp_ex)");
         return qp;
     }
     struct ibv_qp_init_attr plain;
@@ -440,6 +440,13 @@ static void make_errors_possible(const shift_device_t *d, struct ibv_qp_attr *at
         attr->timeout = 14;
 }
 
+/* Who only received so far goes on to RTS; a leg that we have connected anew is there already. Device lock held. */
+static bool is_there(const shift_qp_t *q, const struct ibv_qp_attr *attr, int mask)
+{
+    const shift_leg_t *own = &q->legs[0];
+    return q->linked && (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RTS && q->state == IBV_QPS_RTR && (q->path || own->generation || own->fenced);
+}
+
 EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
     shift_qp_t *q = shift_map_get(&shift_qps, (uintptr_t)qp);
@@ -452,10 +459,17 @@ EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     shift_device_t *d = q->o.device;
     struct ibv_qp_attr mine = *attr;
     make_errors_possible(d, &mine, mask);
-    int r = shift_real()->modify_qp(qp, &mine, mask);
-    if (r != 0)
-        return r;
     pthread_mutex_lock(&d->lock);
+    bool there = is_there(q, &mine, mask);
+    if (there) {
+        qp->state = mine.qp_state;
+    } else {
+        pthread_mutex_unlock(&d->lock); /* the verbs of a device don't wait for each other */
+        int r = shift_real()->modify_qp(qp, &mine, mask);
+        if (r != 0)
+            return r;
+        pthread_mutex_lock(&d->lock);
+    }
     if (mask & IBV_QP_STATE && (mine.qp_state == IBV_QPS_ERR || mine.qp_state == IBV_QPS_RESET || mine.qp_state == IBV_QPS_SQD)) {
         shift_release(q, NULL);
     } else if (q->states.sq != SHIFT_SQ_RELEASED) {
@@ -485,7 +499,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
                 q->legs[0].peer_qpn = mine.dest_qp_num;
                 q->legs[0].mtu = (uint8_t)mine.path_mtu;
                 q->legs[0].ready = q->legs[0].peer_ready = true;
-            } else if (mine.qp_state == IBV_QPS_RTS) {
+            } else if (mine.qp_state == IBV_QPS_RTS && !there) {
                 q->legs[0].send_psn = q->legs[0].next_psn = mine.sq_psn & SHIFT_PSN_MASK;
             }
             d->work = true;
@@ -561,24 +575,19 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 }
 
 /* What the program need not know: its queue pairs' troubles that are ours, and a port that went away. */
-static bool hidden(const struct ibv_async_event *e)
+static bool hidden(shift_device_t *d, const struct ibv_async_event *e)
 {
-    shift_qp_t *q;
-    switch (e->event_type) {
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-        q = shift_map_get(&shift_qps, (uintptr_t)e->element.qp);
-        return q && !q->plain && q->states.sq != SHIFT_SQ_RELEASED && q->states.sq != SHIFT_SQ_DEFAULT;
-    case IBV_EVENT_QP_LAST_WQE_REACHED: /* of a leg that we have fenced */
-        q = shift_map_get(&shift_qps, (uintptr_t)e->element.qp);
-        return q && !q->plain && q->states.sq != SHIFT_SQ_RELEASED;
-    case IBV_EVENT_PORT_ERR:
-    case IBV_EVENT_PORT_ACTIVE:
-        return true;
-    default:
-        return false;
-    }
+    bool trouble = e->event_type == IBV_EVENT_QP_FATAL || e->event_type == IBV_EVENT_QP_REQ_ERR || e->event_type == IBV_EVENT_QP_ACCESS_ERR;
+    bool last = e->event_type == IBV_EVENT_QP_LAST_WQE_REACHED; /* of a leg that we have fenced */
+    if (!trouble && !last)
+        return e->event_type == IBV_EVENT_PORT_ERR || e->event_type == IBV_EVENT_PORT_ACTIVE;
+    pthread_mutex_lock(&d->lock);
+    shift_qp_t *q = shift_map_get(&shift_qps, (uintptr_t)e->element.qp);
+    bool ours = q && !q->plain && q->states.sq != SHIFT_SQ_RELEASED && (last || q->states.sq != SHIFT_SQ_DEFAULT);
+    if (ours && last)
+        shift_last_reached(q, 0);
+    pthread_mutex_unlock(&d->lock);
+    return ours;
 }
 
 /* Who has seen that there is an event, and then finds none (the descriptor doesn't block), may take that for a failure, as UCX does: it is told what is
@@ -592,7 +601,7 @@ EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_eve
             *event = (struct ibv_async_event){.event_type = IBV_EVENT_PORT_ACTIVE, .element.port_num = d->path[0].port ? d->path[0].port : 1};
             return 0;
         }
-        if (r != 0 || !d || d->paths == 1 || !hidden(event))
+        if (r != 0 || !d || d->paths == 1 || !hidden(d, event))
             return r;
         shift_real()->ack_async_event(event);
     }

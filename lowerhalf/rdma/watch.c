@@ -2,8 +2,11 @@
  *
  * Not every lost packet ends in an error completion: Soft-RoCE has a fault that makes a fenced request wait for itself (soft-roce.md), firmware may hang. So
  * the worker looks now and then how far each send queue has got, without the data path's doing anything for it: in the default state in the provider's
- * queues (rewind.h; where those can't be read nothing is watched), otherwise in the journal. A queue pair that has requests outstanding and has not
+ * queues (rewind.h), otherwise, and where those don't tell, in the journal. A queue pair that has requests outstanding and has not
  * got on for longer than all its retries take is stuck, and is switched as if it had failed.
+ *
+ * A journal gets on when the program polls, and only signaled requests have completions. So in the default state one is watched only while it holds a
+ * signaled request, and before it is believed the worker takes out of the completion queue what the program has left there.
  *
  * A receiver that posts no receives may keep a sender waiting for ever, which is no failure. So if the oldest request needs a receive, the peer is
  * asked whether it has posted some; only when it says so and nothing moves for as long again, the queue pair is stuck.
@@ -13,6 +16,7 @@
 enum {
     LOOK_NS = 250000000,
     MARGIN_NS = 1000000000,
+    AHEAD = 256, /* requests of a journal that are looked at */
     SLOWEST = 1 << 20, /* bytes/s: of a journal's requests only completions are seen, and long ones may take their time */
 };
 
@@ -40,11 +44,42 @@ static bool journal_pending(const shift_qp_t *q, shift_pending_t *p)
     return own || any;
 }
 
-static bool pending(const shift_qp_t *q, shift_pending_t *p)
+/* The provider's queues say how far it is. */
+static bool reads_queues(const shift_qp_t *q) { return q->rewind && q->rewind->pending && q->rewind->receivable; }
+
+/* Of one in the default state: up to its oldest signaled request, if that isn't far off. Any of those before it may be the one that waits for a receive. */
+static bool noted_pending(shift_qp_t *q, shift_pending_t *p)
+{
+    bool found = false;
+    *p = (shift_pending_t){.opcode = IBV_WR_RDMA_WRITE};
+    shift_spin_lock(&q->send_cq->lock);
+    shift_spin_lock(&q->lock);
+    p->at = q->sends.first;
+    uint64_t end = q->sends.next - p->at < AHEAD ? q->sends.next : p->at + AHEAD;
+    for (uint64_t s = p->at; s < end && !found; s++) {
+        const shift_send_t *e = shift_journal_at(&q->sends, s);
+        p->slack += e->length * 1000000000 / SLOWEST;
+        if (needs_receive(e->wr.opcode))
+            p->opcode = e->wr.opcode;
+        found = shift_signaled(q, e);
+    }
+    shift_spin_unlock(&q->lock);
+    shift_spin_unlock(&q->send_cq->lock);
+    return found;
+}
+
+static bool pending(shift_qp_t *q, shift_pending_t *p)
 {
     if (!q->direct)
         return journal_pending(q, p);
-    return q->rewind && q->rewind->pending && q->rewind->pending(q->queues, p);
+    return reads_queues(q) ? q->rewind->pending(q->queues, p) : noted_pending(q, p);
+}
+
+/* What a journal says in the default state may be old. */
+static bool is_up_to_date(shift_qp_t *q, const shift_pending_t *p)
+{
+    shift_pending_t now;
+    return !q->direct || reads_queues(q) || (shift_catch_up(q->send_cq) && q->direct && noted_pending(q, &now) && now.at == p->at);
 }
 
 uint32_t shift_outstanding(const shift_qp_t *q)
@@ -64,7 +99,7 @@ static void look(shift_qp_t *q, uint64_t now)
         return;
     }
     uint64_t enough = patience(q) + p.slack;
-    if (now - w->since < enough)
+    if (now - w->since < enough || !is_up_to_date(q, &p))
         return;
     if (needs_receive(p.opcode) && !w->answered) {
         if (now - w->asked >= enough) {
@@ -83,17 +118,27 @@ void shift_watch_step(shift_device_t *d)
     if (now < d->next_watch)
         return;
     d->next_watch = now + LOOK_NS;
+    shift_record_begin(d);
     for (shift_object_t *o = d->objects; o; o = o->next) {
         shift_qp_t *q = (shift_qp_t *)o;
-        if (o->kind == SHIFT_QP && q->linked && q->phase == SHIFT_STEADY && q->states.sq != SHIFT_SQ_RELEASED)
+        if (o->kind != SHIFT_QP || !q->linked)
+            continue;
+        shift_record_moved(q);
+        if (q->phase == SHIFT_STEADY && q->states.sq != SHIFT_SQ_RELEASED)
             look(q, now);
     }
 }
 
+static bool receives(shift_qp_t *q)
+{
+    if (q->direct && reads_queues(q))
+        return q->rewind->receivable(q->queues);
+    return !q->srq && (!q->direct || shift_catch_up(q->recv_cq)) && q->recvs.first < q->posted_recvs;
+}
+
 void shift_watch_asked(shift_qp_t *q, uint32_t epoch)
 {
-    bool receives = q->direct ? q->rewind && q->rewind->receivable && q->rewind->receivable(q->queues) : !q->srq && q->recvs.first < q->posted_recvs;
-    if (receives)
+    if (receives(q))
         shift_link_send(q->link, &(shift_message_t){.type = SHIFT_RECEIVABLE, .epoch = epoch, .from_qpn = q->qp->qp_num, .to_qpn = q->legs[0].peer_qpn});
 }
 

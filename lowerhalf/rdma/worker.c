@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SWITCHING_MS = 2 };
+enum { SWITCHING_MS = 2, TURN_NS = 3000000, GAP_US = 50 };
 
 static void nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
@@ -45,6 +45,9 @@ static void take_async(shift_device_t *d, int path)
     while (shift_real()->get_async_event(d->path[path].context, &e) == 0) {
         bool port = (e.event_type == IBV_EVENT_PORT_ERR || e.event_type == IBV_EVENT_PORT_ACTIVE) && e.element.port_num == d->path[path].port;
         bool fatal = e.event_type == IBV_EVENT_DEVICE_FATAL;
+        shift_qp_t *q = e.event_type == IBV_EVENT_QP_LAST_WQE_REACHED ? shift_map_get(&d->path[path].qps, e.element.qp->qp_num) : NULL;
+        if (q)
+            shift_last_reached(q, path);
         if (port || fatal)
             port_event(d, path, e.event_type == IBV_EVENT_PORT_ACTIVE);
         shift_real()->ack_async_event(&e);
@@ -55,18 +58,23 @@ static void take_async(shift_device_t *d, int path)
 static int patience(shift_device_t *d, int *set_up)
 {
     int ms = 1000;
-    if (d->cursor)
+    if (d->cursor || d->unsaid > 0)
         return 0;
+    if (d->unsaid < 0)
+        ms = 100;
     if (d->work) {
-        ms = *set_up;
+        ms = *set_up < ms ? *set_up : ms;
         *set_up = *set_up < 100 ? *set_up * 2 : 100; /* the peer's set-up is awaited */
     } else {
         *set_up = 1;
     }
-    for (shift_link_t *l = d->links; l; l = l->next)
+    for (shift_link_t *l = d->links; l; l = l->next) {
+        if (l->connected && !l->next_rkeys)
+            return 0;
         for (int p = 0; p < d->paths; p++)
             if (!l->connected || (l->on[p].connected && !l->on[p].up))
                 ms = ms < 20 ? ms : 20;
+    }
     for (const shift_srq_t *s = d->srqs; s; s = s->next)
         if (shift_srq_busy(s))
             return 0;
@@ -94,6 +102,42 @@ static void gather_stashed(shift_device_t *d)
         }
 }
 
+static void poll_links(shift_device_t *d)
+{
+    for (int p = 0; p < d->paths; p++)
+        if (d->path[p].usable)
+            shift_link_poll(d, p);
+}
+
+static void flush_links(shift_device_t *d)
+{
+    for (shift_link_t *l = d->links; l; l = l->next)
+        shift_link_flush(l);
+}
+
+/* A thousand queue pairs may switch at once. Their peers' answers, and those that wait for ours, don't wait until all have had their turn; nor do threads
+ * of the program for the lock: without a gap they would hardly ever get it. */
+static void step_queue_pairs(shift_device_t *d)
+{
+    uint64_t since = shift_now();
+    shift_count_turns(d);
+    d->next_step = d->active;
+    for (shift_qp_t *q; (q = d->next_step);) {
+        d->next_step = q->next_active;
+        shift_switch_step(q);
+        if (!shift_needs_attention(q))
+            shift_attend(q, false);
+        if (shift_now() - since < TURN_NS)
+            continue;
+        flush_links(d);
+        pthread_mutex_unlock(&d->lock);
+        usleep(GAP_US);
+        pthread_mutex_lock(&d->lock);
+        poll_links(d);
+        since = shift_now();
+    }
+}
+
 static void *work(void *arg)
 {
     shift_device_t *d = arg;
@@ -110,23 +154,15 @@ static void *work(void *arg)
         shift_shadow_step(d);
         for (shift_link_t *l = d->links; l; l = l->next)
             shift_link_step(l);
-        for (int p = 0; p < d->paths; p++)
-            if (d->path[p].usable)
-                shift_link_poll(d, p);
+        poll_links(d);
         d->round++;
-        for (shift_qp_t *q = d->active, *next; q; q = next) {
-            next = q->next_active;
-            shift_switch_step(q);
-            if (!shift_needs_attention(q))
-                shift_attend(q, false);
-        }
+        step_queue_pairs(d);
         for (shift_srq_t *s = d->srqs; s; s = s->next)
             shift_srq_step(s);
         if (__atomic_exchange_n(&d->stashed, false, __ATOMIC_ACQUIRE))
             gather_stashed(d);
         shift_watch_step(d);
-        for (shift_link_t *l = d->links; l; l = l->next)
-            shift_link_flush(l);
+        flush_links(d);
         struct pollfd fds[3 + 2 * SHIFT_PATHS] = {{.fd = d->wake, .events = POLLIN}};
         int n = 1, ms = patience(d, &set_up);
         if (ms > SWITCHING_MS) /* the agent may be slow, and a switch isn't to wait for it */

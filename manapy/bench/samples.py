@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 
 NATIVE, TWO_PHASE, CLOCK = "native", "2pc", "cc"
 VARIANTS = (NATIVE, TWO_PHASE, CLOCK)
+UNTRACED = "untraced"  # CLOCK with --no-trace
+RECORDED = "recorded"  # by `manapy trace run`; where recorders are compared: with the recorder of that row
 SHIFT = "shift"  # where manapy keeps RDMA traffic alive, instead of CLOCK
+MANAPY = "manapy"  # where methods are compared: beside those of others
 RESAMPLES = 2000
 
 

@@ -185,15 +185,23 @@ def _show(status: dict[str, Any], out: Output) -> None:
         head = ("" if one["rank"] is None else one["rank"], one["pid"], one["program"] + ("" if one["connected"] else " (away)"))
         for state in one["states"]:
             since = ago(max(time.time() - state["time"], 0))
-            posted, moved = state.get("posted"), state.get("bytes")
-            traffic = "" if posted is None else f"{posted} / {state.get('completed', '?')}"
-            rows.append((*head, state.get("qp", ""), state["event"], state.get("device", ""), state["switches"], traffic, "" if moved is None else size(moved), since))
+            traffic, moved = _traffic(state)
+            rows.append((*head, state.get("qp", ""), state["event"], state.get("device", ""), state["switches"], traffic, moved, since))
         if not one["states"]:
             rows.append((*head, "", "", "", 0, "", "", ago(max(time.time() - one["since"], 0))))
     if rows:
         out.table(("rank", "pid", "program", "qp", "state", "device", "switches", "posted / completed", "bytes", "for"), rows)
     else:
         out.line("no program with RDMA devices")
+
+
+def _traffic(state: dict[str, Any]) -> tuple[str, str]:
+    """Posted and completed sends, and bytes; a program that posts by ibv_wr_* is not counted (null)."""
+    if "posted" not in state:
+        return "", ""
+    if state["posted"] is None:
+        return "unknown", "unknown"
+    return f"{state['posted']} / {state.get('completed', '?')}", size(state["bytes"]) if "bytes" in state else ""
 
 
 def _events(options: argparse.Namespace, out: Output) -> int:

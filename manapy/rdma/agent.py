@@ -39,10 +39,10 @@ from .. import __version__
 from ..ckpt import auth
 from ..ckpt.errors import LeaseLostError, StoreError
 from . import protocol
-from .events import Ledger
+from .events import Ledger, State, parse
 from .guard import Guard
 from .place import Place
-from .store import Lease, Store
+from .store import KEYS_MAX, Lease, Store
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class Agent:
         self.place, self.url, self.linger, self.ttl = place, url, linger, ttl
         self.clients: dict[str, Client] = {}
         self.ledger = Ledger()
-        self.guard = Guard(lambda event: self._publish("agent", {"pid": os.getpid(), "rank": None}, json.dumps(event)))
+        self.guard = Guard(lambda event: self._publish("agent", {"pid": os.getpid(), "rank": None}, event))
         self.trouble: str | None = "not connected yet"  # what is wrong with the store
         self._store = store
         self._threads = ThreadPoolExecutor(store.threads, "store")
@@ -206,22 +206,23 @@ class Agent:
             except StoreError:
                 pass  # it is logged; and the leases live, or are lost and seen to be lost later
 
-    async def _put(self, client: Client, key: str, value: bytes) -> None:
+    async def _put(self, client: Client, pairs: dict[str, bytes]) -> None:
         """Its turn is held."""
         if client.lease is None:
             client.lease = await self._ask(self._store.lease)
         try:
-            await self._ask(self._store.put, client.lease, key, value)
+            await self._ask(self._store.put_all, client.lease, pairs)
         except LeaseLostError:
             await self._put_again(client)
-            await self._ask(self._store.put, client.lease, key, value)
-        client.keys[key] = value
+            await self._ask(self._store.put_all, client.lease, pairs)
+        client.keys.update(pairs)
 
     async def _put_again(self, client: Client) -> None:
         """Invariant 3. Its turn is held."""
         client.lease = await self._ask(self._store.lease)
-        for key, value in client.keys.items():
-            await self._ask(self._store.put, client.lease, key, value)
+        held = list(client.keys.items())
+        for start in range(0, len(held), KEYS_MAX):
+            await self._ask(self._store.put_all, client.lease, dict(held[start : start + KEYS_MAX]))
 
     # ---- clients
 
@@ -344,20 +345,23 @@ class Agent:
                 raise Refused("EINVAL", "HELLO must be first")
             match request.kind:
                 case "PUT":
-                    value = bytes.fromhex(fields[1])
+                    pairs = {key: bytes.fromhex(value) for key, value in zip(fields[::2], fields[1::2], strict=True)}
                     async with client.turn:
-                        await self._put(client, fields[0], value)
-                    self._remember(fields[0], value)
+                        await self._put(client, pairs)
+                    for key, value in pairs.items():
+                        self._remember(key, value)
                     return "OK"
                 case "GET":
-                    found = await self._get(client, fields[0])
-                    return "NONE" if found is None else f"OK {found.hex()}"
+                    found = await self._get(client, fields)
+                    return " ".join(["OK", *("-" if value is None else value.hex() for value in found)])
                 case "DEL":
                     async with client.turn:
                         if client.lease is not None:
-                            await self._ask(self._store.delete, client.lease, fields[0])
-                        client.keys.pop(fields[0], None)
-                    self._cache.pop(fields[0], None)
+                            await self._ask(self._store.delete_all, client.lease, fields)
+                        for key in fields:
+                            client.keys.pop(key, None)
+                    for key in fields:
+                        self._cache.pop(key, None)
                     return "OK"
                 case "EVENT":
                     return self._on_event(client, fields[0])
@@ -371,18 +375,22 @@ class Agent:
             if client is not None:
                 self._lose(client, writer)
 
-    async def _get(self, client: Client, key: str) -> bytes | None:
+    async def _get(self, client: Client, keys: list[str]) -> list[bytes | None]:
         """Invariant 4."""
-        cached = self._cache.get(key)
-        if cached is not None and cached.until > time.monotonic() and client.id not in cached.asked:
-            cached.asked.add(client.id)
-            return cached.value
-        value = await self._ask(self._store.get, key)
-        if value is None:
-            self._cache.pop(key, None)
-        else:
-            self._remember(key, value).asked.add(client.id)
-        return value
+        found: dict[str, bytes | None] = {}
+        for key in keys:
+            cached = self._cache.get(key)
+            if cached is not None and cached.until > time.monotonic() and client.id not in cached.asked:
+                cached.asked.add(client.id)
+                found[key] = cached.value
+        unknown = [key for key in keys if key not in found]
+        for key, value in zip(unknown, await self._ask(self._store.get_all, unknown) if unknown else (), strict=True):
+            found[key] = value
+            if value is None:
+                self._cache.pop(key, None)
+            else:
+                self._remember(key, value).asked.add(client.id)
+        return [found[key] for key in keys]
 
     def _remember(self, key: str, value: bytes) -> Cached:
         entry = self._cache[key] = Cached(value, time.monotonic() + CACHE_SECONDS)
@@ -395,15 +403,17 @@ class Agent:
 
     def _on_event(self, client: Client, text: str) -> str:
         try:
-            event = self._publish(client.id, client.about(), text)
+            sent = parse(text)
         except (ValueError, RecursionError) as error:
             raise Refused("EINVAL", f"not an event: {error}") from None
-        self.guard.on_event(client.pid, event["event"])
+        for event in sent:
+            self._publish(client.id, client.about(), event)
+            self.guard.on_event(client.pid, event["event"])
         return "OK"
 
-    def _publish(self, client: str, about: dict[str, Any], text: str) -> dict[str, Any]:
-        """Keep an event and pass it to those who watch. Raises ValueError if it isn't one."""
-        event = self.ledger.add(client, about, text)
+    def _publish(self, client: str, about: dict[str, Any], sent: State) -> None:
+        """Keep an event and pass it to those who watch."""
+        event = self.ledger.add(client, about, sent)
         line = json.dumps(event)
         for writer, number in list(self._watchers.items()):
             if writer.transport.get_write_buffer_size() > BACKLOG_MAX:
@@ -411,7 +421,6 @@ class Agent:
                 del self._watchers[writer]
             else:
                 writer.write(f"{number} EVENT {line}\n".encode())
-        return event
 
     async def _serve_command(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pid: int) -> None:
         async def serve(request: protocol.Request) -> str:

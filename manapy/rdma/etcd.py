@@ -15,7 +15,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -75,19 +75,33 @@ class EtcdStore(Store):
         except LeaseLostError:
             pass
 
-    def put(self, lease: Lease, key: str, value: bytes) -> None:
-        self._call(lambda c: c.put(self._prefix + key, value, lease=int(lease)))
+    def put_all(self, lease: Lease, pairs: Mapping[str, bytes]) -> None:
+        rpc = self._rpc
+        self._transact(rpc.RequestOp(request_put=rpc.PutRequest(key=self._name(key), value=value, lease=int(lease))) for key, value in pairs.items())
 
-    def get(self, key: str) -> bytes | None:
-        value = self._call(lambda c: c.get(self._prefix + key))[0]
-        return None if value is None else bytes(value)
+    def get_all(self, keys: Sequence[str]) -> list[bytes | None]:
+        rpc = self._rpc
+        answers = self._transact(rpc.RequestOp(request_range=rpc.RangeRequest(key=self._name(key))) for key in keys)
+        found = (answer.response_range.kvs for answer in answers)
+        return [bytes(pairs[0].value) if pairs else None for pairs in found]
 
-    def delete(self, lease: Lease, key: str) -> None:
-        """One transaction; etcd3 has no comparison with a lease, so its message is made here."""
-        name, rpc = (self._prefix + key).encode(), self._rpc
-        mine = rpc.Compare(result=rpc.Compare.EQUAL, target=rpc.Compare.LEASE, key=name, lease=int(lease))
-        request = rpc.TxnRequest(compare=[mine], success=[rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=name))])
-        self._call(lambda c: c.kvstub.Txn(request, CALL_SECONDS, metadata=c.metadata))
+    def delete_all(self, lease: Lease, keys: Sequence[str]) -> None:
+        """Each on its own condition: a transaction in the transaction."""
+        rpc = self._rpc
+
+        def unless_foreign(name: bytes) -> Any:
+            mine = rpc.Compare(result=rpc.Compare.EQUAL, target=rpc.Compare.LEASE, key=name, lease=int(lease))
+            return rpc.TxnRequest(compare=[mine], success=[rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=name))])
+
+        self._transact(rpc.RequestOp(request_txn=unless_foreign(self._name(key))) for key in keys)
+
+    def _name(self, key: str) -> bytes:
+        return (self._prefix + key).encode()
+
+    def _transact(self, operations: Iterable[Any]) -> Any:
+        """One transaction; etcd3 has no nested ones, and no comparison with a lease, so its messages are made here."""
+        request = self._rpc.TxnRequest(success=list(operations))
+        return self._call(lambda c: c.kvstub.Txn(request, CALL_SECONDS, metadata=c.metadata)).responses
 
     def close(self) -> None:
         with self._lock:

@@ -19,6 +19,15 @@ SWITCHES = frozenset({"fallback", "return", "move"})  # events after which traff
 State = dict[str, Any]
 
 
+def parse(text: str) -> list[State]:
+    """One event, or a list of them, in JSON. Raises ValueError."""
+    sent = json.loads(text)
+    events = sent if isinstance(sent, list) else [sent]
+    if not all(isinstance(e, dict) and isinstance(e.get("event"), str) and isinstance(e.get("qp", 0), int) for e in events):
+        raise ValueError("no 'event', or a 'qp' that isn't a number")
+    return events
+
+
 class Ledger:
     """States and events of one agent."""
 
@@ -27,11 +36,8 @@ class Ledger:
         self._events: deque[State] = deque(maxlen=KEPT)
         self._numbers = itertools.count(1)
 
-    def add(self, client: str, about: State, text: str) -> State:
-        """An event that a client has sent; about: what the agent knows of the client. Returns the whole event. Raises ValueError if it isn't one."""
-        sent = json.loads(text)
-        if not isinstance(sent, dict) or not isinstance(sent.get("event"), str) or not isinstance(sent.get("qp", 0), int):
-            raise ValueError("no 'event', or a 'qp' that isn't a number")
+    def add(self, client: str, about: State, sent: State) -> State:
+        """An event that a client has sent; about: what the agent knows of the client. Returns the whole event."""
         event = {**about, **sent, "seq": next(self._numbers), "time": round(time.time(), 6)}
         self._events.append(event)
         state = self._states.setdefault((client, sent.get("qp")), {"switches": 0})

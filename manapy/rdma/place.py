@@ -33,7 +33,7 @@ from ..ckpt.errors import AgentError, UsageError
 from ..ckpt.protocol import SECRET_BYTES
 from . import protocol
 
-START_SECONDS = 15.0  # for an agent to come up, its store connected
+START_SECONDS = 60.0  # for an agent to come up, its store connected; one that ends is noticed at once, so this is for slow hosts only
 MANAPY = "import sys; from manapy.cli import main; sys.exit(main())"
 _PATH_MAX = 107  # bytes of a UNIX-domain socket's path (unix(7))
 

@@ -8,18 +8,20 @@ from typing import NamedTuple
 from ..ckpt.auth import Service
 from ..ckpt.errors import AgentError
 
-VERSION = 1
-LINE_MAX = 4096  # bytes of a request, newline included
+VERSION = 2
+LINE_MAX = 1 << 16  # bytes of a request, newline included
 ANSWER_MAX = 1 << 26  # bytes of an answer to a command
 KEY_MAX = 255  # characters
 VALUE_MAX = 256  # bytes
+BATCH = 64  # keys of one request
 
 AGENT = Service("MANAPY-SHIFT", VERSION, ("program", "command"), "agent", AgentError)
 
-# Number of fields; what stands in TO_END has blanks in its last one.
+# Number of fields, of those in SEVERAL up to BATCH times as many; what stands in TO_END has blanks in its last one.
 FROM_PROGRAM = {"HELLO": 3, "PUT": 2, "GET": 1, "DEL": 1, "EVENT": 1, "BYE": 0}
 FROM_COMMAND = {"STATUS": 0, "EVENTS": 1, "WATCH": 1, "MOVE": 3, "STAY": 1, "GUARD": 1}
 TO_END = frozenset({"EVENT", "GUARD"})
+SEVERAL = frozenset({"PUT", "GET", "DEL"})
 
 _KEY = re.compile(rf"[!-~]{{1,{KEY_MAX}}}")
 _VALUE = re.compile(rf"(?:[0-9a-f]{{2}}){{1,{VALUE_MAX}}}")
@@ -32,7 +34,7 @@ _QP = re.compile(r"\*|[0-9]{1,9}")
 _TARGET = re.compile(r"\*|[0-9]{1,10}")
 _DEVICE = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 _SEQUENCE = re.compile(r"-1|[0-9]{1,18}")
-_JSON = re.compile(r"\{.*\}")
+_JSON = re.compile(r"\{.*\}|\[.*\]")
 
 _FORMS = {
     "HELLO": (_JOB, _CLIENT, _RANK),
@@ -79,7 +81,8 @@ def parse(line: bytes, kinds: dict[str, int]) -> Request:
         raise Malformed(f"no request {kind[:32]!a}", number)
     fields = ([rest] if kind in TO_END else rest.split(" ")) if blank else []
     forms = _FORMS.get(kind, ())
-    if len(fields) != kinds[kind] or not all(form.fullmatch(field) for form, field in zip(forms, fields, strict=True)):
+    times, left = divmod(len(fields), kinds[kind]) if kind in SEVERAL else (1, len(fields) - kinds[kind])
+    if left or not 1 <= times <= BATCH or not all(form.fullmatch(field) for form, field in zip(forms * times, fields, strict=True)):
         raise Malformed(f"{kind}: its fields are not what they should be", number)
     return Request(number, kind, fields)
 

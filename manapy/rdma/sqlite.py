@@ -20,7 +20,7 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -85,23 +85,25 @@ class SqliteStore(Store):
     def revoke(self, lease: Lease) -> None:
         self._run(lambda db: _end(db, lease))
 
-    def put(self, lease: Lease, key: str, value: bytes) -> None:
+    def put_all(self, lease: Lease, pairs: Mapping[str, bytes]) -> None:
         def work(db: sqlite3.Connection) -> None:
             if db.execute("SELECT 1 FROM lease WHERE id = ?", (lease,)).fetchone() is None:
                 raise LeaseLostError(f"{self.path}: the lease has ended")
-            db.execute("INSERT INTO pair VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value, lease = excluded.lease", (self._job, key, value, lease))
+            rows = ((self._job, key, value, lease) for key, value in pairs.items())
+            db.executemany("INSERT INTO pair VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value, lease = excluded.lease", rows)
 
         self._run(work)
 
-    def get(self, key: str) -> bytes | None:
-        def work(db: sqlite3.Connection) -> bytes | None:
-            row = db.execute("SELECT value FROM pair WHERE job = ? AND key = ?", (self._job, key)).fetchone()
-            return None if row is None else bytes(row[0])
+    def get_all(self, keys: Sequence[str]) -> list[bytes | None]:
+        def work(db: sqlite3.Connection) -> list[bytes | None]:
+            rows = (db.execute("SELECT value FROM pair WHERE job = ? AND key = ?", (self._job, key)).fetchone() for key in keys)
+            return [None if row is None else bytes(row[0]) for row in rows]
 
         return self._run(work, "DEFERRED")
 
-    def delete(self, lease: Lease, key: str) -> None:
-        self._run(lambda db: db.execute("DELETE FROM pair WHERE job = ? AND key = ? AND lease = ?", (self._job, key, lease)))
+    def delete_all(self, lease: Lease, keys: Sequence[str]) -> None:
+        rows = [(self._job, key, lease) for key in keys]
+        self._run(lambda db: db.executemany("DELETE FROM pair WHERE job = ? AND key = ? AND lease = ?", rows))
 
     def close(self) -> None:
         if self._db is not None:

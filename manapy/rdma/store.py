@@ -8,20 +8,21 @@ and all its keys vanish with one request; when the agent or its host is gone, no
 
 Invariants
  1. All methods block, and return within PATIENCE_SECONDS or a little more. They raise StoreError, whose text is one line that names the store.
- 2. A key belongs to the lease under which it was put last. Neither delete() nor the end of another lease touches it.
- 3. get() never answers with a key whose lease has ended; between the death of an agent and the end of its leases it does.
+ 2. A key belongs to the lease under which it was put last. Neither delete_all() nor the end of another lease touches it.
+ 3. get_all() never answers with a key whose lease has ended; between the death of an agent and the end of its leases it does.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qsl, urlsplit
 
 from ..ckpt.errors import UsageError
 
 TTL_SECONDS = 10.0  # default life of a lease that nobody keeps alive
 PATIENCE_SECONDS = 5.0
+KEYS_MAX = 64  # of one call; etcd takes 128 operations in a transaction
 
 Lease = str
 
@@ -44,16 +45,28 @@ class Store(ABC):
         """End a lease now; its keys vanish. Nothing if it has ended."""
 
     @abstractmethod
+    def put_all(self, lease: Lease, pairs: Mapping[str, bytes]) -> None:
+        """Write keys, whoever has written them before: all or none. At most KEYS_MAX. Raises LeaseLostError."""
+
+    @abstractmethod
+    def get_all(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Their values, as the last put_all() anywhere left them. At most KEYS_MAX."""
+
+    @abstractmethod
+    def delete_all(self, lease: Lease, keys: Sequence[str]) -> None:
+        """Remove those keys that belong to this lease (invariant 2). At most KEYS_MAX."""
+
     def put(self, lease: Lease, key: str, value: bytes) -> None:
-        """Write a key, whoever has written it before. Raises LeaseLostError."""
+        """Of one key."""
+        self.put_all(lease, {key: value})
 
-    @abstractmethod
     def get(self, key: str) -> bytes | None:
-        """Its value, as the last put() anywhere left it."""
+        """Of one key."""
+        return self.get_all([key])[0]
 
-    @abstractmethod
     def delete(self, lease: Lease, key: str) -> None:
-        """Remove a key, if it belongs to this lease (invariant 2)."""
+        """Of one key."""
+        self.delete_all(lease, [key])
 
     @abstractmethod
     def close(self) -> None:

@@ -19,6 +19,7 @@ BIN = Path(sys.executable).parent
 TRAIN = Path(__file__).resolve().parents[2] / "osu_bench" / "train.py"
 STEPS = 40  # of an epoch, of which there are two
 LAST = 2 * STEPS
+UNPROTECTED = "queue pairs of another type than RC are not protected"
 
 Train = Callable[..., GuestProcess]
 
@@ -27,11 +28,23 @@ Train = Callable[..., GuestProcess]
 def train(rdma_vm: VM, shared_path: Path) -> Train:
     """Starts it, or what else is given instead; it goes on from what it has saved."""
 
-    def start(inside: Sequence[str | Path] = (), program: Sequence[str | Path] | None = None) -> GuestProcess:
-        train = [sys.executable, TRAIN, "--dir", shared_path, "--epochs", "2", "--steps", str(STEPS), "--pause", "0.05"]
+    def start(inside: Sequence[str | Path] = (), program: Sequence[str | Path] | None = None, pause: float = 0.05) -> GuestProcess:
+        train = [sys.executable, TRAIN, "--dir", shared_path, "--epochs", "2", "--steps", str(STEPS), "--pause", str(pause)]
         return mpi.start(rdma_vm, BIN, program or train, inside, env={"MANAPY_SHIFT_VERBOSE": "1", "MANAPY_SHIFT_DIR": "/tmp/agents", "MANAPY_SHIFT_BACKUP": shift.BACKUPS})
 
     return start
+
+
+def wait_back(process: GuestProcess) -> None:
+    """Until every queue pair that has moved is on its own rail again."""
+
+    def away() -> set[tuple[int, int]]:
+        last = {(event["pid"], event["qp"]): event["event"] for event in shift.events(process) if event["event"] in ("fallback", "return")}
+        return {key for key, event in last.items() if event == "fallback"}
+
+    with process.vm.changed:
+        process.vm.changed.wait_for(lambda: not away() or process.poll() is not None, PATIENCE)
+    assert not away(), process.report()
 
 
 def step(process: GuestProcess) -> int:
@@ -66,6 +79,25 @@ def sent(vm: VM) -> list[int]:
     return [vm.counters(f"rxa{rail}")["sent_pkts"] for rail in (0, 1)]
 
 
+RECORDED = """
+import json, sys
+from manapy.trace import find, rings
+trace = rings.read(find.find(sys.argv[1]).folder)
+print(json.dumps([[int(e["rank"]), int(e["comm"]), trace.devices[e["tag"]], int(e["request"]), int(e["context"]), int(e["bytes"])] for e in trace.rdma]))
+"""
+
+
+def check_recorded(vm: VM, job: Path) -> None:
+    """Beside the MPI calls there is what RDMA says: on both rails, counts that only rise, and never more completed than posted."""
+    records = json.loads(vm.run([sys.executable, "-c", RECORDED, job], check=True).stdout)
+    for rank in (0, 1):
+        assert {device[-1] for who, _, device, *_ in records if who == rank} == {"0", "1"}, records
+    for pair in {(rank, qp) for rank, qp, *_ in records}:
+        counts = [rest for rank, qp, _, *rest in records if (rank, qp) == pair]
+        assert all(now[i] >= before[i] for before, now in zip(counts, counts[1:], strict=False) for i in range(3)), counts
+        assert all(completed <= posted for posted, completed, _ in counts), counts
+
+
 @pytest.fixture(scope="module")
 def weights() -> list[str]:
     """At the end, of all tests so far."""
@@ -89,18 +121,19 @@ def test_without_shift_it_dies(rdma_vm: VM, train: Train, weights: list[str]) ->
 
 
 def test_with_shift_it_goes_on(rdma_vm: VM, train: Train, weights: list[str]) -> None:
-    """On the backup, and on its own rail again when that is whole."""
-    process = train(shift.inside())
+    """On the backup, and on its own rail again when that is whole: idle queue pairs too, and those of a rank with itself."""
+    process = train(shift.inside(), pause=0.15)
     process.wait_for("step 1 ")
     wait_protected(process)
     wait_steps(process, 5)
     before = sent(rdma_vm)
-    rdma_vm.cut(0)
-    wait_steps(process, 20)
+    rdma_vm.cut(0, how="admin-down")
+    wait_steps(process, 10)
     on_backup = sent(rdma_vm)
-    assert on_backup[1] - before[1] > 100, "the backup carries it"
-    assert shift.events(process, "fallback")
+    assert on_backup[1] - before[1] > 50, "the backup carries it"
+    assert len(shift.events(process, "fallback")) >= 4, "the port says that it is down, so nobody waits for an error"
     rdma_vm.repair()
+    wait_back(process)
     check_end(process, weights)
     assert not shift.events(process, "unprotected") and mpi.GIVES_UP not in process.stderr, process.report()
 
@@ -108,7 +141,7 @@ def test_with_shift_it_goes_on(rdma_vm: VM, train: Train, weights: list[str]) ->
 def test_checkpoint_on_the_backup(rdma_vm: VM, train: Train, weights: list[str], shared_path: Path) -> None:
     """With --shift the lower half has it, the program sees nothing of it, and a job that was checkpointed on the backup continues on its own rail, protected anew."""
     job = shared_path / "job"
-    process = train([BIN / "manapy-launch", "--shift", "require", "--dir", job])
+    process = train([BIN / "manapy-launch", "--shift", "require", "--dir", job], pause=0.15)
     process.wait_for("step 1 ")
     wait_protected(process)
     environment = {"MANAPY_SHIFT_DIR": "/tmp/agents"}
@@ -118,12 +151,15 @@ def test_checkpoint_on_the_backup(rdma_vm: VM, train: Train, weights: list[str],
     rdma_vm.cut(0)
     wait_steps(process, 15)
     assert shift.events(process, "fallback")
+    check_recorded(rdma_vm, job)
     done = rdma_vm.run([BIN / "manapy", "checkpoint", job, "--then", "exit"], check=True)
     assert "ckpt-" in done.stdout
     process.wait(PATIENCE)
     rdma_vm.repair()
-    again = train(program=[BIN / "manapy-restart", "--shift", "require", job])
+    assert process.stderr.count(UNPROTECTED) == 2, "a line for each rank: UCX makes some UD queue pairs"
+    again = train(program=[BIN / "manapy-restart", "--shift", "auto", job])
     wait_protected(again)
     again.wait_for("step ")
     rdma_vm.cut(0)
     check_end(again, weights)
+    assert again.stderr.count(UNPROTECTED) == 1, "one for the job, which has asked for nothing"

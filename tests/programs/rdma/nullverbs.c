@@ -1006,7 +1006,8 @@ int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 static qp_t *make_qp(struct ibv_context *context, struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 {
     qp_t *q = NULL;
-    if (init->qp_type != IBV_QPT_RC || init->cap.max_inline_data > MAX_INLINE || init->cap.max_send_wr > MAX_WR || init->cap.max_recv_wr > MAX_WR)
+    bool known = init->qp_type == IBV_QPT_RC || init->qp_type == IBV_QPT_UD;
+    if (!known || init->cap.max_inline_data > MAX_INLINE || init->cap.max_send_wr > MAX_WR || init->cap.max_recv_wr > MAX_WR)
         errno = EINVAL;
     else if (!refused("create_qp"))
         q = calloc(1, sizeof *q);

@@ -8,8 +8,8 @@
  * With NULLVERBS_SYSFS=DIRECTORY, which is filled, they look like Soft-RoCE's devices, and queue pairs have its rings (<rdma/rdma_user_rxe.h>); what is posted
  * is written to them, but not what is done instantly.
  *
- * Implemented: RC queue pairs, with and without ibv_wr_*; completion queues, with and without ibv_start_poll; shared receive queues; events. Everything else
- * fails with EOPNOTSUPP, or isn't there.
+ * Implemented: RC queue pairs (UD ones can be made, too), with and without ibv_wr_*; completion queues, with and without ibv_start_poll; shared receive
+ * queues; events. Everything else fails with EOPNOTSUPP, or isn't there.
  */
 #ifndef NULLVERBS_H
 #define NULLVERBS_H

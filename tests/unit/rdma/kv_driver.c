@@ -1,9 +1,10 @@
 /* kv_driver.c - calls of kv.h as lines on standard input, results as lines on standard output: a program with RNICs, played by a test.
  *
- *   put KEY HEX | get KEY | del KEY | event JSON | connect | command | fd | timeout MS | many N | wait MS | fork | linger SECONDS | cut | quit
+ *   put KEY HEX | get KEY | find KEY,KEY... | del KEY | event JSON | connect | command | fd | timeout MS | many N | note N | wait MS | fork | linger SECONDS | cut | quit
  * Answers: the return value, then the value, command or reason, if there is one; and the time that the call took, in ms, before all.
  */
 #include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,27 @@ int main(void) {
         } else if (strcmp(line, "get") == 0) {
             rc = shift_kv_get(kv, rest, value, SHIFT_KV_VALUE);
             for (int i = 0; i < rc; i++) sprintf(text + 2 * i, "%02x", value[i]);
+        } else if (strcmp(line, "find") == 0) { /* one value after the other, or "-" */
+            static shift_kv_found_t asked[2 * SHIFT_KV_BATCH];
+            int n = 0, at = 0;
+            for (char *key = strtok(rest, ","); key != NULL; key = strtok(NULL, ",")) snprintf(asked[n++].key, sizeof asked->key, "%s", key);
+            rc = shift_kv_find(kv, asked, n);
+            for (int k = 0; rc == 0 && k < n; k++) {
+                at += sprintf(text + at, k > 0 ? " %s" : "%s", asked[k].size > 0 ? "" : "-");
+                for (uint32_t i = 0; i < asked[k].size; i++) at += sprintf(text + at, "%02x", asked[k].value[i]);
+            }
+        } else if (strcmp(line, "note") == 0) { /* puts so many noted/0..., deletes every third, and flushes all: how many flushes that took */
+            for (int i = 0; i < 2 * atoi(rest); i++) {
+                char key[64];
+                bool second = i >= atoi(rest);
+                snprintf(key, sizeof key, "noted/%d", i % atoi(rest));
+                if (second && i % atoi(rest) % 3 != 0) continue;
+                if (shift_kv_note(kv, key, &i, second ? 0 : sizeof i) != 0) return 1;
+            }
+            for (int left = 1; left > 0; rc++) {
+                left = shift_kv_flush(kv);
+                if (left < 0) rc = left - 1;
+            }
         } else if (strcmp(line, "del") == 0) {
             rc = shift_kv_del(kv, rest);
         } else if (strcmp(line, "event") == 0) {

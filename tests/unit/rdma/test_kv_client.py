@@ -53,6 +53,32 @@ def test_thousand_keys(agent: Start, program: Run) -> None:
     assert host.status()["clients"][0]["keys"] == 1000
 
 
+def test_several_keys_in_one_question(agent: Start, program: Run) -> None:
+    host = agent()
+    a, b = program(host), program(host)
+    a.put("x", b"1")
+    b.put("y", b"22")
+    assert a("find", "x,none,y,x") == (0, "31 - 3232 31") and a.get("none") is None
+    keys = [f"{n}/" + "k" * 250 for n in range(64)]
+    for key in keys:
+        a.put(key, bytes(range(30)))
+    assert b("find", ",".join(keys)) == (0, " ".join([bytes(range(30)).hex()] * 64)), "as many as go into a request"
+    assert b("find", ",".join([*keys, "x"]))[0] == -errno.EINVAL
+    assert b("find", "x,\x7f")[0] == -errno.EINVAL and b("find", "x,y") == (0, "31 3232")
+
+
+def test_noted_keys_go_together(agent: Start, program: Run) -> None:
+    host = agent()
+    a, b = program(host), program(host)
+    assert a("note", 500)[0] in range(8, 12), "8 batches"
+    assert host.status()["clients"][0]["keys"] == 333
+    assert b("find", "noted/497,noted/499") == (0, f"{bytes([0xF1, 1, 0, 0]).hex()} {bytes([0xF3, 1, 0, 0]).hex()}")
+    host.kill()
+    assert a("note", 500)[0] == -errno.ECONNREFUSED, "they are noted nevertheless"
+    host.start()
+    assert a("connect") == (0, "") and host.status()["clients"][0]["keys"] == 333
+
+
 def test_longest_key_and_value(agent: Start, program: Run) -> None:
     a = program(agent())
     a.put("k" * 255, bytes(range(256)))
@@ -246,11 +272,12 @@ def test_events_and_states(agent: Start, program: Run) -> None:
     with client.Connection(host.place) as connection:
         events = connection.watch(0)
         assert [next(events)["event"] for _ in range(2)] == ["protected", "fallback"]
-        a("event", '{"qp": 17, "event": "return", "device": "rxa0"}')
+        assert a("event", '[{"qp": 17, "event": "return", "device": "rxa0"}, {"qp": 18, "event": "protected"}]') == (0, "")
         assert next(events) | {"time": 0} == {"pid": a.process.pid, "rank": 3, "qp": 17, "event": "return", "device": "rxa0", "seq": 3, "time": 0}
+        assert (next(events)["qp"], len(host.status()["clients"][0]["states"])) == (18, 2)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"event": 1}', '{"event": "x", "qp": "y"}', "{" * 3000, '{"event": "' + "x" * 5000 + '"}'])
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"event": 1}', '{"event": "x", "qp": "y"}', "{" * 3000, '[{"event": "x"}, 1]', '{"event": "' + "x" * 70000 + '"}'])
 def test_bad_events(agent: Start, program: Run, text: str) -> None:
     host = agent()
     a = program(host)

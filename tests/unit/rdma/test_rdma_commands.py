@@ -204,9 +204,11 @@ def test_status_events_and_move(agent: Start, program: Run, env: Environment) ->
     assert shown[0].startswith("job job on ") and shown[1].split()[:5] == ["rank", "pid", "program", "qp", "state"]
     assert shown[2].split()[:11] == ["0", str(a.process.pid), "kv_driver", "17", "fallback", "rxa1", "1", "5", "/", "4", "4.1"]
     assert shown[3].split()[:4] == ["1", str(b.process.pid), "kv_driver", "0"]
+    a("event", '{"qp": 18, "event": "protected", "device": "rxa0", "posted": null, "completed": null, "bytes": null}')
+    assert rdma("status", env=env).stdout.splitlines()[3].split()[3:9] == ["18", "protected", "rxa0", "0", "unknown", "unknown"]
     (status,) = json.loads(rdma("status", host.job, "--json", env=env).stdout)
     assert [c["rank"] for c in status["clients"]] == [0, 1] and status["clients"][0]["states"][0]["switches"] == 1
-    (event,) = map(json.loads, rdma("events", env=env).stdout.splitlines())
+    event, _ = map(json.loads, rdma("events", env=env).stdout.splitlines())
     assert event["event"] == "fallback" and event["seq"] == 1
     done = rdma("move", host.job, "1", "rxa0", env=env)
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("asked 1 RNIC of programs")

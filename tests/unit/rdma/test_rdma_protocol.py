@@ -18,7 +18,7 @@ VALUES = st.binary(min_size=1, max_size=protocol.VALUE_MAX)
 
 def test_constants(tmp_path: Path, root: Path) -> None:
     """And the service's name, letter by letter."""
-    names = {"VERSION": "SHIFT_KV_VERSION", "LINE_MAX": "SHIFT_KV_LINE_MAX", "KEY_MAX": "SHIFT_KV_KEY_MAX", "VALUE_MAX": "SHIFT_KV_VALUE"}
+    names = {"VERSION": "SHIFT_KV_VERSION", "LINE_MAX": "SHIFT_KV_LINE_MAX", "KEY_MAX": "SHIFT_KV_KEY_MAX", "VALUE_MAX": "SHIFT_KV_VALUE", "BATCH": "SHIFT_KV_BATCH"}
     word = protocol.AGENT.word
     letters = {f"letter{i}": f"SHIFT_KV_SERVICE[{i}]" for i in range(len(word) + 1)}
     (tmp_path / "both.h").write_text('#include "kv.h"\n#include "kv_protocol.h"\n')
@@ -40,6 +40,13 @@ def test_every_request_of_the_header_is_known(root: Path) -> None:
 def test_a_put_is_read_as_it_was_written(number: int, key: str, value: bytes) -> None:
     request = protocol.parse(f"{number} PUT {key} {value.hex()}\n".encode(), protocol.FROM_PROGRAM)
     assert request == (number, "PUT", [key, value.hex()]) and bytes.fromhex(request.fields[1]) == value
+
+
+@given(st.dictionaries(KEYS, VALUES, min_size=1, max_size=protocol.BATCH))
+def test_several_keys(pairs: dict[str, bytes]) -> None:
+    fields = [field for key, value in pairs.items() for field in (key, value.hex())]
+    assert protocol.parse(f"1 PUT {' '.join(fields)}".encode(), protocol.FROM_PROGRAM).fields == fields
+    assert protocol.parse(f"1 GET {' '.join(pairs)}".encode(), protocol.FROM_PROGRAM).fields == list(pairs)
 
 
 @given(st.dictionaries(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])), st.integers()))
@@ -69,13 +76,14 @@ def test_fields_are_what_they_must_be(kind: str, fields: list[str]) -> None:
     except protocol.Malformed as error:
         assert error.number == 1
         return
-    assert len(request.fields) == KINDS[kind] and all(request.fields)
+    times = len(request.fields) // KINDS[kind] if kind in protocol.SEVERAL else 1
+    assert len(request.fields) == times * KINDS[kind] and all(request.fields)
     if kind == "HELLO":
         assert protocol.is_job(request.fields[0]) and "/" not in request.fields[0]
 
 
-NOT_WELL_FORMED = [b"", b"PUT k 00", b"-1 GET k", b"1 get k", b"1 GET", b"1 GET a b", b"1 GET a\tb", b"1 GET \xff", b"1 GET " + b"k" * 256]
-NOT_WELL_FORMED += [b"1 PUT k 0", b"1 PUT k 0G", b"1 PUT k " + b"00" * 257, b"1 BYE now", b"1 STATUS", b"1 EVENT 7"]
+NOT_WELL_FORMED = [b"", b"PUT k 00", b"-1 GET k", b"1 get k", b"1 GET", b"1 GET " + b"k " * 64 + b"k", b"1 GET a  b", b"1 GET a\tb", b"1 GET \xff", b"1 GET " + b"k" * 256]
+NOT_WELL_FORMED += [b"1 PUT k 0", b"1 PUT a 00 b", b"1 PUT k 0G", b"1 PUT k " + b"00" * 257, b"1 BYE now", b"1 STATUS", b"1 EVENT 7"]
 
 
 @pytest.mark.parametrize("line", NOT_WELL_FORMED)

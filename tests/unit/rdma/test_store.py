@@ -13,7 +13,7 @@ from rdma_agents import until
 
 from manapy.ckpt.errors import LeaseLostError, ManapyError, StoreError, UsageError
 from manapy.rdma import sqlite as sqlite_module
-from manapy.rdma.store import Store, Url, open_store
+from manapy.rdma.store import KEYS_MAX, Store, Url, open_store
 
 _WRITER = """
 import sys
@@ -55,6 +55,16 @@ def contract(a: Store, b: Store, other: Store) -> None:
     b.delete(two, "k")
     b.delete(two, "k")
     assert a.get("k") is None
+    several = {f"several/{i}": b"%d" % i for i in range(KEYS_MAX)}
+    b.put_all(two, several)
+    assert a.get_all([*several][1:]) == [*several.values()][1:] and a.get_all(["several/0", "none", "several/2"]) == [b"0", None, b"2"]
+    with pytest.raises(LeaseLostError):
+        a.put_all(one, {"several/0": b"x", "new": b"x"})
+    assert a.get_all(["new", "several/0"]) == [None, b"0"], "all or none"
+    three = a.lease()
+    a.put(three, "several/1", b"x")
+    b.delete_all(two, [*several])
+    assert [key for key, value in zip(several, a.get_all([*several]), strict=True) if value is not None] == ["several/1"]
     for store in (a, b, other):
         store.close()
 

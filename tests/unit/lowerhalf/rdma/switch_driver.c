@@ -2,6 +2,8 @@
  *
  *   switch_driver LIBRARY FAILURES SEED PAIRS
  *   switch_driver LIBRARY lost SEED PAIRS
+ *   switch_driver LIBRARY last SEED PAIRS
+ *   switch_driver LIBRARY stuck SEED 3
  *
  * LIBRARY is nullverbs.so (two devices: the second is the backup). Both ends of each pair of queue pairs are here, so control messages and the key-value
  * store are this file's. A thread carries messages from one end to the other, acknowledging them or not; one posts numbered sends, by ibv_post_send or ibv_wr_*,
@@ -9,12 +11,17 @@
  * once and in order, every signaled send complete once and in order, and nobody may see an error. Prints "ok" and how often it went to the backup.
  *
  * "lost": no path works any more when the connections fail. Then every request must come back once and in order, the oldest with the error, the others flushed.
+ * "last": receives are of a shared queue, which has none. Prints for how long each leg was given time for what was still to come to it, in ns: the last pair's RNIC doesn't say
+ * that it has reached the last receive.
+ * "stuck": nothing goes over the network, and no RNIC complains. The first pair has a signaled send, the second one's is executed but not polled, the third has
+ * none that is signaled: only the first may be switched.
  */
 #include "links.h"
 #include "nullverbs.h"
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +60,7 @@ static void *null_function(const char *name)
 static bool (*deliver)(struct ibv_qp *, struct ibv_qp *, bool);
 static void (*fail)(struct ibv_qp *, enum ibv_wc_status);
 static void (*refuse)(const char *, int, unsigned);
+static void (*async)(struct ibv_context *, const struct ibv_async_event *);
 static struct ibv_qp *(*next_qp)(const struct ibv_qp *);
 
 static void find_library(const char *path)
@@ -66,6 +74,7 @@ static void find_library(const char *path)
     deliver = (__typeof__(deliver))null_function("nullverbs_deliver");
     fail = (__typeof__(fail))null_function("nullverbs_fail");
     refuse = (__typeof__(refuse))null_function("nullverbs_refuse");
+    async = (__typeof__(async))null_function("nullverbs_async");
     next_qp = (__typeof__(next_qp))null_function("nullverbs_next_qp");
 }
 
@@ -83,14 +92,14 @@ int shift_kv_connect(shift_kv_t *kv) { return kv ? 0 : -1; }
 int shift_kv_fd(shift_kv_t *kv) { return kv ? -1 : 0; }
 int shift_kv_event(shift_kv_t *kv, const char *json) { return kv && json ? 0 : -1; }
 int shift_kv_command(shift_kv_t *kv, char *line, size_t room) { return kv && line && room ? 0 : -1; }
-int shift_kv_del(shift_kv_t *kv, const char *key) { return kv && key ? 0 : -1; }
+int shift_kv_flush(shift_kv_t *kv) { return kv ? 0 : -1; }
 
-int shift_kv_put(shift_kv_t *kv, const char *key, const void *value, size_t n)
+int shift_kv_note(shift_kv_t *kv, const char *key, const void *value, size_t n)
 {
     (void)kv;
     pthread_mutex_lock(&storing);
     int i = 0;
-    while (store[i].n && strcmp(store[i].key, key) != 0)
+    while (store[i].key[0] && strcmp(store[i].key, key) != 0)
         CHECK(++i < KEYS);
     snprintf(store[i].key, sizeof store[i].key, "%s", key);
     memcpy(store[i].value, value, store[i].n = n);
@@ -98,16 +107,18 @@ int shift_kv_put(shift_kv_t *kv, const char *key, const void *value, size_t n)
     return 0;
 }
 
-int shift_kv_get(shift_kv_t *kv, const char *key, void *value, size_t room)
+int shift_kv_find(shift_kv_t *kv, shift_kv_found_t *asked, int n)
 {
     (void)kv;
-    size_t n = 0;
     pthread_mutex_lock(&storing);
-    for (int i = 0; i < KEYS && store[i].n; i++)
-        if (strcmp(store[i].key, key) == 0 && store[i].n <= room)
-            memcpy(value, store[i].value, n = store[i].n);
+    for (int k = 0; k < n; k++) {
+        asked[k].size = 0;
+        for (int i = 0; i < KEYS && store[i].key[0]; i++)
+            if (strcmp(store[i].key, asked[k].key) == 0)
+                memcpy(asked[k].value, store[i].value, asked[k].size = (uint32_t)store[i].n);
+    }
     pthread_mutex_unlock(&storing);
-    return (int)n;
+    return 0;
 }
 
 /* ---- the link: to ourselves, on all paths at all times ---- */
@@ -164,6 +175,7 @@ static int count;
 static bool stop_posting, stop;
 static char memory[4096];
 static struct ibv_mr *mr;
+static struct ibv_srq *shared;
 static struct ibv_cq *sends, *recvs, *both;
 static struct ibv_cq_ex *recvs_ex;
 
@@ -182,14 +194,14 @@ static void connect_qp(struct ibv_qp *q, const struct ibv_qp *peer)
     CHECK(!real.query_gid(q->context, 1, 0, &a.ah_attr.grh.dgid));
     int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     CHECK(!ibv_modify_qp(q, &a, mask));
-    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 6, .rnr_retry = 6, .max_rd_atomic = 1, .sq_psn = q->qp_num};
+    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .rnr_retry = 6, .max_rd_atomic = 1, .sq_psn = q->qp_num};
     mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
     CHECK(!ibv_modify_qp(q, &a, mask));
 }
 
 static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *send_cq, struct ibv_cq *recv_cq, bool extended)
 {
-    struct ibv_qp_init_attr init = {.send_cq = send_cq, .recv_cq = recv_cq, .qp_type = IBV_QPT_RC, .cap = {DEPTH, DEPTH, 2, 2, 64}};
+    struct ibv_qp_init_attr init = {.send_cq = send_cq, .recv_cq = recv_cq, .srq = shared, .qp_type = IBV_QPT_RC, .cap = {DEPTH, DEPTH, 2, 2, 64}};
     struct ibv_qp_init_attr_ex ex = {.send_cq = send_cq, .recv_cq = recv_cq, .qp_type = IBV_QPT_RC, .cap = {DEPTH, DEPTH, 2, 2, 64}, .pd = pd};
     ex.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ex.send_ops_flags = IBV_QP_EX_WITH_SEND_WITH_IMM;
     struct ibv_qp *qp = extended ? ibv_create_qp_ex(pd->context, &ex) : ibv_create_qp(pd, &init);
@@ -412,6 +424,83 @@ static void lose(pair_t *p, struct ibv_cq *send_cq, struct ibv_cq *recv_cq)
     CHECK(ibv_poll_cq(send_cq, 1, &wc) == 0 && ibv_poll_cq(recv_cq, 1, &wc) == 0);
 }
 
+/* ---- what has stopped without an error ---- */
+
+static uint32_t switches_of(const pair_t *p)
+{
+    const shift_qp_t *q = shift_of(p->from);
+    pthread_mutex_lock(&q->o.device->lock);
+    uint32_t n = q->switches;
+    pthread_mutex_unlock(&q->o.device->lock);
+    return n;
+}
+
+static void get_stuck(void)
+{
+    struct ibv_wc wc;
+    for (int i = 0; i < 3; i++)
+        while (pairs[i].posted < (i == 2 ? 2 : 3)) /* number 2 is signaled */
+            post_send(&pairs[i]);
+    while (deliver(pairs[1].from, pairs[1].to, true))
+        ;
+    for (uint64_t end = shift_now() + PATIENCE_S * 1000000000ull; !switches_of(&pairs[0]); usleep(1000))
+        CHECK(shift_now() < end);
+    usleep(1000000); /* the others have been as they are for as long */
+    CHECK(!switches_of(&pairs[1]) && !switches_of(&pairs[2]));
+    next_completion(both, &wc);
+    while (wc.opcode & IBV_WC_RECV)
+        next_completion(both, &wc);
+    CHECK(wc.qp_num == pairs[1].from->qp_num && wc.wr_id == 2 && wc.status == IBV_WC_SUCCESS);
+    const shift_qp_t *from = shift_of(pairs[0].from), *to = shift_of(pairs[0].to);
+    for (uint64_t end = shift_now() + PATIENCE_S * 1000000000ull; ibv_poll_cq(sends, 1, &wc) == 0; usleep(100)) {
+        for (int path = 0; path < 2; path++) /* (it goes back, too) */
+            deliver(from->legs[path].qp, to->legs[path].qp, true);
+        CHECK(shift_now() < end);
+    }
+    CHECK(wc.qp_num == pairs[0].from->qp_num && wc.wr_id == 2 && wc.status == IBV_WC_SUCCESS);
+}
+
+/* ---- the last receive of a shared queue ---- */
+
+static enum ibv_qp_state provider_state(struct ibv_qp *qp)
+{
+    struct ibv_qp_attr a;
+    struct ibv_qp_init_attr init;
+    CHECK(!real.query_qp(qp, &a, IBV_QP_STATE, &init));
+    return a.qp_state;
+}
+
+static void poll_for_nothing(void)
+{
+    struct ibv_wc wc;
+    CHECK(ibv_poll_cq(sends, 1, &wc) == 0 && ibv_poll_cq(both, 1, &wc) == 0);
+}
+
+/* Its path fails, and the receiver's RNIC says, when it should, that it has reached the last one. The program reads its events. */
+static void reach_last(pair_t *p, bool says)
+{
+    struct ibv_async_event e = {.event_type = IBV_EVENT_QP_LAST_WQE_REACHED, .element.qp = p->to};
+    uint64_t end = shift_now() + PATIENCE_S * 1000000000ull;
+    shift_qp_t *q = shift_of(p->to);
+    post_send(p);
+    fail(p->from, IBV_WC_RETRY_EXC_ERR);
+    for (; provider_state(p->to) != IBV_QPS_ERR; poll_for_nothing()) /* (it finds the error) */
+        CHECK(shift_now() < end);
+    if (says) {
+        async(p->to->context, &e);
+        CHECK(!ibv_get_async_event(p->to->context, &e) && e.event_type == IBV_EVENT_PORT_ACTIVE); /* hidden */
+    }
+    for (uint64_t took = 0; !took; usleep(100)) {
+        CHECK(shift_now() < end);
+        pthread_mutex_lock(&q->o.device->lock);
+        if (q->path == 1 && q->phase == SHIFT_STEADY) {
+            took = q->times.drained - q->times.fenced;
+            printf("%llu\n", (unsigned long long)took);
+        }
+        pthread_mutex_unlock(&q->o.device->lock);
+    }
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 5);
@@ -427,19 +516,32 @@ int main(int argc, char **argv)
     CHECK((sends = ibv_create_cq(context, 256, NULL, NULL, 0)) && (both = ibv_create_cq(context, 256, NULL, NULL, 0)));
     CHECK(recvs_ex = ibv_create_cq_ex(context, &(struct ibv_cq_init_attr_ex){.cqe = 256, .wc_flags = IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM}));
     recvs = ibv_cq_ex_to_cq(recvs_ex);
+    bool last = !strcmp(argv[2], "last"), stuck = !strcmp(argv[2], "stuck");
+    if (last)
+        CHECK(shared = ibv_create_srq(pd, &(struct ibv_srq_init_attr){.attr = {.max_wr = MOST * DEPTH, .max_sge = 2}}));
     for (int i = 0; i < count; i++) { /* half of them have one queue for sends and receives */
-        pairs[i].extended = i % 4 >= 2;
+        pairs[i].extended = i % 4 >= 2 && !last;
         pairs[i].from = make_qp(pd, i % 2 ? both : sends, i % 2 ? both : recvs, pairs[i].extended);
         pairs[i].to = make_qp(pd, i % 2 ? both : sends, i % 2 ? both : recvs, false);
         connect_qp(pairs[i].from, pairs[i].to);
         connect_qp(pairs[i].to, pairs[i].from);
-        for (int k = 0; k < DEPTH; k++)
+        for (int k = 0; k < DEPTH && !last; k++)
             post_recv(&pairs[i]);
     }
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
     wait_for(d, steady);
     const char *off = getenv("MANAPY_SHIFT_REWIND");
-    CHECK(!shift_of(pairs[0].from)->rewinds == (off && !strcmp(off, "off")));
+    CHECK(!shift_of(pairs[0].from)->rewinds == (last || stuck || (off && !strcmp(off, "off"))));
+    if (stuck) {
+        get_stuck();
+        return 0;
+    }
+    if (last) {
+        CHECK(!fcntl(context->async_fd, F_SETFL, O_NONBLOCK));
+        for (int i = 0; i < count; i++)
+            reach_last(&pairs[i], i + 1 < count);
+        return 0;
+    }
     if (!strcmp(argv[2], "lost")) {
         pthread_mutex_lock(&d->lock);
         ourselves.connected = false;
@@ -478,7 +580,10 @@ int main(int argc, char **argv)
     for (int i = 0; i < 4; i++)
         pthread_join(threads[i], NULL);
     for (int i = 0; i < count; i++) {
-        switches += shift_of(pairs[i].from)->switches;
+        const shift_qp_t *q = shift_of(pairs[i].from);
+        switches += q->switches;
+        CHECK(q->uncounted == (pairs[i].extended && q->rewinds));
+        CHECK(q->uncounted || q->posted == pairs[i].posted);
         ibv_destroy_qp(pairs[i].from);
         ibv_destroy_qp(pairs[i].to);
     }

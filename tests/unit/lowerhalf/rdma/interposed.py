@@ -1,0 +1,28 @@
+"""A C program over nullverbs (programs/rdma) in place of libibverbs, with libmanapy_shift.so in front of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from manapy import _install
+
+
+def run(tmp_path: Path, root: Path, program: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Compiles its text and runs it: null0, which has the backup null1, and no agent."""
+    interposer = _install.library("libmanapy_shift.so")
+    if interposer is None:
+        pytest.skip("built without libibverbs-dev")
+    programs = root / "tests" / "programs" / "rdma"
+    library, executable = tmp_path / "libibverbs.so.1", tmp_path / "program"
+    if not executable.exists():
+        (tmp_path / "program.c").write_text(program)
+        flags = ["-shared", "-fPIC", "-Wl,-soname,libibverbs.so.1", f"-Wl,--version-script={programs / 'nullverbs.map'}"]
+        subprocess.run(["gcc", "-O1", "-o", library, *flags, programs / "nullverbs.c", "-lpthread"], check=True)
+        subprocess.run(["gcc", "-O1", "-o", executable, tmp_path / "program.c", f"-I{programs}", library], check=True)
+    shift = {"LD_PRELOAD": str(interposer), "MANAPY_SHIFT_AGENT": str(tmp_path / "no-agent"), "MANAPY_SHIFT_JOB": "j", "MANAPY_SHIFT_BACKUP": "null0:null1"}
+    null = {"LD_LIBRARY_PATH": str(tmp_path), "NULLVERBS_DEVICES": "2"}
+    return subprocess.run([executable], capture_output=True, text=True, env={**os.environ, **null, **shift, **(environment or {})}, timeout=60)
