@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..chain.attempt import Policy
     from ..chain.policy import Limits
+    from ..trace.schedule import Schedule
 
 
 def add_job(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +21,22 @@ def add_job(parser: argparse.ArgumentParser) -> None:
 def add_checkpoint(parser: argparse.ArgumentParser) -> None:
     """CHECKPOINT, required."""
     parser.add_argument("checkpoint", metavar="CHECKPOINT", type=Path, help="a checkpoint directory, or a job directory: its latest checkpoint")
+
+
+def add_schedule(parser: argparse.ArgumentParser) -> None:
+    """--schedule of a training job."""
+    names = "tp=2,pp=4,dp=2,micro=8[,kind=1f1b|gpipe|interleaved]"
+    parser.add_argument("--schedule", metavar="S", type=schedule, help=f"of a training job, so that its micro-batches are named: {names} (default: found in its calls, if it can be)")
+
+
+def schedule(text: str) -> Schedule:
+    """The schedule that a text names. numpy is needed for it, and imported with the option only."""
+    from ..trace.schedule import ScheduleError, parse
+
+    try:
+        return parse(text)
+    except ScheduleError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("schedule: ")) from None
 
 
 def seconds(text: str) -> float:

@@ -62,10 +62,8 @@ class Output:
     def _plain_table(self, columns: Sequence[str], cells: list[list[str]], right: list[bool], title: str) -> None:
         if title:
             print(title, file=self.file)
-        widths = [max(len(line[i]) for line in [list(columns), *cells]) for i in range(len(columns))]
-        for line in [list(columns), *cells]:
-            padded = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True)]
-            print("  ".join(padded).rstrip(), file=self.file)
+        for line in aligned([list(columns), *cells], right):
+            print(line, file=self.file)
         self.file.flush()
 
     @contextmanager
@@ -111,6 +109,12 @@ class Output:
 
 
 _STYLES = {"ok": "green", "note": "yellow", "bad": "bold red", "running": "green", "blocked": "yellow", "parked": "cyan", "collective": "cyan"}
+
+
+def aligned(cells: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
+    """Lines with columns below each other. right: columns that are set right."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True)).rstrip() for line in cells]
 
 
 def _is_number(cell: Any) -> bool:

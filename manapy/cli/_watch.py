@@ -1,4 +1,4 @@
-"""The live view of `manapy status --watch`: of a chain, or of one job."""
+"""The live view of `manapy status --watch`: of a chain, or of one job; and how a live view is drawn."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from ._output import Output, ago, size
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from ..chain.record import Chain, Event
 
 EVERY = 1.0  # seconds
@@ -59,21 +61,40 @@ def _live(text: Callable[[], list[str]], over: Callable[[], bool], out: Output) 
                     out.line(line)
             time.sleep(EVERY)
         return 0
-    from rich.console import Console
-    from rich.live import Live
     from rich.text import Text
 
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is how one leaves, but not in the middle of a picture
+    def picture() -> tuple[Text, float | None]:
+        ended = over()
+        return Text("\n".join(text())), None if ended else EVERY
+
+    draw(picture, out)
+    return 0
+
+
+def draw(picture: Callable[[], tuple[Text, float | None]], out: Output) -> None:
+    """On a terminal: a picture, and after so many seconds the next one in its place, until one is the last (None) or Ctrl-C."""
+    from rich.console import Console
+    from rich.live import Live
+
+    left = False
+
+    def leave(*_: object) -> None:
+        nonlocal left
+        left = True
+
+    # Ctrl-C is how one leaves, but not in the middle of a picture. While this thread draws, one that numpy has made gets the signal: then the handler runs.
+    handler = signal.signal(signal.SIGINT, leave)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         with Live(console=Console(file=out.file), auto_refresh=False) as live:
-            left = False
             while not left:
-                ended = over()
-                live.update(Text("\n".join(text())), refresh=True)
-                left = ended or signal.sigtimedwait({signal.SIGINT}, EVERY) is not None
+                text, pause = picture()
+                live.update(text, refresh=True)
+                if pause is None or not left and signal.sigtimedwait({signal.SIGINT}, pause) is not None:
+                    break
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return 0
+        signal.signal(signal.SIGINT, handler)
 
 
 def _follow(chain: Chain, out: Output) -> int:

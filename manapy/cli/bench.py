@@ -22,7 +22,7 @@ from ._output import Output
 if TYPE_CHECKING:
     from ..bench import Row
 
-QUICK: dict[str, Any] = {"pairs": 1, "ms": 2.0, "megabytes": 2, "scale": 0.02, "simulated": 64, "storm": 3}
+QUICK: dict[str, Any] = {"pairs": 1, "ms": 2.0, "megabytes": 2, "scale": 0.02, "simulated": 64, "storm": 3, "minutes": 0.05}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     lines = [f"  {name:<12} {job.title}, {job.seconds:.0f} s" for name, job in JOBS.items()]
     parser.epilog = "\n".join(["jobs, with about the time they take on two processors:", *lines])
     add = parser.add_argument
-    add("what", nargs="?", choices=["shift"], metavar="shift", help="RDMA traffic through failing NICs, in a virtual machine: the jobs from verbs on (default: all the others)")
+    add(
+        "what", nargs="?", choices=["shift", "trace"], metavar="shift|trace",
+        help="shift: RDMA traffic through failing NICs, in a virtual machine, the jobs from verbs to training; "
+        "trace: how well hung and slow ranks are found and what that costs, the jobs from hangs on (default: all the others)",
+    )  # fmt: skip
     add("--only", metavar="JOB,JOB", type=_jobs, help="some of the jobs below")
     add("--quick", action="store_true", help="only show that everything runs; the figures mean nothing")
     add("--pairs", metavar="N", type=_arguments.positive, help="interleaved native/2pc/cc rounds of each program (default: 7; half for large images)")
@@ -42,7 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dir", metavar="D", type=Path, default=Path(), help="where images are written: its file system is measured (default: here)")
     add("--out", metavar="D", type=Path, help="where result.json and the pictures go (default: manapy-bench-<date>-<host>/ here)")
     add("--storm", metavar="N", type=_arguments.positive, help="failures in job storm (default: 200)")
-    add("--seed", metavar="N", type=_arguments.positive, help="its first seed; every 20 failures have one (default: 1)")
+    add("--seed", metavar="N", type=_arguments.positive, help="its first seed; every 20 failures have one. Also of the simulated training jobs (default: 1)")
+    add("--minutes", metavar="N", type=_arguments.positive, help="of healthy training that is watched, in job healthy (default: 10)")
     add("--imb", metavar="PATH", type=Path, help="job imb: the wheel of impi-rt, or a folder with IMB-MPI1 etc. (default: pip downloads it once, 130 MB)")
     add("--timeout", metavar="TIME", type=_arguments.seconds, default=120.0, help="limit for one command, such as 90s or 5m (default: 2m)")
     add("--json", action="store_true", help="print what result.json holds, no table")
@@ -50,14 +55,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Measure, print, write; 1 if a command failed that was to be measured, or if nothing could be measured."""
-    from ..bench import JOBS, SHIFT_JOBS, Guest, Setting, machine, measure, plots, report, tools
+    from ..bench import JOBS, SHIFT_JOBS, TRACE_JOBS, Guest, Setting, machine, measure, plots, report, tools
     from ..ckpt.errors import ManapyError
 
     for path in (options.dir, options.imb):
         if path is not None and not path.exists():
             raise ManapyError(f"{path}: no such file or directory")
     found = tools.find()
-    values = {"pairs": 7, "ms": 50.0, "megabytes": 500, "scale": 1.0, "simulated": 4096, "storm": 200, "seed": 1, **(QUICK if options.quick else {})}
+    values = {"pairs": 7, "ms": 50.0, "megabytes": 500, "scale": 1.0, "simulated": 4096, "storm": 200, "seed": 1, "minutes": 10, **(QUICK if options.quick else {})}
     values |= {name: given for name in values if (given := getattr(options, name, None)) is not None}
     where = options.out or Path(f"manapy-bench-{datetime.date.today()}-{platform.node()}")
     work = Path(tempfile.mkdtemp(prefix="manapy-bench-", dir=options.dir)).resolve()
@@ -65,13 +70,15 @@ def run(options: argparse.Namespace, out: Output) -> int:
     left_out: dict[str, str] = {}
     seconds: dict[str, float] = {}
     interrupted = False
-    names = options.only or (SHIFT_JOBS if options.what else [name for name, job in JOBS.items() if not job.guest])
+    groups = {"shift": SHIFT_JOBS, "trace": TRACE_JOBS, None: [name for name, job in JOBS.items() if not job.guest and name not in TRACE_JOBS]}
+    names = options.only or groups[options.what]
     guest = Guest(found, work)
     total = sum(JOBS[name].seconds for name in names)
     done = 0.0
     try:
         facts = machine.facts(found, work)
-        tools.compile_programs(found, work)
+        if not set(names) <= set(TRACE_JOBS):
+            tools.compile_programs(found, work)
         where.mkdir(parents=True, exist_ok=True)
         with out.progress() as show:
             for name in names:
@@ -82,7 +89,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
                 setting = Setting(
                     work=work, tools=found, rounds=values["pairs"], ms=values["ms"], megabytes=values["megabytes"], scale=values["scale"],
                     simulated=values["simulated"], limit=options.timeout, imb=options.imb and options.imb.resolve(), guest=guest,
-                    storm=values["storm"], seed=values["seed"], pictures=where, progress=progress,
+                    storm=values["storm"], seed=values["seed"], minutes=values["minutes"], pictures=where, progress=progress,
                 )  # fmt: skip
                 begin = time.monotonic()
                 rows += measure(name, setting, left_out)

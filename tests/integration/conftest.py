@@ -49,6 +49,15 @@ def job(make_job: Callable[..., Job]) -> Job:
     return make_job(2)
 
 
+@pytest.fixture
+def trace_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where traces go in this test."""
+    where = tmp_path / "traces"
+    where.mkdir()
+    monkeypatch.setenv("MANAPY_TRACE_ROOT", str(where))
+    return where
+
+
 @pytest.fixture(scope="session")
 def c_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
     """Compiles an MPI program, linked to the real library by its soname only: at run time it finds ours."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from jobs import PATIENCE, JobError
 
 ROWS, COLUMNS = 40, 200
-_PART = re.compile(r"\x1b\[(\??)(\d*)([A-Za-z])|\x1b.|[\r\n]|[^\x1b\r\n]+")
+_PART = re.compile(r"\x1b\[(\??)(\d*)(?:;\d+)*([A-Za-z])|\x1b.|[\r\n]|[^\x1b\r\n]+")
 
 
 class Terminal:

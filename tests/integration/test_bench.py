@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from jobs import BIN, manapy
 from manapy import _install
-from manapy.bench import JOBS, imb
+from manapy.bench import JOBS, TRACE_JOBS, imb, overhead
+from manapy.trace import format as trace_format
 
 SIZES = ("4 B", "1 KB", "1 MB")
 PATTERNS = ("Bcast", "Reduce", "Allreduce", "Gather", "Scatter", "Allgather", "Alltoall")
 ROWS = {
-    "calls": ["Comm_rank", "Barrier, one rank", "Ibcast+Wait, one rank, 4 B", "Send to PROC_NULL, 4 B", "Isend+Irecv+Waitall, self, 4 B"],
+    "calls": ["Comm_rank", "Barrier, one rank", "Ibcast+Wait, one rank, 4 B", "Send to PROC_NULL, 4 B", "Isend+Irecv+Waitall, self, 4 B", "recording: Barrier, one rank"],
     "p2p": [f"{call}, {size}" for call in ("Send/Recv, one way", "Sendrecv", "Isend+Irecv+Waitall") for size in SIZES],
     "blocking": ["Barrier"] + [f"{call}, {size}" for call in PATTERNS for size in SIZES],
     "nonblocking": ["Ibarrier"] + [f"I{call.lower()}, {size}" for call in PATTERNS for size in SIZES],
@@ -35,7 +36,7 @@ TWO_PHASE = ("blocking", "apps", "scaling", "sizes", "messages")
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_quick_run_has_every_row(tmp_path: Path) -> None:
-    only = [name for name, job in JOBS.items() if name != "imb" and not job.guest and (name != "verbs" or _install.library("libmanapy_shift.so"))]
+    only = [name for name, job in JOBS.items() if name != "imb" and name not in TRACE_JOBS and not job.guest and (name != "verbs" or _install.library("libmanapy_shift.so"))]
     done = manapy("bench", "--quick", "--only", ",".join(only), "--dir", tmp_path, "--out", tmp_path / "out", timeout=880, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     record = json.loads((tmp_path / "out" / "result.json").read_text())
@@ -56,6 +57,39 @@ def test_quick_run_has_every_row(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "out"]  # it cleans up
 
 
+def test_methods_of_diagnosis(tmp_path: Path) -> None:
+    """Its jobs one by one are tested in tests/unit/bench/test_diagnosis.py."""
+    done = manapy("bench", "trace", "--quick", "--only", "hangs", "--out", tmp_path / "out", timeout=290, cwd=tmp_path, env={"CC": "/no/such/compiler"})  # it needs none
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {row["name"]: row for row in json.loads((tmp_path / "out" / "result.json").read_text())["rows"]}
+    assert rows["F1"]["samples"]["manapy"] == [100.0] and rows["F1"]["samples"]["MegaScale"] == [0.0]
+    assert "JIT" in done.stdout and (tmp_path / "out" / "figure7-f1.png").exists()
+
+
+@pytest.mark.slow
+def test_real_training_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What recording and watching costs, the case studies, false alarms: every row, and of what doesn't depend on the machine's mood the value."""
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    monkeypatch.setenv("MANAPY_TRACE_ROOT", str(traces))
+    done = manapy("bench", "--quick", "--only", "overhead,watching,cases,healthy", "--out", tmp_path / "out", timeout=290, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {(row["job"], row["name"]): row["samples"] for row in json.loads((tmp_path / "out" / "result.json").read_text())["rows"]}
+    for name in (*overhead.NAMES.values(), "what records cost under manapy-launch"):
+        assert set(rows["overhead", f"pp=2,micro=8: {name}"]) == {"native", "recorded"}, name
+    assert rows["overhead", "pp=2,micro=8: MPI calls of a rank in an iteration"]["recorded"] == [25.0]
+    for tool in ("manapy why --watch", "manapy trace record"):
+        assert max(rows["watching", f"{tool}, a training loop: share of one processor"]["manapy"]) > 0, tool
+        assert min(rows["watching", f"{tool}, a training loop: memory"]["manapy"]) > 1, tool
+    for what in ("rank", "place", "cause"):
+        assert rows["cases", f"case 1, a Recv that isn't called: {what} right"]["manapy"] == [100.0], (tmp_path / "out" / "cases.txt").read_text()
+    assert rows["cases", "case 2, a node with too few processors: from the fault to the verdict"]["manapy"][0] > 0
+    assert rows["healthy", "iterations"]["manapy"][0] > 0 and ("healthy", "said to be hung") in rows
+    assert {"figure9-recorders.png", "figure11-watching.png", "cases.txt"} <= set(os.listdir(tmp_path / "out"))
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "out", traces]
+    assert not list(trace_format.root().iterdir()), "records are left"
+
+
 @pytest.mark.slow
 def test_intel_benchmarks(tmp_path: Path) -> None:
     try:
@@ -72,7 +106,7 @@ def test_intel_benchmarks(tmp_path: Path) -> None:
     ("arguments", "code", "says"),
     [
         (["--only", "speed"], 2, "no job 'speed' (there are calls, p2p"),
-        (["speed"], 2, "invalid choice: 'speed' (choose from 'shift')"),
+        (["speed"], 2, "invalid choice: 'speed' (choose from 'shift', 'trace')"),
         (["shift", "--storm", "0"], 2, "not a number of at least 1: '0'"),
         (["--pairs", "0"], 2, "not a number of at least 1: '0'"),
         (["--timeout", "soon"], 2, "not a time such as 30s"),

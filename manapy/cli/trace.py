@@ -1,0 +1,191 @@
+"""What MPI programs do, recorded and looked at.
+
+    manapy trace run -- mpirun -n 4 PROG        record a program that doesn't run under manapy-launch (which records by itself)
+    manapy trace record JOB --out DIR           keep what a running job records, on disk
+    manapy trace export JOB --format perfetto   what was recorded, for other tools
+    manapy trace report JOB                     what was recorded, and what it says, as a page of HTML
+    manapy trace top JOB                        what each rank is doing now
+
+`manapy why` says what is wrong with a job that is recorded. JOB: a job directory, what `trace run` was given as --dir, or a folder with trace files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from . import _arguments
+from ._output import Output, size
+
+TAKES_MORE = True
+SHORTEST = 0.1  # seconds between two looks: processor time is counted in ticks of 10 ms
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Its commands."""
+    commands = parser.add_subparsers(dest="what", required=True, metavar="run | record | export | report | top")
+    run = commands.add_parser("run", help="record a program", description="Run the command after '--' and record the MPI calls of its programs.")
+    run.add_argument("--dir", metavar="DIR", type=Path, help="what this job is called for other commands (default: a new manapy-trace-<time> here; nothing is written there)")
+    run.add_argument("--mpi", choices=("mpich", "openmpi", "intel"), help="whose library the program uses (default: found out from the command)")
+    record = commands.add_parser("record", help="keep on disk what a job records", description="Copy what a job records to disk, until it has ended or Ctrl-C; other commands take the folder for JOB.")
+    record.add_argument("job", nargs="?", metavar="JOB")
+    record.add_argument("--out", metavar="DIR", type=Path, required=True, help="a folder for it")
+    record.add_argument("--limit", metavar="SIZE", type=_bytes, default=10**9, help="at most so much, the newest of all ranks, such as 200MB (default 1GB)")
+    record.add_argument("--every", metavar="TIME", type=_arguments.seconds, default=0.1, help="before rings have gone round: 65536 calls of a thread (default 100ms)")
+    record.add_argument("--for", metavar="TIME", type=_arguments.seconds, dest="duration", help="stop after so long")
+    export = commands.add_parser("export", help="for other tools", description="Write what was recorded in another format.")
+    export.add_argument("job", nargs="?", metavar="JOB")
+    export.add_argument("--format", choices=("json", "openmetrics", "perfetto", "otf2"), required=True, help="otf2 makes a folder and needs pip install 'manapy[trace]'")
+    export.add_argument("--out", metavar="FILE", type=Path, help="(default: trace.json, .prom, .pftrace or .otf2 here)")
+    report = commands.add_parser("report", help="a page of HTML", description="Write what was recorded, and what `manapy why` says of it, as one page of HTML that needs nothing else.")
+    report.add_argument("job", nargs="?", metavar="JOB")
+    report.add_argument("--out", metavar="FILE", type=Path, default=Path("report.html"), help="(default: report.html here)")
+    _arguments.add_schedule(report)
+    top = commands.add_parser("top", help="what each rank is doing now", description="A live view: a line for each rank, and what is wrong. Ctrl-C leaves it.")
+    top.add_argument("job", nargs="?", metavar="JOB")
+    top.add_argument("--interval", metavar="TIME", type=_arguments.seconds, default=1.0, help="between two looks; longer if a look costs too much (default 1s)")
+    top.add_argument("--once", action="store_true", help="look once and print (where stdout is no terminal, always)")
+    top.add_argument("--json", action="store_true", help="the same as data; once")
+    top.add_argument("--sort", choices=("rank", "wait", "state"), default="rank", help="state: the most conspicuous first (default rank)")
+    _arguments.add_schedule(top)
+
+
+def _bytes(text: str) -> int:
+    """A size such as 200MB."""
+    for suffix, factor in (("kB", 10**3), ("MB", 10**6), ("GB", 10**9), ("TB", 10**12), ("", 1)):
+        if text.endswith(suffix):
+            number = text.removesuffix(suffix)
+            if number.isdigit() and int(number) > 0:
+                return int(number) * factor
+            break
+    raise argparse.ArgumentTypeError(f"not a size such as 200MB or 1GB: '{text}'")
+
+
+def run(options: argparse.Namespace, out: Output) -> int:
+    """The command that was named."""
+    from ..ckpt.errors import UsageError
+
+    if options.after and options.what != "run":
+        raise UsageError("nothing may follow '--'")
+    return {"run": _run, "record": _record, "export": _export, "report": _report, "top": _top}[options.what](options, out)
+
+
+# ---- run
+
+
+def _run(options: argparse.Namespace, out: Output) -> int:
+    """The command's exit code; 1 if it ended well and nothing was recorded."""
+    from .. import _install
+    from ..ckpt.errors import ManapyError, UsageError
+    from ..trace import format as trace_format
+    from ..trace import preload
+
+    command = options.after
+    if not command:
+        raise UsageError("what is to be run? manapy trace run -- mpirun -n 4 PROGRAM")
+    if shutil.which(command[0]) is None:
+        raise UsageError(f"{command[0]}: no such program")
+    if any(Path(word).name in ("manapy-launch", "manapy-restart") for word in command):
+        raise UsageError("manapy-launch records by itself: run the command without 'manapy trace run'")
+    name = preload.LIBRARIES[options.mpi or preload.which_mpi(command, os.environ)]
+    library = _install.library(name)
+    if library is None:
+        raise ManapyError(f"{name} isn't part of this installation of manapy")
+    directory = options.dir or Path(f"manapy-trace-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}")
+    job = trace_format.job_name(directory)
+    out.note(f"manapy: recorded as {directory}: 'manapy why {directory}' says what the program is doing")
+    began = time.time()
+    code = _supervise(command, preload.environment(library, job, os.environ))
+    if _is_recorded(trace_format.root() / job, began):
+        return code
+    out.error(
+        f"nothing was recorded on this host: no process of {command[0]} has called MPI_Init of a shared MPI library"
+        " (not an MPI program, statically linked, or all its processes were elsewhere)"
+    )
+    return code or 1
+
+
+def _is_recorded(folder: Path, began: float) -> bool:
+    return any(path.stat().st_mtime >= began - 1 for path in folder.glob("rank-*.trace"))
+
+
+def _supervise(command: list[str], env: dict[str, str]) -> int:
+    """Run it; it gets the signals that end jobs. Exit code, 128 + signal if one ended it."""
+    process = subprocess.Popen(command, env=env)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, lambda got, _: process.send_signal(got))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the command, too
+    code = process.wait()
+    return code if code >= 0 else 128 - code
+
+
+# ---- record, export, report
+
+
+def _record(options: argparse.Namespace, out: Output) -> int:
+    from ..ckpt.errors import UsageError
+    from ..trace import find, record
+
+    if options.every <= 0:
+        raise UsageError("--every must be more than 0")
+    if any(options.out.glob("rank-*.trace")):
+        raise UsageError(f"{options.out} holds a recording already")
+    recording = record.Recording(find.find(options.job).folder, options.out, options.limit)
+    end = None if options.duration is None else time.monotonic() + options.duration
+    try:
+        while True:
+            over = recording.over
+            recording.poll()
+            if over or (end is not None and time.monotonic() >= end):
+                break
+            time.sleep(options.every)
+    except KeyboardInterrupt:
+        recording.poll()
+    lost = f", {recording.lost} were overwritten before they could be read" if recording.lost else ""
+    out.line(f"{recording.copied} records of {len(recording.copies)} ranks in {options.out}{lost}")
+    return 0
+
+
+def _export(options: argparse.Namespace, out: Output) -> int:
+    from ..trace import export, find, rings
+
+    write, suffix = export.FORMATS[options.format]
+    target = options.out or Path(f"trace{suffix}")
+    trace = rings.read(find.find(options.job).folder)
+    write(trace, target)
+    out.line(f"{len(trace.events)} records of {len(trace.ranks)} ranks in {target}{f' ({size(target.stat().st_size)})' if target.is_file() else ''}")
+    return 0
+
+
+def _report(options: argparse.Namespace, out: Output) -> int:
+    from ..trace import find, report, rings
+    from ..trace.diagnose import labels_of
+    from . import why
+
+    found = find.find(options.job)
+    trace = rings.read(found.folder)
+    verdicts = why.judge(found, trace, options.schedule, live=found.live)
+    text = report.page(trace, verdicts, labels_of(trace, options.schedule)[0])
+    options.out.write_text(text, encoding="utf-8")
+    out.line(verdicts[0].sentence)
+    out.line(f"{len(trace.events)} records of {len(trace.ranks)} ranks in {options.out} ({size(options.out.stat().st_size)})")
+    return 0
+
+
+# ---- top
+
+
+def _top(options: argparse.Namespace, out: Output) -> int:
+    from ..ckpt.errors import UsageError
+    from ..trace import find
+    from . import _top as view
+
+    if options.interval < SHORTEST:
+        raise UsageError(f"--interval must be at least {SHORTEST} s")
+    view.top(find.find(options.job), options.schedule, options.interval, options.once or options.json or not out.file.isatty(), options.sort, out)
+    return 0

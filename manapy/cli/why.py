@@ -1,0 +1,213 @@
+"""Why is the job stuck, or slow? One sentence, then the evidence, other explanations, and what to do next.
+
+Looks at what its ranks have recorded: live, or after its end, or in a folder of saved trace files. With --watch it goes on looking until the job has ended, and says
+what is new; then the exit code is that of the gravest thing it has said.
+
+Exit codes: 0 healthy, 1 it can't be said, 2 wrong usage, 3 slow, 4 stuck.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any
+
+from . import _arguments
+from ._output import Output, ago
+
+if TYPE_CHECKING:
+    from ..trace.events import Trace
+    from ..trace.find import Found
+    from ..trace.schedule import Schedule
+    from ..trace.verdict import State, Verdict
+
+EXITS = {"healthy": 0, "unknown": 1, "slow": 3, "hung": 4}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("job", nargs="?", metavar="JOB", help="job directory or id, name of a recording, or folder of trace files (default: the only live job here)")
+    parser.add_argument("--json", action="store_true")
+    _arguments.add_schedule(parser)
+    parser.add_argument("--waits", action="store_true", help="also a table of what each rank has waited in which calls, and for whom")
+    parser.add_argument("--watch", action="store_true", help="go on until the job has ended; each new verdict is said")
+    parser.add_argument("--every", metavar="TIME", type=_arguments.seconds, default=1.0, help="with --watch (default 1s)")
+    parser.add_argument("--run", metavar="CMD", help="with --watch: a shell command for each new verdict, which it finds in MANAPY_VERDICT (JSON) and MANAPY_SENTENCE")
+    parser.add_argument("--on-hang", choices=("checkpoint", "kill"), help="with --watch: do that when the job is stuck, and end")
+
+
+def run(options: argparse.Namespace, out: Output) -> int:
+    """Find the recording, look, say."""
+    from ..ckpt.errors import UsageError
+    from ..trace import find
+
+    if not options.watch and (options.run or options.on_hang):
+        raise UsageError("--run and --on-hang need --watch")
+    if options.watch and options.every <= 0:
+        raise UsageError("--every must be more than 0")
+    found = find.find(options.job)
+    if options.watch:
+        return _watch(found, options.schedule, options, out)
+    trace, verdicts = _look(found, options.schedule)
+    for problem in [*trace.problems, *(problem for known in trace.ranks.values() for problem in known.problems)][:8]:
+        out.note(problem)
+    waits = _waits(trace) if options.waits else None
+    said = _say(found, verdicts, out, waits)
+    if waits is not None:
+        out.line("")
+        out.table(("rank", "call", "calls", "time, ms", "waiting", "transfer", "mostly for"), [tuple("" if v is None else v for v in row.values()) for row in waits])
+    return EXITS[said]
+
+
+def _look(found: Found, plan: Schedule | None) -> tuple[Trace, list[Verdict]]:
+    """The recording and what it says."""
+    from ..trace import rings
+
+    trace = rings.read(found.folder)
+    return trace, judge(found, trace, plan, live=found.live)
+
+
+def judge(found: Found, trace: Trace, plan: Schedule | None, *, live: bool) -> list[Verdict]:
+    """What a recording says. A job that seems stuck may be held by a checkpoint: its coordinator is asked. live: look at its processes, too."""
+    from ..ckpt import job
+    from ..trace.diagnose import diagnose
+    from ..trace.verdict import State
+
+    failure = job.read(found.job.dir).record.get("first_failure") if found.job is not None else None
+    verdicts = diagnose(trace, plan, live=live, died=failure["rank"] if failure else None)
+    if found.job is not None and any(verdict.state is State.HUNG for verdict in verdicts) and (parked := _parked(found)):
+        verdicts = diagnose(trace, plan, parked=parked)
+    return verdicts
+
+
+def _parked(found: Found) -> frozenset[int]:
+    """Ranks that a checkpoint holds, as the coordinator says."""
+    from ..ckpt import command
+    from ..ckpt.errors import JobError
+
+    assert found.job is not None
+    try:
+        status = command.status(found.job)
+    except JobError:
+        return frozenset()
+    return frozenset(rank["rank"] for rank in status["ranks"] if rank["state"] == "stopped")
+
+
+def _waits(trace: Trace) -> list[dict[str, Any]]:
+    """The table of --waits: times in ms."""
+    from ..trace import calls, match, waits
+
+    found = waits.classify(trace, match.match(trace))
+    return [
+        {
+            "rank": row.rank,
+            "call": calls.name(row.op),
+            "calls": row.calls,
+            "time_ms": round(row.time / 1e6, 3),
+            "wait_ms": round(row.wait / 1e6, 3),
+            "transfer_ms": round(row.transfer / 1e6, 3),
+            "mostly_for": row.culprit if row.wait else None,
+        }
+        for row in waits.table(trace, found)
+    ]
+
+
+def _say(found: Found, verdicts: list[Verdict], out: Output, waits: list[dict[str, Any]] | None = None) -> str:
+    """Print all of it; returns the job's state."""
+    from ..trace.diagnose import state
+    from ..trace.verdict import lines
+
+    now = state(verdicts)
+    out.data(_data(found, now, verdicts) | ({"waits": waits} if waits is not None else {}))
+    for i, verdict in enumerate(verdicts):
+        if i:
+            out.line("")
+        for line in lines(verdict):
+            out.line(line)
+    return now.value
+
+
+def _data(found: Found, now: State, verdicts: list[Verdict]) -> dict[str, Any]:
+    from ..trace.diagnose import as_json
+
+    return {"recording": str(found.folder), "job": str(found.job.dir) if found.job else None, "state": now.value, "verdicts": [as_json(verdict) for verdict in verdicts]}
+
+
+def _watch(found: Found, plan: Schedule | None, options: argparse.Namespace, out: Output) -> int:
+    from ..trace.diagnose import state
+    from ..trace.verdict import State
+
+    worst, said = 0, set()
+    began = time.monotonic()
+    while True:
+        trace, verdicts = _look(found, plan)
+        now = state(verdicts)
+        worst = max(worst, EXITS[now.value]) if now is not State.UNKNOWN else worst
+        faults = [verdict for verdict in verdicts if verdict.state in (State.HUNG, State.SLOW) and _same(verdict) not in said]
+        said = {_same(verdict) for verdict in verdicts}
+        if faults:
+            _say(found, faults, out)
+            for verdict in faults:
+                _command(options.run, verdict, out)
+        if now is State.HUNG and options.on_hang:
+            return _act(options.on_hang, found, trace, out)
+        if _over(found, trace):
+            if not worst:
+                out.line(f"the job has ended; nothing was wrong with it in {ago(time.monotonic() - began)}")
+            return worst
+        time.sleep(options.every)
+
+
+def _same(verdict: Verdict) -> tuple[object, ...]:
+    """What a verdict that was said already has in common with one that says it again."""
+    return verdict.state, verdict.cause, verdict.rank, verdict.call, verdict.since_ns
+
+
+def _over(found: Found, trace: Trace) -> bool:
+    """Has the job ended, as far as can be seen from here?"""
+    from ..trace import proc
+
+    if all(known.ended for known in trace.ranks.values()):
+        return True
+    here = proc.here(trace)
+    return bool(here) and len(here) == len(trace.ranks) and all(proc.look(trace.ranks[r].pid, trace.ranks[r].pid_start).state == proc.DEAD for r in here)
+
+
+def _command(command: str | None, verdict: Verdict, out: Output) -> None:
+    """Run the user's command on a verdict; that it fails is said, and no reason to stop watching."""
+    import json
+
+    from ..trace.diagnose import as_json
+
+    if command is None:
+        return
+    env = {**os.environ, "MANAPY_VERDICT": json.dumps(as_json(verdict)), "MANAPY_SENTENCE": verdict.sentence}
+    done = subprocess.run(command, shell=True, stdin=subprocess.DEVNULL, env=env)
+    if done.returncode:
+        out.note(f"{shlex.quote(command)} ended with {done.returncode}")
+
+
+def _act(what: str, found: Found, trace: Trace, out: Output) -> int:
+    """Save or end a job that is stuck."""
+    from ..ckpt import command
+    from ..ckpt.errors import JobError
+    from ..trace import proc
+
+    if what == "checkpoint":
+        if found.job is None:
+            raise JobError("only a job under manapy-launch can be checkpointed")
+        out.line(f"checkpoint: {command.checkpoint(found.job, progress=out.note)}")
+        return EXITS["hung"]
+    if found.job is not None:
+        command.stop(found.job, checkpoint=False, progress=out.note)
+    else:
+        for rank in proc.here(trace):
+            known = trace.ranks[rank]
+            if known.pid_start and proc.look(known.pid, known.pid_start).state != proc.DEAD:
+                os.kill(known.pid, signal.SIGKILL)
+    out.line("the job was ended")
+    return EXITS["hung"]

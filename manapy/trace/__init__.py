@@ -1,0 +1,22 @@
+"""Telemetry: what MPI calls and RDMA traffic were recorded, and what that says of a job that is stuck or slow."""
+
+from __future__ import annotations
+
+
+def mark(phase: int) -> bool:
+    """Say that this thread begins phase `phase` (0 to 2**64 - 1, any meaning: an iteration, a micro-batch). Returns whether it is recorded.
+
+    Point-to-point calls from now on carry it in their record. It costs some microseconds; without a recorder it does nothing.
+    """
+    import ctypes
+
+    from .. import _boundary
+
+    block = _boundary.lower()
+    if block is not None:
+        return bool(ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64)(block.svc.contents.trace_mark)(phase))
+    function = getattr(ctypes.CDLL(None), "manapy_trace_mark", None)  # of the preloaded recorder
+    if function is None:
+        return False
+    function.argtypes = [ctypes.c_uint64]
+    return bool(function(phase))

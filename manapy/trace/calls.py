@@ -1,0 +1,86 @@
+"""What recorded calls are called in sentences."""
+
+from __future__ import annotations
+
+from .events import ANY, NO_PEER, PROC_NULL, Flag, Op, Trace
+from .match import IS_COLLECTIVE, IS_COMPLETION, IS_RECEIVE, IS_SEND, Matching
+
+_PLAIN = {
+    Op.REDUCE_SCATTER: "Reduce_scatter",
+    Op.COMM_CREATE: "Comm_create (or _split, _dup, _free)",
+    Op.WIN_CREATE: "Win_create",
+    Op.FILE: "File call",
+    Op.NEIGHBOR: "Neighbor collective",
+}
+_PROBES = (Op.PROBE, Op.MPROBE)
+
+
+def name(op: int, nonblocking: bool = False) -> str:
+    """MPI_Recv, MPI_Ibarrier ..."""
+    try:
+        known = Op(op)
+    except ValueError:
+        return f"call {op}"
+    plain = _PLAIN.get(known, known.name.capitalize())
+    return f"MPI_I{plain[0].lower()}{plain[1:]}" if nonblocking else f"MPI_{plain}"
+
+
+def communicator(trace: Trace, comm: int) -> str:
+    """A communicator for people: its name, or its members."""
+    if not 0 <= comm < len(trace.comms):
+        return "an unknown communicator"
+    known = trace.comms[comm]
+    if known.name:
+        return known.name
+    if len(known.members) == trace.size:
+        return "MPI_COMM_WORLD's group"
+    return f"the communicator of ranks {ranks(known.members)}" if len(known.members) else f"communicator {known.cid:x}"
+
+
+def ranks(members: object, limit: int = 6) -> str:
+    """0, 1, 2 and 13 more"""
+    every = [int(m) for m in members]  # type: ignore[attr-defined]
+    if len(every) <= limit:
+        return ", ".join(map(str, every))
+    if every == list(range(every[0], every[-1] + 1)):
+        return f"{every[0]} to {every[-1]}"
+    return ", ".join(map(str, every[:limit])) + f" and {len(every) - limit} more"
+
+
+def count(number: int, what: str) -> str:
+    """`1 rank waits`, `3 ranks wait`"""
+    return f"{number} {what}{'s wait' if number != 1 else ' waits'}"
+
+
+def other(trace: Trace, peer: int) -> str:
+    """`rank 13`, `any rank`."""
+    return {ANY: "any rank", PROC_NULL: "no rank", NO_PEER: "an unknown rank"}.get(peer, f"rank {peer}")
+
+
+def describe(trace: Trace, matching: Matching, event: int) -> str:
+    """A call with what distinguishes it: `MPI_Recv from rank 13, tag 7`."""
+    post = int(matching.post[event])
+    own = trace.events[event]
+    if IS_COMPLETION[own["op"]]:
+        called = "MPI_Waitany" if own["op"] == Op.WAITANY else name(int(own["op"]))
+        return called if post < 0 else f"{called} for its {describe(trace, matching, post)}"
+    op, peer, tag = int(matching.op[event]), int(matching.peer[event]), int(matching.tag[event])
+    called = name(op, bool(own["flags"] & Flag.NONBLOCKING))
+    tags = f", tag {tag}" if tag >= 0 else ", any tag"
+    if IS_SEND[op]:
+        return f"{called} to {other(trace, peer)}{tags}"
+    if IS_RECEIVE[op] or op in _PROBES:
+        return f"{called} from {other(trace, peer)}{tags}"
+    if IS_COLLECTIVE[op]:
+        root = f" with root {peer}" if peer >= 0 else ""
+        return f"{called}{root} on {communicator(trace, int(own['comm']))} (call {int(own['context'])} there)" if own["context"] else f"{called}{root}"
+    return f"{called} of {other(trace, peer)}" if peer >= 0 else called
+
+
+def span(nanoseconds: float) -> str:
+    """A time for people: 3.2 ms, 12 s."""
+    for unit, length in (("ns", 1e3), ("µs", 1e6), ("ms", 1e9)):
+        if nanoseconds < length:
+            return f"{nanoseconds / (length / 1e3):.3g} {unit}"
+    seconds = nanoseconds / 1e9
+    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"

@@ -1,0 +1,152 @@
+"""One clock for the whole job: from ticks of a time-stamp counter to nanoseconds since 1970 on the clock of rank 0's host, and how sure that is.
+
+On one host the counter is one for all processors, so all its ranks share one line through all samples that any of them has taken. Between hosts every
+collective in which all wait for all bounds the offset: nobody leaves before everybody has entered. Many such calls make the bounds narrow (what a
+ping-pong would find, without one). Where there are none the hosts' own clocks are believed, with an uncertainty that says so.
+
+Invariants
+ 1. Times are never taken from a clock that can be set: realtime only anchors the line, once a host.
+ 2. Files whose samples don't lie on the line of their host (another machine of that name, a reboot, a counter that isn't invariant) get a line of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .events import OPEN, Op
+
+SECOND = 10**9
+JUMP = 50_000_000  # ns by which realtime and monotonic may part between two samples before it is told
+FIT = 1_000_000  # ns by which a sample may miss the line of its host
+SAMPLE_ERROR = 2_000  # ns of one sample
+UNSURE = SECOND  # ns of uncertainty between hosts of which nothing is known
+WINDOW = 10 * SECOND  # offsets drift: bounds are taken from windows of this length
+MEETING = [int(op) for op in (Op.BARRIER, Op.ALLREDUCE, Op.ALLGATHER, Op.ALLTOALL)]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Clocks of one host, read together; ns."""
+
+    ticks: int
+    realtime: int
+    monotonic: int
+
+
+@dataclass
+class Line:
+    """ns = anchor.realtime + (ticks - anchor.ticks) / rate, on one host. rate: ticks a ns. shift: see `shifted`."""
+
+    host: str
+    samples: list[Sample]
+    rate: float
+    problems: list[str] = field(default_factory=list)
+    at: np.ndarray = field(default_factory=lambda: np.zeros(1))  # ns, and there:
+    shift: np.ndarray = field(default_factory=lambda: np.zeros(1))  # ns to add to get rank 0's
+    uncertainty: int = 0
+
+    @property
+    def anchor(self) -> Sample:
+        """The oldest sample."""
+        return self.samples[0]
+
+    @property
+    def span(self) -> int:
+        """ns between the oldest and the newest sample."""
+        return self.samples[-1].monotonic - self.samples[0].monotonic
+
+    def own(self, ticks: np.ndarray) -> np.ndarray:
+        """ns by this host's clock. Differences of ticks are signed: a call may be older than the oldest sample."""
+        anchor = self.anchor
+        away = ticks.astype(np.uint64) - np.uint64(anchor.ticks)
+        return anchor.realtime + np.rint(away.view(np.int64) / self.rate).astype(np.int64)
+
+    def shifted(self, ns: np.ndarray) -> np.ndarray:
+        """From this host's clock to the job's."""
+        return ns + np.rint(np.interp(ns, self.at, self.shift)).astype(np.int64)
+
+    def add(self, samples: list[Sample]) -> None:
+        """More of the same host."""
+        self.samples = sorted({*self.samples, *samples}, key=lambda s: s.ticks)
+        if self.span > 0:
+            self.rate = (self.samples[-1].ticks - self.samples[0].ticks) / self.span
+
+    def fits(self, samples: list[Sample]) -> bool:
+        """Could these have been taken on this host since it was booted?"""
+        anchor = self.anchor
+        slack = SAMPLE_ERROR / max(self.span, 1)
+        for s in samples:
+            away = (s.ticks - anchor.ticks) / self.rate
+            if abs(away - (s.monotonic - anchor.monotonic)) > FIT + 2 * slack * abs(away):
+                return False
+        return True
+
+
+def lines(files: list[tuple[str, list[Sample], int, bool]]) -> tuple[list[Line], list[int]]:
+    """One file each: host, samples, ticks per second, whether its counter is invariant. The lines, and which of them each file is on."""
+    found: list[Line] = []
+    of = []
+    for host, samples, ticks_per_second, invariant in files:
+        samples = sorted(samples, key=lambda s: s.ticks) or [Sample(0, 0, 0)]
+        same = [i for i, line in enumerate(found) if line.host == host]
+        match = next((i for i in same if found[i].fits(samples)), None)
+        if match is None:
+            line = Line(host, samples[:1], (ticks_per_second or SECOND) / SECOND)
+            if same:
+                line.problems.append(f"{host}: two clocks under this name (a reboot, two machines, or a counter that isn't invariant); they are aligned like different hosts")
+            found.append(line)
+            match = len(found) - 1
+        found[match].add(samples)
+        if not invariant and not any("invariant" in text for text in found[match].problems):
+            found[match].problems.append(f"{host}: its time-stamp counter isn't said to be invariant; times may drift")
+        of.append(match)
+    for line in found:
+        line.problems += _jumps(line)
+    return found, of
+
+
+def _jumps(line: Line) -> list[str]:
+    gaps = [s.realtime - s.monotonic for s in line.samples]
+    jumps = [b - a for a, b in zip(gaps, gaps[1:], strict=False) if abs(b - a) > JUMP]
+    return [f"{line.host}: its clock was set by {jump / SECOND:+.3f} s while the job ran; recorded times are not affected" for jump in jumps]
+
+
+def align(found: list[Line], base: int, of: np.ndarray, events: np.ndarray) -> None:
+    """Fills in shift and uncertainty of all lines but `base`, from the events (EVENT, times by their own hosts' clocks); of: line of each event."""
+    for i, line in enumerate(found):
+        if i == base:
+            continue
+        when, low, high = bounds(events, of == base, of == i)
+        if not len(when):
+            line.uncertainty = UNSURE
+            line.problems.append(f"{line.host}: no collective shows how its clock lies to that of {found[base].host}; both are believed, ±{UNSURE // SECOND} s")
+            continue
+        window = (when - when.min()) // WINDOW
+        edges = np.flatnonzero(np.diff(window, prepend=-1))
+        lo, hi = np.maximum.reduceat(low, edges), np.minimum.reduceat(high, edges)
+        line.at = when[edges].astype(float)
+        line.shift = (lo + hi) / 2
+        line.uncertainty = int(np.max(np.abs(hi - lo)) / 2) + 1
+        if np.any(lo > hi + SAMPLE_ERROR):
+            line.problems.append(f"{line.host}: its clock and that of {found[base].host} contradict each other by up to {int(np.max(lo - hi)) / 1e6:.3f} ms")
+
+
+def bounds(events: np.ndarray, ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each collective that both took part in, and in which all wait for all: when (their clock), and the bounds of what is to be added to it; sorted by time."""
+    meets = np.isin(events["op"], MEETING) & (events["exit"] != OPEN) & (events["flags"] & 1 == 0) & (events["comm"] >= 0)
+    sides = []
+    for mask in (ours & meets, theirs & meets):
+        some = events[mask]
+        key = (some["comm"].astype(np.int64) << 40) + some["context"].astype(np.int64) * 64 + some["generation"]
+        order = np.argsort(key, kind="stable")
+        keys, start = np.unique(key[order], return_index=True)
+        if not len(keys):
+            return (np.empty(0, np.int64),) * 3
+        sides.append((keys, np.maximum.reduceat(some["enter"][order], start), np.minimum.reduceat(some["exit"][order], start)))
+    (keys_a, enter_a, exit_a), (keys_b, enter_b, exit_b) = sides
+    _, a, b = np.intersect1d(keys_a, keys_b, return_indices=True)
+    low, high, when = enter_a[a] - exit_b[b], exit_a[a] - enter_b[b], enter_b[b]
+    order = np.argsort(when, kind="stable")
+    return when[order], low[order], high[order]

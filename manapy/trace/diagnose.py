@@ -1,0 +1,80 @@
+"""All that `manapy why` says of a trace: what /proc shows of the processes, labels by the schedule, hangs, else slowdowns, and stacks of the suspects.
+
+The one place where the pure analyses (hang.py, slow.py) meet the machine they run on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from enum import Enum
+from typing import Any
+
+from . import hang, match, proc, slow, stacks, stages
+from .events import Trace
+from .schedule import Schedule, ScheduleError
+from .verdict import State, Verdict
+
+STACKS = 4  # suspects
+
+
+def diagnose(
+    trace: Trace,
+    schedule: Schedule | None = None,
+    *,
+    live: bool = False,
+    died: int | None = None,
+    probe: hang.Probe | None = None,
+    parked: frozenset[int] = frozenset(),
+) -> list[Verdict]:
+    """Verdicts, the gravest first. live: the trace is of now, so that processes of this host are looked at, which takes proc.INTERVAL seconds. died: the rank that was the
+    first to die, of a job that is over. A schedule that doesn't fit is said so in the evidence, and not used."""
+    if live:
+        trace = proc.examine(trace)
+    if died is not None and died in trace.ranks and all(known.process == proc.DEAD for known in trace.ranks.values()):
+        trace = replace(trace, ranks={rank: replace(known, process=proc.DEAD if rank == died else "") for rank, known in trace.ranks.items()})
+    matching = match.match(trace)
+    labels, misfit = labels_of(trace, schedule)
+    found = hang.verdicts(trace, matching, labels=labels, probe=probe, parked=parked)
+    if state(found) is State.HEALTHY and not parked:
+        return _slow(trace, found, None if misfit else schedule, misfit)
+    if live:
+        found = [_with_stack(verdict, trace) if i < STACKS and verdict.state is State.HUNG else verdict for i, verdict in enumerate(found)]
+    return [replace(found[0], evidence=(*found[0].evidence, misfit)), *found[1:]] if misfit else found
+
+
+def labels_of(trace: Trace, schedule: Schedule | None) -> tuple[stages.Labels | None, str]:
+    """Labels of the calls, by the schedule that was given or, if calls show one with pipeline stages, by that; and what is wrong with the given one."""
+    try:
+        known = schedule if schedule is not None else stages.infer(trace)
+        return (stages.label(trace, known) if schedule is not None or known.pp > 1 else None), ""
+    except ScheduleError as error:
+        return None, str(error) if schedule is not None else ""
+
+
+def _slow(trace: Trace, healthy: list[Verdict], schedule: Schedule | None, misfit: str) -> list[Verdict]:
+    """Of a job that isn't stuck. That nothing can be said of its speed is no reason not to call it healthy."""
+    found = slow.verdicts(trace, schedule)
+    if state(found) is State.UNKNOWN:
+        found = [replace(healthy[0], evidence=(*healthy[0].evidence, *(verdict.sentence for verdict in found)))]
+    return [replace(found[0], evidence=(*found[0].evidence, misfit)), *found[1:]] if misfit else found
+
+
+def state(verdicts: list[Verdict]) -> State:
+    """Of the job: the gravest."""
+    for grave in (State.HUNG, State.SLOW, State.UNKNOWN):
+        if any(verdict.state is grave for verdict in verdicts):
+            return grave
+    return State.HEALTHY
+
+
+def _with_stack(verdict: Verdict, trace: Trace) -> Verdict:
+    if verdict.rank is None or verdict.rank not in proc.here(trace):
+        return verdict
+    known = trace.ranks[verdict.rank]
+    return replace(verdict, evidence=(*verdict.evidence, *stacks.of(known.pid, known.pid_start)))
+
+
+
+def as_json(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as data: enumerations by their values."""
+    return {name: value.value if isinstance(value, Enum) else list(value) if isinstance(value, tuple) else value for name, value in asdict(verdict).items()}

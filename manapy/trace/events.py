@@ -1,0 +1,112 @@
+"""What the analyzer works on: the calls of all ranks of one job on one clock. Where they come from (rings, files, the simulator) is not seen any more.
+
+Everything about a record's fields is said once, in lowerhalf/include/manapy/trace.h; here times are nanoseconds, communicators are indices into one
+table for the whole job, and peers are world ranks.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+import numpy as np
+
+OPEN = -1  # in `exit`: the call has not returned
+
+NO_PEER, ANY, PROC_NULL = -32768, -32767, -32766
+
+
+class Op(enum.IntEnum):
+    """mpy_trace_op_t."""
+
+    NONE = 0
+    SEND, BSEND, SSEND, RSEND, RECV, MRECV, PROBE, MPROBE = range(1, 9)
+    WAIT, WAITALL, WAITANY, TEST, START, CANCEL, REQUEST_FREE = range(16, 23)
+    BARRIER, BCAST, REDUCE, ALLREDUCE, GATHER, SCATTER, ALLGATHER, ALLTOALL, REDUCE_SCATTER, SCAN, EXSCAN, NEIGHBOR = range(32, 44)
+    COMM_CREATE, WIN_CREATE, FILE, INIT, FINALIZE = range(44, 49)
+    WIN_FENCE, WIN_LOCK, WIN_UNLOCK, WIN_POST, WIN_START, WIN_COMPLETE, WIN_WAIT, WIN_FLUSH = range(64, 72)
+    MARK, RDMA_QP = 96, 97
+
+
+class Flag(enum.IntFlag):
+    """MPY_TRACE_*."""
+
+    NONBLOCKING = 1
+    PERSISTENT = 2
+    MORE = 4
+    WILDCARD = 8
+    FAILED = 16
+    STOPPED = 32
+    CUT = 64
+    PENDING = 128
+
+
+EVENT = np.dtype(
+    [
+        ("rank", "i4"),
+        ("thread", "u2"),
+        ("op", "u2"),
+        ("flags", "u2"),
+        ("generation", "u2"),
+        ("comm", "i4"),  # index into Trace.comms; -1: none
+        ("peer", "i4"),  # world rank, or NO_PEER, ANY, PROC_NULL
+        ("tag", "i4"),
+        ("seq", "u8"),  # of the record in its ring
+        ("bytes", "u8"),
+        ("enter", "i8"),  # ns on the job's clock
+        ("exit", "i8"),  # ns, or OPEN
+        ("request", "u8"),
+        ("context", "u8"),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Communicator:
+    """members: world ranks in the communicator's order, int32; empty if they are unknown. remote: how many of them, at the end, are the other group."""
+
+    cid: int
+    ggid: int
+    members: np.ndarray
+    name: str = ""
+    remote: int = 0
+
+
+@dataclass
+class Rank:
+    """What is known of one rank beside its calls."""
+
+    rank: int
+    host: str = ""
+    pid: int = 0
+    pid_start: int = 0  # field 22 of /proc/PID/stat: whether PID is still that process
+    generation: int = 0
+    ended: bool = False  # has finalized MPI
+    lost: int = 0  # records that were overwritten before they were read, or torn
+    first_ns: int = 0  # time from which nothing is lost: absence can be claimed after it only
+    uncertainty_ns: int = 0  # of its clock against rank 0's
+    polls: int = 0  # failing tests so far
+    polled_ns: int = OPEN  # the last of them
+    polled_request: int = 0
+    process: str = ""  # what /proc says of it at `now`: "R", "S", "T", "Z" ...; "dead": gone; "": not known
+    cpu_share: float = float("nan")  # processor time used per time over the last interval looked at
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Trace:
+    """The calls of a job up to `now`.
+
+    events: array of EVENT sorted by (rank, thread, seq). size: ranks of the job, of which `ranks` says which are in this trace. rdma: what is no call but
+    says how far queue pairs have got (Op.RDMA_QP), sorted alike; there comm and peer are numbers of queue pairs (trace.h), and tag is an index into `devices`, or -1.
+    """
+
+    events: np.ndarray
+    comms: list[Communicator]
+    size: int
+    ranks: dict[int, Rank]
+    now: int
+    job: str = ""
+    problems: list[str] = field(default_factory=list)  # files that could not be read, or not whole
+    rdma: np.ndarray = field(default_factory=lambda: np.empty(0, EVENT))
+    devices: list[str] = field(default_factory=list)

@@ -1,0 +1,244 @@
+"""A trace for other tools: JSON, OpenMetrics (Prometheus), Perfetto (ui.perfetto.dev), OTF2 (Vampir, Scalasca ...).
+
+Times are ns on the job's clock; Perfetto's and OTF2's begin with the trace. A call that has not returned lasts until `now`.
+
+Sources of the formats: openmetrics.io 1.0; perfetto.dev/docs/reference/trace-packet-proto (the numbers of the fields below); OTF2 3.x, python bindings.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..ckpt.errors import ManapyError
+from .calls import name
+from .events import ANY, EVENT, NO_PEER, OPEN, PROC_NULL, Flag, Op, Trace
+from .match import IS_SEND, Matching, first_of_call, match
+
+
+class ExportError(ManapyError):
+    """What the format needs isn't installed, or the output can't be made there."""
+
+
+# ---- JSON
+
+_PEERS = {NO_PEER: None, ANY: "any", PROC_NULL: "null"}
+
+
+def to_json(trace: Trace, out: Path) -> None:
+    """One object: job, size, now, ranks, communicators, and events with the fields of events.EVENT; op is a name, exit is null for an open call."""
+    with out.open("w") as stream:
+        head: dict[str, Any] = {"job": trace.job, "size": trace.size, "now": trace.now}
+        head["ranks"] = [{k: (None if v != v else v) for k, v in vars(rank).items()} for _, rank in sorted(trace.ranks.items())]
+        head["communicators"] = [{"cid": f"{c.cid:016x}", "name": c.name, "members": c.members.tolist(), "remote": c.remote} for c in trace.comms]
+        stream.write(json.dumps(head)[:-1] + ', "events": [')
+        for i, event in enumerate(trace.events):
+            stream.write((",\n" if i else "\n") + json.dumps(_as_dict(event)))
+        stream.write("\n]}\n")
+
+
+def _as_dict(event: np.void) -> dict[str, Any]:
+    row = {field: int(event[field]) for field in EVENT.names or ()}
+    return {
+        **row,
+        "op": Op(row["op"]).name,
+        "flags": [flag.name for flag in Flag if flag & row["flags"]],
+        "peer": _PEERS.get(row["peer"], row["peer"]),
+        "exit": None if row["exit"] == OPEN else row["exit"],
+        "comm": None if row["comm"] < 0 else row["comm"],
+    }
+
+
+# ---- OpenMetrics
+
+
+def to_openmetrics(trace: Trace, out: Path) -> None:
+    """Per rank and kind of call (op): how many, how long, how many bytes; open calls; lost records. For node_exporter's textfile collector, or any scraper."""
+    events = trace.events
+    spent = np.where(events["exit"] == OPEN, trace.now, events["exit"]) - events["enter"]
+    first = first_of_call(events)
+    calls, seconds, volume, opened = [], [], [], []
+    for rank in sorted(trace.ranks):
+        own = events["rank"] == rank
+        for op in np.unique(events["op"][own]):
+            these = own & (events["op"] == op)
+            label = f'{{rank="{rank}",op="{Op(int(op)).name.lower()}"}}'
+            calls.append((label, int((these & first).sum())))
+            seconds.append((label, float(spent[these & first].sum()) * 1e-9))
+            volume.append((label, int(events["bytes"][these].sum())))
+            if (waiting := these & first & (events["exit"] == OPEN)).any():
+                opened.append((label, float(spent[waiting].max()) * 1e-9))
+    lost = [(f'{{rank="{rank}"}}', known.lost) for rank, known in sorted(trace.ranks.items())]
+    families = [
+        ("manapy_mpi_calls", "counter", "MPI calls recorded.", "", calls),
+        ("manapy_mpi_call_seconds", "counter", "Time spent in MPI calls.", "seconds", seconds),
+        ("manapy_mpi_bytes", "counter", "Bytes given or received.", "bytes", volume),
+        ("manapy_mpi_open_call_seconds", "gauge", "For how long the open call has lasted.", "seconds", opened),
+        ("manapy_trace_lost_records", "counter", "Records overwritten before they were read.", "", lost),
+    ]
+    lines = []
+    for family, kind, text, unit, samples in families:
+        lines += [f"# TYPE {family} {kind}", *([f"# UNIT {family} {unit}"] if unit else []), f"# HELP {family} {text}"]
+        lines += [f"{family}{'_total' if kind == 'counter' else ''}{label} {value!r}" for label, value in samples]
+    out.write_text("\n".join([*lines, "# EOF", ""]))
+
+
+# ---- Perfetto: protocol buffers' wire format, of which a trace needs little
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    value &= (1 << 64) - 1
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _bytes(field: int, value: bytes | str) -> bytes:
+    data = value.encode() if isinstance(value, str) else value
+    return _varint(field << 3 | 2) + _varint(len(data)) + data
+
+
+def _fixed(field: int, value: int) -> bytes:
+    return _varint(field << 3 | 1) + (value & (1 << 64) - 1).to_bytes(8, "little")
+
+
+_BEGIN, _END = 1, 2  # TrackEvent.Type
+
+
+def to_perfetto(trace: Trace, out: Path) -> None:
+    """A process for each rank, a track for each thread, a slice for each call, arrows from sends to receives."""
+    events, matching = trace.events, match(trace)
+    start = int(events["enter"].min()) if len(events) else 0
+    flows = _flows(matching)
+    tracks: dict[tuple[int, int], int] = {}
+    with out.open("wb") as stream:
+        for i, (begin, group, end) in enumerate(_calls(trace)):
+            event = events[group[0]]
+            key = int(event["rank"]), int(event["thread"])
+            if key not in tracks:
+                tracks[key] = len(tracks) + 1
+                _describe(stream.write, trace, key, tracks[key])
+            packet = _number(9, _BEGIN) + _number(11, tracks[key]) + _bytes(22, "mpi") + _bytes(23, _title(trace, group))
+            for text, value in _details(trace, event):
+                packet += _bytes(4, _bytes(10, text) + (_number(4, value) if isinstance(value, int) else _bytes(6, value)))
+            packet += b"".join(_fixed(47, flows[j]) for j in group if j in flows)
+            _packet(stream.write, begin - start, packet, i == 0)
+            _packet(stream.write, end - start, _number(9, _END) + _number(11, tracks[key]))
+
+
+def _packet(write: Callable[[bytes], Any], timestamp: int, track_event: bytes, first: bool = False) -> None:
+    incremental = _number(13, 1) if first else b""  # SEQ_INCREMENTAL_STATE_CLEARED
+    write(_bytes(1, _number(8, timestamp) + _number(10, 1) + incremental + _bytes(11, track_event)))
+
+
+def _describe(write: Callable[[bytes], Any], trace: Trace, key: tuple[int, int], track: int) -> None:
+    rank, thread = key
+    known = trace.ranks.get(rank)
+    pid = rank + 1  # process ids of different hosts may be alike
+    process = _bytes(3, _number(1, pid) + _bytes(6, f"rank {rank}{f' on {known.host}' if known and known.host else ''}"))
+    track_of_process = 1 << 32 | rank
+    if thread == 0:
+        write(_bytes(1, _number(10, 1) + _bytes(60, _number(1, track_of_process) + process)))
+    write(_bytes(1, _number(10, 1) + _bytes(60, _number(1, track) + _number(5, track_of_process) + _bytes(4, _number(1, pid) + _number(2, thread + 1) + _bytes(5, f"thread {thread}")))))
+
+
+def _flows(matching: Matching) -> dict[int, int]:
+    """Identity of the arrow that an event has a part in: from a send to where its receive ended."""
+    flows: dict[int, int] = {}
+    for send in np.flatnonzero((matching.partner >= 0) & IS_SEND[matching.op]).tolist():
+        receive = int(matching.partner[send])
+        end = int(matching.done[receive])
+        flows[send] = flows[end if end >= 0 else receive] = send + 1
+    return flows
+
+
+def _calls(trace: Trace) -> Iterator[tuple[int, list[int], int]]:
+    """Begin, events and end of each call."""
+    events = trace.events
+    heads = [*np.flatnonzero(first_of_call(events)).tolist(), len(events)]
+    for head, after in pairwise(heads):
+        end = int(events["exit"][head])
+        yield int(events["enter"][head]), list(range(head, after)), trace.now if end == OPEN else end
+
+
+def _title(trace: Trace, group: list[int]) -> str:
+    ops = trace.events["op"][group].tolist()
+    return "MPI_Sendrecv" if ops == [Op.SEND, Op.RECV] else name(ops[0], bool(trace.events["flags"][group[0]] & Flag.NONBLOCKING))
+
+
+def _details(trace: Trace, event: np.void) -> Iterable[tuple[str, int | str]]:
+    comm = int(event["comm"])
+    if comm >= 0:
+        yield "communicator", trace.comms[comm].name or f"{trace.comms[comm].cid:016x}"
+    if int(event["peer"]) != NO_PEER:
+        yield "peer", _PEERS.get(int(event["peer"])) or int(event["peer"])
+        yield "tag", int(event["tag"])
+    yield "bytes", int(event["bytes"])
+    yield "seq", int(event["context"])
+
+
+# ---- OTF2
+
+
+def to_otf2(trace: Trace, out: Path) -> None:
+    """An archive in the folder `out`, which must not be there yet: regions for calls."""
+    try:
+        import otf2
+    except ImportError:
+        raise ExportError("OTF2 needs the package otf2: pip install 'manapy[trace]'") from None
+    if out.exists():
+        raise ExportError(f"{out} exists already")
+    start = int(trace.events["enter"].min()) if len(trace.events) else 0
+    with otf2.writer.open(str(out), timer_resolution=10**9) as archive:
+        _Otf2(otf2, archive, trace, start).write()
+
+
+class _Otf2:
+    """What is defined in an archive so far."""
+
+    def __init__(self, otf2: Any, archive: Any, trace: Trace, start: int) -> None:
+        self.otf2, self.archive, self.trace, self.start = otf2, archive, trace, start
+        self.regions: dict[str, Any] = {}
+        self.writers: dict[tuple[int, int], Any] = {}
+        self.groups: dict[int, Any] = {}
+        tree = archive.definitions.system_tree_node("job")
+        for rank in sorted(trace.ranks):
+            self.groups[rank] = archive.definitions.location_group(f"rank {rank}", system_tree_parent=tree)
+
+    def writer(self, rank: int, thread: int) -> Any:
+        key = rank, thread
+        if key not in self.writers:
+            self.writers[key] = self.archive.event_writer(f"rank {rank}, thread {thread}", group=self.groups[rank])
+        return self.writers[key]
+
+    def write(self) -> None:
+        for begin, group, end in _calls(self.trace):
+            event = self.trace.events[group[0]]
+            title = _title(self.trace, group)
+            if title not in self.regions:
+                self.regions[title] = self.archive.definitions.region(title, paradigm=self.otf2.Paradigm.MPI)
+            writer = self.writer(int(event["rank"]), int(event["thread"]))
+            writer.enter(begin - self.start, self.regions[title])
+            writer.leave(max(end - self.start, begin - self.start), self.regions[title])
+
+
+# ----
+
+FORMATS: dict[str, tuple[Callable[[Trace, Path], None], str]] = {
+    "json": (to_json, ".json"),
+    "openmetrics": (to_openmetrics, ".prom"),
+    "perfetto": (to_perfetto, ".pftrace"),
+    "otf2": (to_otf2, ".otf2"),
+}

@@ -1,0 +1,60 @@
+"""Which recording is meant: by a job directory or id, what `manapy trace run` was given as --dir, a folder of saved trace files, or nothing.
+
+Recordings lie in format.root(), one folder a job, until they are saved elsewhere or the machine is restarted.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from ..ckpt import job
+from ..ckpt.errors import JobError
+from . import format
+
+
+class Found(NamedTuple):
+    """folder: of the trace files. job: the job of manapy-launch that it belongs to, if it does. live: its files are those that are being written, or were until it ended."""
+
+    folder: Path
+    job: job.Job | None = None
+    live: bool = True
+
+
+def is_recording(folder: Path) -> bool:
+    """Are there trace files in it?"""
+    return folder.is_dir() and any(format.rank_and_generation(path) for path in folder.iterdir())
+
+
+def find(which: str | None) -> Found:
+    """Raises JobError, with one line that says what would be found."""
+    root = format.root()
+    if which is not None:
+        path = Path(which)
+        if is_recording(path):
+            return Found(path, live=path.resolve().parent == root.resolve())
+        for folder in (root / which, root / format.job_name(which)):
+            if folder.parent == root and is_recording(folder) and not job.is_job(path):
+                return Found(folder)
+        try:
+            return _of_job(job.find_live(which))
+        except JobError as error:
+            if job.is_job(path) or path.exists():
+                raise
+            raise JobError(f"{which}: no such recording (neither a job, nor a folder of trace files, nor one recorded here)") from error
+    try:
+        return _of_job(job.find_live(None))
+    except JobError as error:
+        recordings = sorted((p for p in root.iterdir() if is_recording(p)), key=lambda p: p.stat().st_mtime) if root.is_dir() else []
+        if len(recordings) == 1:
+            return Found(recordings[0])
+        if recordings:
+            raise JobError(f"{len(recordings)} recordings are in {root}, name one: {', '.join(p.name for p in recordings[-5:])}") from error
+        raise
+
+
+def _of_job(found: job.Job) -> Found:
+    folder = format.root() / format.job_name(found.dir)
+    if not is_recording(folder):
+        raise JobError(f"{found.dir}: nothing of it is recorded on this host (was it started with --no-trace, or before the last restart of the machine?)")
+    return Found(folder, found)

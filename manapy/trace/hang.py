@@ -1,0 +1,667 @@
+"""Is the job stuck, who is to blame, and why: Algorithm 1 of the paper without a need for a schedule.
+
+The graph of who waits for whom is always built. What then is at its ends is looked at in the order of Cause: a process that is dead or stopped; calls that can't belong
+together; a knot of calls that wait for each other; a rank outside MPI, or one that has ended, whose call others wait for; and where everybody has arrived, the transfer.
+The suspect is always a rank that waits for nobody (the least advanced one has no open wait on a peer), so that its victims are never accused.
+
+Invariants
+ 1. No rank is accused of a call that its trace couldn't show (invariant 1 of waitfor.py): then the verdict is UNKNOWN, unless another rank is proven guilty.
+ 2. A rank outside MPI, or a transfer, is only suspected after the time that expected.py allows, and the uncertainty of its clock.
+ 3. A snapshot of running rings isn't taken at one moment: a knot counts when all its calls are older than FLOOR.
+ 4. Ranks that are parked for a checkpoint are healthy, and so is who waits for them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from . import answers, calls, habits
+from .calls import span
+from .events import NO_PEER, OPEN, Op, Trace
+from .expected import FIRST, FLOOR, Expected
+from .waitfor import Graph, Open, Want, build
+from .match import IS_COLLECTIVE, IS_RECEIVE, IS_SEND, Matching, match
+from .proc import DEAD, STOPPED, ZOMBIE
+from .stages import REDUCING
+from .verdict import Cause, Phase, State, Verdict
+
+if TYPE_CHECKING:
+    from .stages import Labels
+
+BUSY = 0.05  # of a processor: little may be left of one where many spin
+
+Probe = Callable[[tuple[int, ...]], bool | None]
+"""Zero-payload probes between some ranks: True: the network between them is broken, False: it works, None: can't say."""
+
+
+def verdicts(
+    trace: Trace, matching: Matching | None = None, *, labels: Labels | None = None, probe: Probe | None = None, parked: frozenset[int] = frozenset()
+) -> list[Verdict]:
+    """One for each fault found, the surest first; or one that says HEALTHY, or UNKNOWN and why. labels: of a schedule, if one is known (stages.py).
+    parked: ranks that a checkpoint holds."""
+    if not len(trace.events):
+        return [Verdict(State.UNKNOWN, "nothing was recorded", confidence=0.0, action="is the job running under manapy-launch, without --no-trace?")]
+    return _Search(trace, matching if matching is not None else match(trace), labels, probe, parked).run()
+
+
+class _Search:
+    def __init__(self, trace: Trace, matching: Matching, labels: Labels | None, probe: Probe | None, parked: frozenset[int]) -> None:
+        self.trace, self.matching, self.probe, self.parked = trace, matching, probe, parked
+        self.labels = labels
+        self.expected = Expected(trace, matching)
+        self.over = bool(trace.ranks) and all(r.process in (DEAD, ZOMBIE) or r.ended for r in trace.ranks.values())  # of no process anything can be learned
+        self.dead = set() if self.over else {r for r, known in trace.ranks.items() if known.process in (DEAD, ZOMBIE) and not known.ended}
+        self.stopped = {r for r, known in trace.ranks.items() if known.process in STOPPED}
+        self.graph: Graph = build(trace, matching, frozenset(self.dead | self.stopped))
+        self.waiting = _Waiting(self.graph)
+        self._inside_halted()
+        self.found: list[Verdict] = []
+        self.accused: set[int] = set()
+        self.unproven: list[str] = []
+
+    def run(self) -> list[Verdict]:
+        """The whole search."""
+        if self.parked:
+            return [Verdict(State.HEALTHY, f"a checkpoint is being taken: {len(self.parked)} of {self.trace.size} ranks are parked for it")]
+        self._halted()
+        mismatched = self._mismatches()
+        self._knots(mismatched)
+        self._outside()
+        self._transfers(mismatched)
+        order = list(Cause)
+        if self.found:
+            return sorted(self.found, key=lambda v: (order.index(v.cause), -v.confidence, v.since_ns or 0))
+        if self.unproven:
+            text = self.unproven[0] + (f" (and {len(self.unproven) - 1} more like this)" if len(self.unproven) > 1 else "")
+            return [Verdict(State.UNKNOWN, text, confidence=0.0, evidence=tuple(self.unproven[1:5]), action="look again; more records: a larger ring, or `manapy trace record` from the start")]
+        return [self._healthy()]
+
+    # ---- what is said of whom ----
+
+    def name(self, rank: int) -> str:
+        """`rank 17 (node24)`"""
+        known = self.trace.ranks.get(rank)
+        return f"rank {rank} ({known.host})" if known is not None and known.host else f"rank {rank}"
+
+    def last_active(self, rank: int) -> int | None:
+        """When its newest call was entered or has returned, ns; None: it has made none."""
+        at = self.graph.last.get(rank)
+        if at is None:
+            return None
+        event = self.trace.events[at]
+        return int(event["enter"] if event["exit"] == OPEN else event["exit"])
+
+    def idle(self, rank: int) -> int:
+        """For how long at least nothing has been heard of a rank, ns."""
+        known = self.trace.ranks.get(rank)
+        last = self.last_active(rank)
+        uncertainty = min(known.uncertainty_ns, 1 << 61) if known is not None and any(r.host != known.host for r in self.trace.ranks.values()) else 0
+        return self.trace.now - (last if last is not None else int(self.trace.events["enter"].min())) - uncertainty
+
+    def process(self, rank: int) -> tuple[str, str]:
+        """What its process does, for the sentence, and the detail of a verdict."""
+        known = self.trace.ranks.get(rank)
+        if known is None or self.over or not known.process:
+            return "", ""
+        if known.process == "D":
+            return "its process is in an uninterruptible wait of the kernel (storage?)", "waits for the kernel"
+        if known.cpu_share >= BUSY:
+            return "its process is alive and spinning in user code", "spinning"
+        if known.cpu_share < BUSY and known.process in ("S", "I"):
+            return "its process is alive and asleep outside MPI", "asleep"
+        if known.cpu_share == known.cpu_share:
+            return f"its process is alive, but gets only {known.cpu_share:.0%} of a processor", "starved"
+        return "its process is alive", ""
+
+    def facts(self, rank: int) -> list[str]:
+        """Evidence on a suspect."""
+        found = []
+        at = self.graph.last.get(rank)
+        if at is None:
+            found.append(f"rank {rank} has made no MPI call")
+        elif rank in self.graph.opened:
+            found.append(f"rank {rank} has been in {calls.describe(self.trace, self.matching, at)} for {span(self.idle(rank))}")
+        else:
+            typical, limit = self.expected.outside(at)
+            usually = f"; after this call it usually makes the next one in {span(typical)}" if typical else ""
+            found.append(f"rank {rank} returned from {calls.describe(self.trace, self.matching, at)} {span(self.idle(rank))} ago{usually} (limit {span(limit)})")
+        known = self.trace.ranks.get(rank)
+        if known is not None and known.process and not self.over:
+            share = f", {known.cpu_share:.0%} of a processor" if known.cpu_share == known.cpu_share else ""
+            found.append(f"process {known.pid}{f' on {known.host}' if known.host else ''}: state {known.process}{share}")
+        return found
+
+    def victims(self, rank: int) -> list[str]:
+        """Evidence on who waits for a suspect."""
+        direct = self.waiting.on(rank)
+        found = [
+            f"rank {call.rank} has waited {span(self.trace.now - call.since)} in {calls.describe(self.trace, self.matching, want.event)}" for call, want in direct[:4]
+        ]
+        more = len(self.waiting.behind(rank)) - min(len(direct), 4)
+        return [*found, f"{calls.count(more, 'more rank')} behind or beside these"] if more > 0 else found
+
+    def _posted_by(self, event: int) -> int:
+        """The operation that a call completes, or the call itself."""
+        post = int(self.matching.post[event])
+        return post if post >= 0 else event
+
+    def needed(self, want: Want, rank: int) -> str:
+        """The call that `rank` would have to make: the other side of what is waited for."""
+        m, event = self.matching, want.event
+        post = self._posted_by(event)
+        op, waiter, tag = int(m.op[post]), int(self.trace.events["rank"][post]), int(m.tag[post])
+        tags = f", tag {tag}" if tag >= 0 else ""
+        if IS_SEND[op]:
+            return f"MPI_Recv from rank {waiter}{tags}"
+        if IS_RECEIVE[op] or op in (Op.PROBE, Op.MPROBE):
+            return f"MPI_Send to rank {waiter}{tags}"
+        if op == Op.FINALIZE:
+            return "MPI_Finalize"
+        return calls.describe(self.trace, m, post)
+
+    def place(self, rank: int, at: int | None = None) -> dict[str, object]:
+        """Where in the schedule a rank is: at the call that it should make to answer event `at`, else where its newest call is or has led to."""
+        if self.labels is None:
+            return {}
+        where = self.labels.now(rank)
+        answered = answers.position(self.labels, at, rank) if at is not None else None
+        where = answered if answered is not None else where
+        return {"phase": where.phase, "stage": where.stage, "iteration": where.iteration, "micro": where.micro}
+
+    def add(self, rank: int | None, cause: Cause, sentence: str, at: int | None = None, **more: object) -> None:
+        """A verdict HUNG; once for each rank. at: the event that it should have answered, if that says where it is stuck."""
+        if rank is not None:
+            if rank in self.accused:
+                return
+            self.accused.add(rank)
+            more = {**self.place(rank, at), **more}
+        self.found.append(Verdict(State.HUNG, sentence, cause, rank, **more))  # type: ignore[arg-type]
+
+    def where(self, rank: int, at: int | None = None) -> str:
+        """`backward of micro-batch 3 in iteration 12`, or nothing."""
+        place = self.place(rank, at)
+        if not place or place["phase"] is Phase.UNKNOWN:
+            return ""
+        micro = f" of micro-batch {place['micro']}" if place["micro"] is not None else ""
+        return f"{place['phase'].value}{micro} in iteration {place['iteration']}"  # type: ignore[attr-defined]
+
+    def stuck(self, rank: int, at: int | None = None) -> str:
+        """`rank 17 (node24) is stuck in backward of micro-batch 3`, as far as that is known."""
+        where = self.where(rank, at)
+        return f"{self.name(rank)} is stuck{f' in {where}' if where else ''}"
+
+    # ---- causes, in the order of proof ----
+
+    def _inside_halted(self) -> None:
+        """Who waits for a transfer with a dead or stopped process, or with one that has posted its part but is outside MPI, waits for that process."""
+        for call in self.graph.opened.values():
+            for want in call.wants:
+                if want.ranks or want.unproven or not want.known:
+                    continue
+                for rank in self._partners(want.event):
+                    if rank != call.rank and (rank in self.dead or rank in self.stopped or rank not in self.graph.opened and self._unfinished(want.event, rank)):
+                        self.waiting.add(rank, call, want)
+
+    def _partners(self, event: int) -> list[int]:
+        m, events = self.matching, self.trace.events
+        post = self._posted_by(event)
+        if m.collectives.of[post] >= 0:
+            return events["rank"][m.collectives.calls(int(m.collectives.of[post]))].tolist()
+        return [int(m.peer[post])] if m.peer[post] >= 0 else []
+
+    def _unfinished(self, event: int, rank: int) -> bool:
+        """Has `rank` posted its part of this without completing it?"""
+        m, events = self.matching, self.trace.events
+        post = self._posted_by(event)
+        if m.collectives.of[post] >= 0:
+            theirs = m.collectives.calls(int(m.collectives.of[post]))
+            theirs = theirs[events["rank"][theirs] == rank]
+        else:
+            theirs = np.array([m.partner[post]]) if m.partner[post] >= 0 else np.zeros(0, int)
+        return bool((m.done[theirs] < 0).any())
+
+    def _halted(self) -> None:
+        for rank in sorted(self.dead):
+            behind = self.waiting.behind(rank)
+            text = f"{self.name(rank)}: its process {self.trace.ranks[rank].pid} is dead, and had not finalized MPI"
+            self.add(
+                rank,
+                Cause.DEAD,
+                text + (f"; {calls.count(len(behind), 'rank')} for it" if behind else ""),
+                since_ns=self.last_active(rank),
+                evidence=tuple(self.facts(rank) + self.victims(rank)),
+                action="see the job's output for its last words; continue from the last checkpoint with `manapy restart`",
+            )
+        for rank in sorted(self.stopped):
+            if self.idle(rank) < FLOOR:
+                continue
+            pid, behind = self.trace.ranks[rank].pid, self.waiting.behind(rank)
+            self.add(
+                rank,
+                Cause.STOPPED,
+                f"{self.stuck(rank)}: its process {pid} is stopped (SIGSTOP, or a debugger)" + (f"; {calls.count(len(behind), 'rank')} for it" if behind else ""),
+                since_ns=self.last_active(rank),
+                evidence=tuple(self.facts(rank) + self.victims(rank)),
+                action=f"kill -CONT {pid} on {self.trace.ranks[rank].host or 'its host'}, or end the debugger that holds it",
+            )
+
+    def _mismatches(self) -> set[int]:
+        """Collectives whose members made different calls, or named different roots, at the same place; returns their instances."""
+        m, events = self.matching, self.trace.events
+        instances = {int(m.collectives.of[w.event]) for call in self.graph.opened.values() for w in call.wants if m.collectives.of[w.event] >= 0}
+        found = set()
+        for instance in sorted(instances):
+            theirs = m.collectives.calls(instance)
+            op, root = events["op"][theirs], events["peer"][theirs]
+            made = [(int(o), int(r) if r >= 0 else NO_PEER) for o, r in zip(op, root, strict=True)]
+            kinds = Counter(made)
+            if len(kinds) < 2:
+                continue
+            found.add(instance)
+            if self.trace.now - int(events["enter"][theirs].max()) < FLOOR and not self.over:
+                continue
+            usual, most = kinds.most_common(1)[0]
+            odd = [int(e) for e, call in zip(theirs, made, strict=True) if call != usual]
+            alone = 2 * most > len(made)
+            if not alone:
+                guilty = [e for e in theirs.tolist() if self._left_out(int(events["rank"][e]), instance) is not None]
+                alone, odd = bool(guilty), guilty or odd
+            usual_call = next(int(e) for e in theirs.tolist() if int(e) not in odd)
+            rank = int(events["rank"][odd[0]])
+            what, others = (calls.describe(self.trace, m, e) for e in (odd[0], usual_call))
+            left_out = self._left_out(rank, instance) if alone else None
+            skipped = f"; it has left out {calls.describe(self.trace, m, left_out)}" if left_out is not None else ""
+            alternatives = () if alone else (f"as well possible that {self.name(int(events['rank'][usual_call]))} is wrong",)
+            self.add(
+                rank if alone else None,
+                Cause.MISSING if left_out is not None else Cause.MISMATCH,
+                f"{self.stuck(rank)}: it called {what}, where {'others' if most > 1 else self.name(int(events['rank'][usual_call]))} called {others}{skipped}",
+                call=what,
+                since_ns=int(events["enter"][theirs].max()),
+                evidence=tuple(f"rank {int(events['rank'][e])}: {calls.describe(self.trace, m, int(e))}" for e in theirs[:8]),
+                alternatives=alternatives,
+                confidence=0.95 if alone else 0.8,
+                action="compare the paths that these ranks have taken through the program before this call",
+            )
+            self.accused.update(events["rank"][theirs].tolist())
+        return found
+
+    def _left_out(self, rank: int, instance: int) -> int | None:
+        """An event like the call of this communicator that a rank has skipped, judging by its habits."""
+        comm = int(self.matching.collectives.comm[instance])
+        for skip in habits.skipped(self.trace, self.matching, rank):
+            if int(self.matching.comm[skip.like]) == comm and IS_COLLECTIVE[self.matching.op[skip.like]]:
+                return skip.like
+        return None
+
+    def _skip_awaited(self, rank: int) -> Want | None:
+        """What others wait for at `rank`, if the schedule or its habits show that it has left out just that."""
+        m = self.matching
+        skips = None
+        for call, want in self.waiting.on(rank)[:16]:
+            if self.labels is not None and answers.passed(self.labels, self._posted_by(want.event), rank):
+                return want
+            if skips is None:
+                skips = habits.skipped(self.trace, m, rank)
+            post = self._posted_by(want.event)
+            for skip in skips:
+                if m.comm[skip.like] != m.comm[post]:
+                    continue
+                if IS_COLLECTIVE[m.op[post]]:
+                    fits = m.op[skip.like] == m.op[post]
+                else:
+                    other_side = IS_RECEIVE if IS_SEND[m.op[post]] else IS_SEND
+                    fits = other_side[m.op[skip.like]] and m.peer[skip.like] == call.rank and (m.tag[skip.like] == m.tag[post] or m.tag[post] < 0)
+                if fits:
+                    return want
+        return None
+
+    def _missing(self, rank: int, want: Want, went_on: str, confidence: float) -> None:
+        call = self.needed(want, rank)
+        said, detail = self.process(rank) if rank not in self.graph.opened else ("", "")
+        waiter = int(self.trace.events["rank"][want.event])
+        self.add(
+            rank,
+            Cause.MISSING,
+            f"{self.stuck(rank, self._posted_by(want.event))}: it never called {call}{went_on}{f'; {said}' if said else ''}",
+            at=self._posted_by(want.event),
+            peer=waiter,
+            call=call,
+            detail=detail,
+            since_ns=int(self.trace.events["enter"][want.event]),
+            evidence=tuple(self.facts(rank) + self.victims(rank)),
+            confidence=confidence,
+            action=f"look at what the program of rank {rank} does around {call}",
+        )
+
+    def _knots(self, mismatched: set[int]) -> None:
+        events = self.trace.events
+        for knot in self.graph.knots:
+            if set(knot) & self.accused:
+                continue
+            opens = [self.graph.opened[r] for r in knot]
+            since = max(call.since for call in opens)
+            if self.trace.now - since < FLOOR and not self.over:
+                continue
+            if self._finalizing(knot):
+                continue
+            guilty = [(rank, skip) for rank in knot if (skip := self._skip_awaited(rank)) is not None]
+            if len(guilty) == 1:
+                rank, want = guilty[0]
+                at = self.graph.opened[rank].call
+                self._missing(rank, want, f", and went on to {calls.describe(self.trace, self.matching, at)}", 0.9)
+                self.accused.update(knot)
+                continue
+            if crossed := self._crossed(knot):
+                self.accused.update(knot)
+                self.found.append(crossed)
+                continue
+            cycle = _cycle(self.graph, knot)
+            chain = "; ".join(self._waits(r, want, p) for r, want, p in cycle[:6])
+            more = f"; and {len(cycle) - 6} more" if len(cycle) > 6 else ""
+            behind = {r for rank in knot for r in self.waiting.behind(rank)} - set(knot)
+            evidence = [f"{self.name(call.rank)} has been in {calls.describe(self.trace, self.matching, call.call)} for {span(self.trace.now - call.since)}" for call in opens[:8]]
+            self.accused.update(knot)
+            polling = any(call.polling or any(not w.known for w in call.wants) for call in opens)
+            self.found.append(
+                Verdict(
+                    State.HUNG,
+                    f"deadlock of ranks {calls.ranks(knot)}: {chain}{more}",
+                    Cause.DEADLOCK,
+                    call=calls.describe(self.trace, self.matching, cycle[0][1].event),
+                    detail=" -> ".join(str(r) for r in [*(r for r, _, _ in cycle), cycle[0][0]]),
+                    since_ns=int(max(events["enter"][call.call] for call in opens)),
+                    evidence=(*evidence, *((f"{calls.count(len(behind), 'more rank')} behind these",) if behind else ())),
+                    confidence=0.7 if polling else 0.98,
+                    alternatives=("a rank that tests may find something else to do",) if polling else (),
+                    action="these calls can't all be right: change the order of one of them, or make it nonblocking",
+                )
+            )
+
+    def _waits(self, rank: int, want: Want, peer: int) -> str:
+        what = calls.describe(self.trace, self.matching, want.event)
+        return f"rank {rank} waits in {what}" + ("" if f"rank {peer}" in what else f" for rank {peer}")
+
+    def _finalizing(self, knot: tuple[int, ...]) -> bool:
+        """Ranks of a knot that are in Finalize while others wait for another call of theirs."""
+        events = self.trace.events
+        found = False
+        for rank in knot:
+            if events["op"][self.graph.opened[rank].call] != Op.FINALIZE:
+                continue
+            wanted = [want for call, want in self.waiting.on(rank) if events["op"][call.call] != Op.FINALIZE]
+            if wanted:
+                self._missing(rank, wanted[0], ", and went on to MPI_Finalize", 0.98)
+                found = True
+        if found:
+            self.accused.update(knot)
+        return found
+
+    def _crossed(self, knot: tuple[int, ...]) -> Verdict | None:
+        """A receive in a knot for which a message has come with another tag, or on another communicator."""
+        m, events = self.matching, self.trace.events
+        for rank in knot:
+            for want in self.graph.opened[rank].wants:
+                post = self._posted_by(want.event)
+                peer = int(m.peer[post])
+                if not IS_RECEIVE[m.op[post]] or peer < 0 or peer not in want.ranks:
+                    continue
+                lo, hi = m.of_rank(peer)
+                sends = lo + np.flatnonzero(IS_SEND[m.op[lo:hi]] & (m.peer[lo:hi] == rank) & (m.partner[lo:hi] < 0) & m.sure[lo:hi])
+                if not len(sends):
+                    continue
+                wants, sent = (calls.describe(self.trace, m, e) for e in (post, int(sends[-1])))
+                return Verdict(
+                    State.HUNG,
+                    f"rank {rank} and rank {peer} don't agree: rank {rank} waits in {wants}, and rank {peer} made {sent}, which nobody receives",
+                    Cause.MISMATCH,
+                    call=wants,
+                    peer=peer,
+                    since_ns=int(events["enter"][want.event]),
+                    evidence=tuple(self.facts(rank) + self.facts(peer)),
+                    confidence=0.9,
+                    action="compare tags and communicators of these two calls",
+                )
+        return None
+
+    def _outside(self) -> None:
+        """Ranks that others wait for and that wait for nobody, and are in no call."""
+        for rank in sorted(self.waiting.ranks()):
+            if rank in self.accused or rank in self.dead or rank in self.stopped or rank not in self.graph.free or rank in self.graph.opened:
+                continue
+            direct = self.waiting.on(rank)
+            if all(call.any and not call.polling or want.any for call, want in direct):
+                others = {r for call, want in direct for r in want.ranks} - {rank}
+                if any(r not in self.graph.deadlocked and r not in self.accused for r in others):
+                    continue  # of several that would do, this is but one
+            call, want = direct[0]
+            known = self.trace.ranks.get(rank)
+            if known is None:
+                self.unproven.append(f"rank {call.rank} waits for rank {rank}, of which there is no trace")
+                continue
+            if known.ended and (self.trace.now - call.since > FLOOR or self.over):
+                self._missing(rank, want, ", and has finalized MPI", 0.98)
+                continue
+            if self.over:
+                continue  # it isn't known how long it would still have taken
+            at = self.graph.last.get(rank)
+            typical, limit = self.expected.outside(at) if at is not None else (0, FIRST)
+            if self.idle(rank) <= limit:
+                continue
+            skip = self._skip_awaited(rank)
+            if skip is not None:
+                self._missing(rank, skip, ", and went on", 0.95)
+                continue
+            said, detail = self.process(rank)
+            needed = self.needed(want, rank)
+            behind = self.waiting.behind(rank)
+            sure = 0.95 if typical else 0.6
+            posted = not want.ranks
+            lacks = f"it has posted {needed}, but makes no call in which that could go on" if posted else f"it never called {needed}"
+            self.add(
+                rank,
+                Cause.COMPUTE,
+                f"{self.stuck(rank)}{'' if self.where(rank) else f' outside MPI for {span(self.idle(rank))}'}: {lacks}{f'; {said}' if said else ''}",
+                peer=call.rank,
+                call=needed,
+                detail=detail,
+                since_ns=self.last_active(rank),
+                evidence=tuple([*self.facts(rank), *self.victims(rank)]),
+                alternatives=(*self._between(rank), *(() if typical else (f"it computes for longer than anything seen so far, and {calls.count(len(behind), 'rank')} for it",))),
+                confidence=sure if detail != "starved" else 0.7,
+                action=f"look at the stack of process {known.pid}{f' on {known.host}' if known.host else ''}: py-spy dump --pid {known.pid}",
+            )
+
+    def _between(self, rank: int) -> tuple[str, ...]:
+        """Between two iterations no call tells the optimizer from the first forward pass."""
+        at = self.graph.last.get(rank)
+        if self.labels is None or at is None or self.labels.item[at] != REDUCING or self.place(rank)["phase"] is not Phase.FORWARD:
+            return ()
+        return (f"still in the optimizer of iteration {self.labels.iteration[at]}, or waiting for data",)
+
+    def _transfers(self, mismatched: set[int]) -> None:
+        """Calls that have all they need and don't end. Of a job that is over, that says nothing."""
+        if self.over:
+            return
+        m, events = self.matching, self.trace.events
+        seen = set()
+        for rank in sorted(self.graph.opened):
+            call = self.graph.opened[rank]
+            if rank in self.dead or rank in self.stopped:
+                continue
+            long = self.trace.now - call.since
+            for want in call.wants:
+                post = self._posted_by(want.event)
+                instance = int(m.collectives.of[post])
+                if want.unproven:
+                    if long > FIRST:
+                        doubts = [
+                            f"rank {r}, of which {'there is no trace' if r not in self.trace.ranks else 'records of that time are lost'}" for r in want.unproven[:3]
+                        ]
+                        self.unproven.append(f"rank {rank} has waited {span(long)} in {calls.describe(self.trace, m, want.event)}, perhaps for {' and '.join(doubts)}")
+                    continue
+                if not want.known:
+                    if long > FIRST and self.waiting.on(rank) and rank not in self.accused and not want.ranks:
+                        self._local(call, want)
+                    continue
+                if want.ranks or instance in mismatched or call.any:
+                    continue
+                partners = self._partners(want.event)
+                if any(r in self.accused or self.waiting.has(r, call) for r in partners if r != rank):
+                    continue
+                if instance < 0 and m.partner[post] >= 0 and not m.sure[post]:
+                    if long > FIRST:
+                        self.unproven.append(f"rank {rank} has waited {span(long)} in {calls.describe(self.trace, m, want.event)}; records that could tell why are lost")
+                    continue
+                key = ("collective", instance) if instance >= 0 else ("message", *sorted((rank, partners[0] if partners else -1)))
+                if key in seen:
+                    continue
+                arrival = int(events["enter"][m.collectives.last[instance]]) if instance >= 0 else max(call.since, self._posted(post))
+                typical, limit = self.expected.transfer(post)
+                if self.trace.now - arrival <= limit:
+                    continue
+                seen.add(key)
+                self._network(call, want, tuple(sorted(set([*partners, rank]))), arrival, typical)
+
+    def _posted(self, post: int) -> int:
+        partner = int(self.matching.partner[post])
+        return int(self.trace.events["enter"][partner]) if partner >= 0 else 0
+
+    def _local(self, call: Open, want: Want) -> None:
+        what = calls.describe(self.trace, self.matching, want.event)
+        self.add(
+            call.rank,
+            Cause.NONE,
+            f"{self.stuck(call.rank)} in {what} for {span(self.trace.now - call.since)}; what that waits for is not recorded",
+            call=what,
+            since_ns=call.since,
+            evidence=tuple(self.victims(call.rank)),
+            confidence=0.5,
+            action=f"look at the stack of its process {self.trace.ranks[call.rank].pid}" if call.rank in self.trace.ranks else "",
+        )
+
+    def _network(self, call: Open, want: Want, members: tuple[int, ...], arrival: int, typical: int) -> None:
+        what = calls.describe(self.trace, self.matching, want.event)
+        broken = self.probe(members) if self.probe is not None else None
+        rdma = _in_flight(self.trace, members)
+        usual = f" (usually {span(typical)})" if typical else ""
+        everybody = f"all {len(members)} ranks have entered" if len(members) > 2 else "both sides have made their calls"
+        collective = len(members) > 2
+        sentence = f"the network between ranks {calls.ranks(members)} is stuck: {everybody}, and {what} of rank {call.rank} hasn't ended in {span(self.trace.now - arrival)}{usual}"
+        if broken is False:
+            sentence = f"{what} of rank {call.rank} hasn't ended in {span(self.trace.now - arrival)}{usual}, though {everybody} and probes find the network working"
+        others = [r for r in members if r != call.rank]
+        self.found.append(
+            Verdict(
+                State.HUNG,
+                sentence,
+                Cause.NETWORK,
+                rank=call.rank,
+                peer=None if collective or not others else others[0],
+                **{**self.place(call.rank), "phase": Phase.TRANSFER},  # type: ignore[arg-type]
+                call=what,
+                since_ns=arrival,
+                evidence=(f"last arrival {span(self.trace.now - arrival)} ago", *rdma, *((f"probes: {'broken' if broken else 'working'}",) if broken is not None else ())),
+                alternatives=("a fault inside of the MPI library",) if not broken else (),
+                confidence={True: 0.98, False: 0.4, None: 0.9 if rdma else 0.75}[broken],
+                action="check links and switches between these hosts (`manapy rdma status`, ping); stacks of these ranks, if they are on one host",
+            )
+        )
+
+    def _healthy(self) -> Verdict:
+        events, trace = self.trace.events, self.trace
+        newest = int(max(events["enter"].max(), events["exit"].max()))
+        waiting = sum(1 for call in self.graph.opened.values() if any(True for _ in call.awaited()))
+        text = f"healthy: {len(trace.ranks)} ranks, the last call {span(max(trace.now - newest, 0))} ago"
+        if trace.ranks and all(r.ended for r in trace.ranks.values()):
+            return Verdict(State.HEALTHY, f"healthy: all {len(trace.ranks)} ranks have finalized MPI")
+        if self.over:
+            awaited = [rank for rank in sorted(self.waiting.ranks()) if rank in self.graph.free and rank not in self.graph.opened]
+            found = [f"at the end, {self.name(rank)} was outside MPI: {calls.count(len(self.waiting.behind(rank)), 'rank')} for it" for rank in awaited[:4]]
+            return Verdict(State.UNKNOWN, "the job's processes are gone, and their records prove no fault", confidence=0.0, evidence=tuple(found), action="see the job's output")
+        lost = sum(r.lost for r in trace.ranks.values())
+        evidence = [f"{calls.count(waiting, 'rank')} for others, not for too long"] if waiting else []
+        return Verdict(State.HEALTHY, text, evidence=(*evidence, *((f"{lost} older records are overwritten",) if lost else ())))
+
+
+class _Waiting:
+    """Who waits for a rank, directly or behind others. Calls with the same wants are kept once."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._direct: dict[int, list[list[tuple[Open, Want]]]] = {}
+        self._extra: dict[int, list[tuple[Open, Want]]] = {}
+        self._graph = graph
+        shared: dict[tuple[int, ...], list[tuple[Open, Want]]] = {}
+        for call in graph.opened.values():
+            for want in call.wants:
+                if not want.ranks:
+                    continue
+                if want.ranks not in shared:
+                    shared[want.ranks] = []
+                    for rank in want.ranks:
+                        self._direct.setdefault(rank, []).append(shared[want.ranks])
+                shared[want.ranks].append((call, want))
+
+    def add(self, rank: int, call: Open, want: Want) -> None:
+        """One that waits for a rank although all calls are there."""
+        self._extra.setdefault(rank, []).append((call, want))
+
+    def ranks(self) -> Iterable[int]:
+        """All that are waited for."""
+        return {*self._direct, *self._extra}
+
+    def on(self, rank: int) -> list[tuple[Open, Want]]:
+        """Direct waiters, the longest first."""
+        found = [one for group in self._direct.get(rank, ()) for one in group if one[0].rank != rank]
+        return sorted([*found, *self._extra.get(rank, ())], key=lambda one: one[0].since)
+
+    def has(self, rank: int, call: Open) -> bool:
+        """Does this call wait for `rank` although that has made its own?"""
+        return any(one is call for one, _ in self._extra.get(rank, ()))
+
+    def behind(self, rank: int) -> set[int]:
+        """All that wait for a rank, or for somebody who does."""
+        found: set[int] = set()
+        groups: set[int] = set()
+        todo = [rank]
+        while todo:
+            at = todo.pop()
+            nexts = [call.rank for call, _ in self._extra.get(at, ())]
+            for group in self._direct.get(at, ()):
+                if id(group) not in groups:
+                    groups.add(id(group))
+                    nexts += [call.rank for call, _ in group]
+            for other in nexts:
+                if other not in found and other != rank:
+                    found.add(other)
+                    todo.append(other)
+        return found
+
+
+def _cycle(graph: Graph, knot: tuple[int, ...]) -> list[tuple[int, Want, int]]:
+    """A cycle inside of a knot: (rank, what it waits for, whom it waits for)."""
+    inside, seen, path = set(knot), {}, []
+    at = knot[0]
+    while at not in seen:
+        seen[at] = len(path)
+        peer, want = next((p, w) for p, w in graph.opened[at].awaited() if p in inside)
+        path.append((at, want, peer))
+        at = peer
+    return path[seen[at] :]
+
+
+def _in_flight(trace: Trace, members: tuple[int, ...]) -> tuple[str, ...]:
+    """Work requests of these ranks' queue pairs that were posted and have not completed."""
+    found = {}
+    for event in trace.rdma[np.isin(trace.rdma["rank"], members)]:
+        found[int(event["rank"]), int(event["comm"])] = event
+    return tuple(
+        f"rank {rank}: queue pair {pair}: {int(e['request']) - int(e['context'])} work requests posted and not completed, nothing completed for {span(trace.now - int(e['enter']))}"
+        for (rank, pair), e in found.items()
+        if e["request"] > e["context"]
+    )[:4]
+

@@ -1,0 +1,245 @@
+"""Which records belong together: the calls of one collective, a send and its receive, the post of a nonblocking operation and its completion.
+
+Collectives are matched by (communicator, SEQ of its collective clock), messages by (communicator, source, destination, tag) in the order of the posts
+(MPI 4.1, 3.5: messages don't overtake each other), nonblocking posts and persistent starts with their completions by request serial.
+
+Invariants
+ 1. Generations of a job are one: what a restart has taken back isn't in a Trace (rings.py), so SEQ and the order of messages go on through it.
+ 2. Where records of a sender or a receiver were lost, counting from the first message would pair wrong ones. There pairs are aligned so that no message is
+    received before it was sent, as late as possible, and are not `sure`.
+ 3. Everything is vectorised; only channels of invariant 2 are looked at one by one. 10^6 events take about a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .events import OPEN, Flag, Op, Trace
+
+SENDS = (Op.SEND, Op.BSEND, Op.SSEND, Op.RSEND)
+RECEIVES = (Op.RECV, Op.MRECV)
+COMPLETIONS = (Op.WAIT, Op.WAITALL, Op.WAITANY, Op.TEST)
+_RANK_SHIFT, _RING_SHIFT = 44, 38  # in a key for requests: a serial is (ring << 48) + the seq of the record that made it
+
+
+def _table(ops: Iterable[int]) -> np.ndarray:
+    """bool[op]."""
+    table = np.zeros(128, bool)
+    table[[int(op) for op in ops]] = True
+    return table
+
+
+IS_SEND, IS_RECEIVE, IS_COMPLETION = _table(SENDS), _table(RECEIVES), _table(COMPLETIONS)
+IS_COLLECTIVE = _table((*range(Op.BARRIER, Op.INIT), Op.WIN_FENCE))
+
+
+@dataclass(frozen=True)
+class Collectives:
+    """The instances of collectives, by (communicator, SEQ). Arrays of one entry per instance:
+
+    comm, seq. first, end: its calls are order[first:end], by time of entry. last: index of the event that entered last. entered: how many
+    ranks have. missing: members that have no record of it; -1 where the members are not known. `of`: for each event its instance, or -1.
+    """
+
+    comm: np.ndarray
+    seq: np.ndarray
+    first: np.ndarray
+    end: np.ndarray
+    last: np.ndarray
+    missing: np.ndarray
+    order: np.ndarray
+    of: np.ndarray
+
+    def calls(self, instance: int) -> np.ndarray:
+        """Indices of the events of an instance, by time of entry."""
+        return self.order[self.first[instance] : self.end[instance]]
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Arrays of one entry per event; indices are of events, -1 is none.
+
+    post: of a completion, what it completes or waits for. done: of an operation, the call that completed it: itself if it blocks. partner: the send of a
+    receive and the receive of a send. sure: the partner was found by counting from the first message of the channel. op, comm, peer, tag: what is
+    effective: of a persistent start its request's, of a wildcard what came, or still ANY. starts: the first event of each rank, with the number of events last.
+    """
+
+    collectives: Collectives
+    post: np.ndarray
+    done: np.ndarray
+    partner: np.ndarray
+    sure: np.ndarray
+    op: np.ndarray
+    comm: np.ndarray
+    peer: np.ndarray
+    tag: np.ndarray
+    starts: np.ndarray
+
+    def of_rank(self, rank: int) -> tuple[int, int]:
+        """The first event of a rank, and the one after its last."""
+        return int(self.starts[rank]), int(self.starts[rank + 1])
+
+
+def match(trace: Trace) -> Matching:
+    """Match all events of a trace."""
+    events = trace.events
+    op, comm, peer, tag = (events[name].astype(np.int64) for name in ("op", "comm", "peer", "tag"))
+    post, done, cancelled = _requests(events, op, comm, peer, tag)
+    partner, sure = _messages(trace, op, comm, peer, tag, done, cancelled)
+    return Matching(_collectives(trace), post, done, partner, sure, op, comm, peer, tag, np.searchsorted(events["rank"], np.arange(trace.size + 1)))
+
+
+def first_of_call(events: np.ndarray) -> np.ndarray:
+    """Of the records of one call (Waitall, Sendrecv) the first: bool[events]."""
+    first = np.ones(len(events), bool)
+    if len(events) > 1:
+        same = (events["rank"][1:] == events["rank"][:-1]) & (events["thread"][1:] == events["thread"][:-1])
+        first[1:] = ~(same & (events["flags"][:-1] & Flag.MORE != 0))
+    return first
+
+
+def _by_time(events: np.ndarray, key: np.ndarray) -> np.ndarray:
+    """Order by a key, and of equal keys in the order of a rank's calls."""
+    if len(events) and events["thread"].max() > 0:
+        return np.lexsort((events["enter"], key))
+    return np.argsort(key, kind="stable")  # the events of a rank are in order
+
+
+def _requests(events: np.ndarray, op: np.ndarray, comm: np.ndarray, peer: np.ndarray, tag: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """post, done, and which posts were cancelled. Fills in what persistent starts and wildcards leave open."""
+    count = len(events)
+    flags = events["flags"]
+    starts = op == Op.START
+    posts = (flags & Flag.NONBLOCKING != 0) & (flags & Flag.PERSISTENT == 0) | starts
+    blocking = ~posts & (flags & Flag.PERSISTENT == 0) & (events["exit"] != OPEN)
+    done = np.where(blocking, np.arange(count), -1)
+    post = np.full(count, -1)
+    cancelled = np.zeros(count, bool)
+
+    inits = flags & Flag.PERSISTENT != 0
+    asks = IS_COMPLETION[op] | (op == Op.CANCEL) | (op == Op.REQUEST_FREE)
+    mine = np.flatnonzero((events["request"] != 0) & (posts | inits | asks))
+    if not len(mine):
+        return post, done, cancelled
+    serial = events["request"][mine].astype(np.int64)
+    key = events["rank"][mine].astype(np.int64) << _RANK_SHIFT | (serial >> 48 & 63) << _RING_SHIFT | serial & ((1 << _RING_SHIFT) - 1)
+    by = _by_time(events[mine], key)
+    mine, key = mine[by], key[by]
+    place = np.arange(len(mine))
+    group = np.concatenate(([0], np.cumsum(key[1:] != key[:-1])))
+    begin = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1])))[group]  # of each record's request
+
+    def latest(which: np.ndarray) -> np.ndarray:
+        """For each record, the latest one of its request that `which` says, or -1."""
+        seen = np.maximum.accumulate(np.where(which[mine], place, -1))
+        return np.where(seen >= begin, mine[np.maximum(seen, 0)], -1)
+
+    init = latest(inits)
+    fill = starts[mine] & (init >= 0)
+    for effective in (op, comm, peer, tag):
+        effective[mine[fill]] = effective[init[fill]]
+    of = latest(posts)
+    asking = asks[mine]
+    post[mine[asking]] = of[asking]
+    completes = asking & (of >= 0) & IS_COMPLETION[op[mine]] & (events["exit"][mine] != OPEN) & (flags[mine] & (Flag.PENDING | Flag.FAILED) == 0)
+    done[of[completes]] = mine[completes]
+    cancels = asking & (of >= 0) & (op[mine] == Op.CANCEL)
+    cancelled[of[cancels]] = True
+
+    wild = np.flatnonzero(posts & (done >= 0) & IS_RECEIVE[op])
+    for effective, name in ((peer, "peer"), (tag, "tag")):
+        came = events[name][done[wild]].astype(np.int64)
+        unknown = (effective[wild] < 0) & (came >= 0)
+        effective[wild[unknown]] = came[unknown]
+    return post, done, cancelled
+
+
+def _messages(
+    trace: Trace, op: np.ndarray, comm: np.ndarray, peer: np.ndarray, tag: np.ndarray, done: np.ndarray, cancelled: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    events = trace.events
+    partner, sure = np.full(len(events), -1), np.zeros(len(events), bool)
+    real = (events["flags"] & (Flag.PERSISTENT | Flag.FAILED) == 0) & (peer >= 0) & (tag >= 0) & (comm >= 0) & ~cancelled
+    sends, receives = np.flatnonzero(real & IS_SEND[op]), np.flatnonzero(real & IS_RECEIVE[op])
+    if not len(sends) or not len(receives):
+        sure[sends] = sure[receives] = True
+        _unsure(trace, events, peer, sure, sends, receives)
+        return partner, sure
+
+    both = np.concatenate((sends, receives))
+    label = np.unique(comm[both] << 32 | tag[both], return_inverse=True)[1].reshape(-1)
+    source = np.concatenate((events["rank"][sends], peer[receives])).astype(np.int64)
+    target = np.concatenate((peer[sends], events["rank"][receives])).astype(np.int64)
+    size = max(trace.size, int(source.max()) + 1, int(target.max()) + 1)
+    channel = np.unique((label * size + source) * size + target, return_inverse=True)[1].reshape(-1)
+    channels = int(channel.max()) + 1
+
+    ordered, numbers, counts = [], [], []
+    for calls, of in ((sends, channel[: len(sends)]), (receives, channel[len(sends) :])):
+        by = _by_time(events[calls], of)
+        count = np.bincount(of, minlength=channels)
+        numbers.append(np.arange(len(calls)) - (np.cumsum(count) - count)[of[by]])
+        ordered.append((calls[by], of[by]))
+        counts.append(count)
+    sure[both] = True
+    _unsure(trace, events, peer, sure, sends, receives)
+
+    (sent, sent_on), (received, received_on) = ordered
+    begins = [np.cumsum(count) - count for count in counts]
+    shift = np.zeros(channels, np.int64)
+    for which in np.unique(received_on[~sure[received]]):
+        s, r = (calls[begin[which] : begin[which] + count[which]] for calls, begin, count in ((sent, begins[0], counts[0]), (received, begins[1], counts[1])))
+        shift[which] = _align(events, s, r, done)
+    wanted = numbers[1] + shift[received_on]
+    found = (wanted >= 0) & (wanted < counts[0][received_on])
+    pair = sent[(begins[0][received_on] + wanted)[found]]
+    partner[received[found]] = pair
+    partner[pair] = received[found]
+    return partner, sure
+
+
+def _unsure(trace: Trace, events: np.ndarray, peer: np.ndarray, sure: np.ndarray, *calls: np.ndarray) -> None:
+    """Takes back `sure` where one side has lost records (invariant 2), or is not in the trace."""
+    size = max(trace.size, int(events["rank"].max(initial=0)) + 1, int(peer.max(initial=0)) + 1)
+    lossy = np.ones(size, bool)
+    for rank, known in trace.ranks.items():
+        lossy[rank] = known.lost > 0 or known.first_ns > 0
+    for some in calls:
+        sure[some] = ~lossy[events["rank"][some]] & ~lossy[peer[some]]
+
+
+def _align(events: np.ndarray, sent: np.ndarray, received: np.ndarray, done: np.ndarray) -> int:
+    """The number by which receives of a channel are behind its sends: as large as it can be with no message received before it was sent."""
+    complete = np.flatnonzero(done[received] >= 0)
+    if not len(complete):
+        return len(sent) - len(received) if len(sent) > len(received) else 0
+    exits = events["exit"][done[received[complete]]]
+    latest = np.searchsorted(events["enter"][sent], exits, side="right") - 1
+    return int((latest - complete).min())
+
+
+def _collectives(trace: Trace) -> Collectives:
+    events = trace.events
+    of = np.full(len(events), -1)
+    mine = np.flatnonzero(IS_COLLECTIVE[events["op"]] & (events["context"] != 0) & (events["comm"] >= 0) & (events["flags"] & (Flag.PERSISTENT | Flag.FAILED) == 0))
+    if not len(mine):
+        none = np.zeros(0, np.int64)
+        return Collectives(none, none, none, none, none, none, none, of)
+    comm, seq = events["comm"][mine].astype(np.int64), events["context"][mine].astype(np.int64)
+    width = int(seq.max()) + 1
+    if 0 < width < (1 << 62) // (int(comm.max()) + 1) and seq.min() > 0:
+        key = comm * width + seq
+    else:  # far-off numbers of a damaged record: more costly, the same result
+        key = np.unique(np.stack((comm, seq)), axis=1, return_inverse=True)[1].reshape(-1)
+    by = np.lexsort((events["enter"][mine], key))
+    order, key = mine[by], key[by]
+    first = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1])))
+    end = np.concatenate((first[1:], [len(order)]))
+    of[order] = np.repeat(np.arange(len(first)), end - first)
+    known = np.array([len(c.members) for c in trace.comms] or [0])
+    members = known[comm[by][first]]
+    return Collectives(comm[by][first], seq[by][first], first, end, order[end - 1], np.where(members > 0, members - (end - first), -1), order, of)
+

@@ -1,0 +1,58 @@
+"""Preloading the recorder into a program that doesn't run under manapy-launch: which of the two libraries, and into which environment.
+
+Both hold the same code and know MPICH's binary interface from Open MPI's by themselves. They differ in what they export: mpi4py, and others, look whether
+a function of MPI 4 is there before they call it, so one that the program's MPI library lacks must not be shown.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+FULL, MPI3 = "libmanapy_trace.so", "libmanapy_trace_mpi3.so"
+LIBRARIES = {"mpich": FULL, "openmpi": MPI3, "intel": MPI3}
+_LAUNCHERS = re.compile(r"(mpirun|mpiexec|orterun|prterun|prun)([._].*)?")
+_SAID = (("Open MPI", "openmpi"), ("OpenRTE", "openmpi"), ("PRRTE", "openmpi"), ("prte", "openmpi"), ("Intel(R) MPI", "intel"), ("HYDRA", "mpich"))
+_NEEDED = ((b"libmpi.so.40", "openmpi"), (b"libmpi.so.12", "mpich"), (b"libmpich.so.12", "mpich"))
+
+
+def which_mpi(command: Sequence[str], env: Mapping[str, str]) -> str:
+    """The MPI that a command most probably uses, a key of LIBRARIES: by what mpi4py is told, what the launcher says of itself, or what programs are linked to."""
+    if env.get("MPI4PY_MPIABI", "").startswith("openmpi"):
+        return "openmpi"
+    if _LAUNCHERS.fullmatch(Path(command[0]).name) and (said := _version(command[0])):
+        for text, name in _SAID:
+            if text in said:
+                return name
+    for word in command:
+        for text, name in _NEEDED:
+            if text in _elf(word):
+                return name
+    return "mpich"
+
+
+def _version(launcher: str) -> str:
+    """What `mpirun --version` prints."""
+    try:
+        return subprocess.run([launcher, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def _elf(word: str) -> bytes:
+    """The program of that name, if it is one for Linux; b"" for scripts and whatever else."""
+    found = shutil.which(word)
+    if found is None or os.path.getsize(found) > 1 << 28:
+        return b""
+    with open(found, "rb") as stream:
+        return stream.read() if stream.read(4) == b"\x7fELF" else b""
+
+
+def environment(library: Path, job: str, env: Mapping[str, str]) -> dict[str, str]:
+    """Of the command: `library` before what else is preloaded, `job` the name of its trace."""
+    preload = ":".join([str(library), *filter(None, re.split("[ :]", env.get("LD_PRELOAD", "")))])
+    return {**env, "LD_PRELOAD": preload, "MANAPY_TRACE_JOB": job}

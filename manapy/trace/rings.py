@@ -1,0 +1,393 @@
+"""From trace files to a Trace: rings of running programs (polled), of dead ones, and saved ones.
+
+    reader = Reader(find.find("my-job-directory").folder)
+    while True:
+        reader.poll()              # copies what is new; every few ms to few s, before a ring has gone round
+        trace = reader.trace()
+
+How a ring is read while its thread writes: lowerhalf/include/manapy/trace.h, invariant 3.
+
+Invariants
+ 1. A record is taken only if `seq` was right before and after it was copied; `exit` is read before the fields that it makes valid.
+ 2. What was overwritten before it was read, torn, or not kept is counted in Rank.lost, and Rank.first_ns lies behind it.
+ 3. A file that isn't sound costs its rank only; it leaves one line in `problems`.
+ 4. What a restart has taken back isn't in the trace. A call that was open when its generation ended is in the next one, or has ended with it (STOPPED).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import socket
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ..ckpt.errors import ManapyError
+from . import clocks, format, proc
+from .events import ANY, EVENT, NO_PEER, OPEN, PROC_NULL, Communicator, Flag, Op, Rank, Trace
+
+KEEP = 1 << 20  # records kept of a ring at least, if it had so many
+
+
+class NoTraceError(ManapyError):
+    """There is no sound trace file; says why."""
+
+
+# ---- one ring
+
+
+@dataclass
+class _Ring:
+    """Copied so far: the first `count` of `kept`, in order of seq; `open`: places there of calls that had not returned; `next`: the seq that is to be read.
+    keep: the newest so many are never forgotten."""
+
+    capacity: int
+    keep: int = KEEP
+    next: int = 0  # 0: not begun
+    lost: int = 0
+    whole_from: int = 1  # nothing is lost from this seq on
+    kept: np.ndarray = field(default_factory=lambda: np.empty(0, format.RECORD))
+    count: int = 0
+    open: list[int] = field(default_factory=list)
+
+    def poll(self, head: format.RingStruct, places: np.ndarray) -> None:
+        """Take what is new, and look again at what was open."""
+        if not head.first:
+            return
+        if not self.next:
+            self.next = self.whole_from = int(head.first)
+        newest = int(head.head)
+        self._look_again(places, newest)
+        oldest = max(self.next, newest - min(self.capacity, self.keep) + 1)
+        if oldest > self.next:
+            self.lost += oldest - self.next
+            self.whole_from = oldest
+        if newest >= oldest:
+            self._take(places, oldest, newest)
+        self.next = max(self.next, newest + 1)
+
+    def _take(self, places: np.ndarray, oldest: int, newest: int) -> None:
+        seqs = np.arange(oldest, newest + 1, dtype=np.uint64)
+        records, good = read_places(places, seqs)
+        if not good.all():
+            self.lost += int((~good).sum())
+            self.whole_from = int(seqs[~good][-1]) + 1
+            records = records[good]
+        if self.count > 2 * self.keep:
+            self._forget(self.count - self.keep)
+        if self.count + len(records) > len(self.kept):
+            self.kept = np.concatenate((self.all(), np.empty(max(1024, self.count + len(records)), format.RECORD)))
+        self.kept[self.count : self.count + len(records)] = records
+        self.open += (np.flatnonzero(records["exit"] == 0) + self.count).tolist()
+        self.count += len(records)
+
+    def _forget(self, oldest: int) -> None:
+        """As many of the oldest."""
+        self.kept, self.count = self.kept[oldest:].copy(), self.count - oldest
+        self.open = [i - oldest for i in self.open if i >= oldest]
+        self.lost += oldest
+        self.whole_from = max(self.whole_from, int(self.kept["seq"][0]))
+
+    def _look_again(self, places: np.ndarray, newest: int) -> None:
+        still = []
+        for i in self.open:
+            fresh, good = read_places(places, self.kept["seq"][i : i + 1])
+            if good[0]:
+                self.kept[i] = fresh[0]
+                if fresh["exit"][0] == 0:
+                    still.append(i)
+            elif newest >= int(self.kept["seq"][i]) + self.capacity:  # it returned: its thread has made many calls since
+                self.kept["exit"][i] = self.kept["enter"][i]
+                self.kept["flags"][i] |= np.uint16(Flag.STOPPED)
+            else:
+                still.append(i)
+        self.open = still
+
+    def all(self) -> np.ndarray:
+        """Every record that is kept; a view."""
+        return self.kept[: self.count]
+
+
+def read_places(places: np.ndarray, seqs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Copies of the records with these numbers, and which of them are good (invariant 1). places: all records of a ring, which may change meanwhile."""
+    at = ((seqs - np.uint64(1)) % np.uint64(len(places))).astype(np.int64)
+    before = places["seq"][at]
+    exits = places["exit"][at]
+    records = places[at]
+    after = places["seq"][at]
+    records["exit"] = exits
+    return records, (before == seqs) & (after == seqs) & (records["seq"] == seqs)
+
+
+# ---- one file
+
+
+class _Device(Communicator):
+    """An entry of the side table that is none."""
+
+
+class _File:
+    """A trace file, mapped; ValueError with one line if it isn't one."""
+
+    def __init__(self, path: Path, keep: int = KEEP) -> None:
+        self.path = path
+        with path.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size < format.PAGE:
+                raise ValueError(f"{path}: truncated: {size} bytes, not even its head")
+            self.data = np.frombuffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+        head = self.head
+        if head.magic != format.MAGIC:
+            raise ValueError(f"{path}: not a trace of manapy" if head.magic else f"{path}: its making was never finished")
+        if head.version != format.VERSION or head.record_size != format.RECORD.itemsize:
+            raise ValueError(f"{path}: a trace of another version of manapy ({head.version}, this one reads {format.VERSION})")
+        if not self._is_sound(head):
+            raise ValueError(f"{path}: its head is damaged")
+        whole = head.rings_offset + head.rings * head.ring_stride
+        self.problem = "" if size >= whole else f"{path}: truncated: {size} of {whole} bytes; what is missing counts as lost"
+        self.rings = [_Ring(head.capacity, keep) for _ in range(head.rings_capacity)]
+
+    @staticmethod
+    def _is_sound(head: format.FileStruct) -> bool:
+        tables = head.comms_offset + head.comms_capacity * 64 <= head.members_offset and head.members_offset + head.members_capacity * 4 <= head.rings_offset
+        rings = head.capacity & (head.capacity - 1) == 0 < head.capacity and head.ring_stride >= format.PAGE + head.capacity * format.RECORD.itemsize
+        return bool(tables and rings and head.rings <= head.rings_capacity <= 1 << 16 and 0 <= head.rank < head.size and head.rings_offset < 1 << 40)
+
+    @property
+    def head(self) -> format.FileStruct:
+        """As it is now."""
+        return format.FileStruct.from_buffer_copy(self.data[: format.PAGE].tobytes())
+
+    def poll(self) -> None:
+        """Copy what is new of all rings."""
+        head = self.head
+        for i in range(min(head.rings, len(self.rings))):
+            start = head.rings_offset + i * head.ring_stride
+            room = max(0, len(self.data) - start - format.PAGE) // format.RECORD.itemsize
+            if room:
+                places = self.data[start + format.PAGE :][: min(room, head.capacity) * format.RECORD.itemsize].view(format.RECORD)
+                if room < head.capacity:  # cut off: places that aren't there read as lost
+                    places = np.concatenate((places, np.zeros(head.capacity - room, format.RECORD)))
+                self.rings[i].poll(self.ring(i), places)
+
+    def ring(self, i: int) -> format.RingStruct:
+        """The head of a ring, as it is now."""
+        head = self.head
+        start = head.rings_offset + i * head.ring_stride
+        return format.RingStruct.from_buffer_copy(self.data[start : start + ctypes.sizeof(format.RingStruct)].tobytes())
+
+    def comms(self) -> list[Communicator]:
+        """The side table. A device of a producer of RDMA records has a name and no members."""
+        head = self.head
+        found = []
+        for i in range(min(head.comms, head.comms_capacity)):
+            start = head.comms_offset + i * 64
+            entry = format.CommStruct.from_buffer_copy(self.data[start : start + 64].tobytes())
+            kind = Communicator if entry.members else _Device
+            found.append(kind(entry.cid, entry.ggid, self._members(head, entry), entry.name.decode(errors="replace"), entry.remote))
+        return found
+
+    def _members(self, head: format.FileStruct, entry: format.CommStruct) -> np.ndarray:
+        if entry.stride:
+            return (entry.first + np.arange(entry.members, dtype=np.int64) * entry.stride).astype(np.int32)
+        if entry.place + entry.members > head.members_capacity:
+            return np.empty(0, np.int32)
+        start = head.members_offset + entry.place * 4
+        return self.data[start : start + entry.members * 4].view(np.int32).copy()
+
+    def samples(self) -> list[clocks.Sample]:
+        """The newest clock samples."""
+        head = self.head
+        return [clocks.Sample(s.ticks, s.realtime, s.monotonic) for s in head.sample[: min(head.samples, format.SAMPLES)]]
+
+    @property
+    def alive(self) -> bool:
+        """Does the process that writes it still run, on this host?"""
+        head = self.head
+        return head.end == format.RUNNING and head.host.decode(errors="replace") == socket.gethostname() and proc.look(head.pid, head.pid_start).state != proc.DEAD
+
+
+# ---- a job
+
+
+class Reader:
+    """The trace files of a job, in one folder or (saved ones of several hosts) in several. keep: records of each thread that are kept at least."""
+
+    def __init__(self, *folders: Path, keep: int = KEEP) -> None:
+        self.folders, self.keep = folders, keep
+        self.problems: list[str] = []
+        self._files: dict[Path, _File] = {}
+        self._bad: dict[Path, int] = {}  # by inode: a file may be replaced by a good one
+
+    def poll(self) -> None:
+        """Look for new files, and copy what is new in all."""
+        for path in (path for folder in self.folders for path in sorted(folder.glob("rank-*.trace"))):
+            if path not in self._files:
+                self._open(path)
+        for file in self._files.values():
+            file.poll()
+
+    def _open(self, path: Path) -> None:
+        if format.rank_and_generation(path) is None:
+            return
+        try:
+            inode = path.stat().st_ino
+            if self._bad.get(path) != inode:
+                self._files[path] = _File(path, self.keep)
+                if self._files[path].problem:
+                    self.problems.append(self._files[path].problem)
+        except FileNotFoundError:
+            return
+        except (ValueError, OSError) as error:
+            if "never finished" in str(error) and time.time() - path.stat().st_mtime < 5:
+                return  # it is being made
+            self._bad[path] = inode
+            self.problems.append(str(error))
+
+    def trace(self, newest: int | None = None) -> Trace:
+        """All that is kept, or the newest so many records of each thread; those before them count as lost."""
+        files = sorted(self._files.values(), key=lambda f: (f.head.rank, f.head.generation))
+        if not files:
+            raise NoTraceError("; ".join(self.problems) or f"{self.folders[0]}: no trace files")
+        heads = [f.head for f in files]
+        found, on = clocks.lines([(h.host.decode(errors="replace"), f.samples(), h.ticks_per_second, bool(h.invariant_ticks)) for f, h in zip(files, heads, strict=True)])
+        table: dict[int, int] = {}
+        comms: list[Communicator] = []
+        devices: list[str] = []
+        parts = [self._events(files, heads, i, found[on[i]], table, comms, devices, newest) for i in range(len(files))]
+        events = np.concatenate(parts)
+        lined = np.repeat(np.array(on), [len(p) for p in parts])
+        base = on[0]
+        clocks.align(found, base, lined, events)
+        ranks: dict[int, Rank] = {}
+        for i, (file, head) in enumerate(zip(files, heads, strict=True)):
+            _shift(parts[i], found[on[i]])
+            self._note(ranks, file, head, found[on[i]], parts[i], newest)
+        events = np.concatenate(parts)
+        events = events[np.lexsort((events["seq"], events["thread"], events["rank"]))]
+        rdma = events["op"] == Op.RDMA_QP
+        job, now = heads[0].job.decode(errors="replace"), self._now(files, found[base], events)
+        return Trace(events[~rdma], comms, max(h.size for h in heads), ranks, now, job, list(self.problems), events[rdma], devices)
+
+    def _events(
+        self,
+        files: list[_File],
+        heads: list[format.FileStruct],
+        which: int,
+        line: clocks.Line,
+        table: dict[int, int],
+        comms: list[Communicator],
+        devices: list[str],
+        newest: int | None,
+    ) -> np.ndarray:
+        """Of one file, by its host's clock."""
+        file, head = files[which], heads[which]
+        later = [h for h in heads if h.rank == head.rank and h.generation > head.generation]
+        own = file.comms()
+        for comm in own:
+            if comm.cid in table:
+                continue
+            if isinstance(comm, _Device):
+                table[comm.cid] = len(devices)
+                devices.append(comm.name)
+            else:
+                table[comm.cid] = len(comms)
+                comms.append(comm)
+        parts = []
+        for thread, ring in enumerate(file.rings):
+            if not ring.count:
+                continue
+            records = ring.all() if newest is None else ring.all()[-newest:]
+            if later:
+                records = records[records["seq"] <= min(h.past[thread] for h in later if thread < format.RINGS)]
+            parts.append(_convert(records, head, thread, line, own, table))
+        events = np.concatenate(parts) if parts else np.empty(0, EVENT)
+        if later:
+            ends = line.own(np.array([s.ticks for s in file.samples()] or [0], np.uint64)).max()
+            cut = events["exit"] == OPEN
+            events["exit"][cut] = np.maximum(ends, events["enter"][cut])
+            events["flags"][cut] |= np.uint16(Flag.STOPPED)
+        return events
+
+    def _note(self, ranks: dict[int, Rank], file: _File, head: format.FileStruct, line: clocks.Line, events: np.ndarray, newest: int | None) -> None:
+        """What is known of a rank beside its calls; a later generation comes later, and adds up."""
+        before = ranks.get(head.rank)
+        rank = Rank(head.rank, line.host, head.pid, head.pid_start, head.generation, head.end == format.FINALIZED, uncertainty_ns=line.uncertainty)
+        rank.problems = [*line.problems, *([file.problem] if file.problem else [])]
+        rank.lost = before.lost if before else 0
+        rank.first_ns = before.first_ns if before else 0
+        for i, ring in enumerate(file.rings[: head.rings]):
+            head_now = file.ring(i)
+            older = 0 if newest is None else max(ring.count - newest, 0)
+            rank.lost += ring.lost + older
+            mine = events[(events["thread"] == i) & (events["seq"] >= ring.whole_from)]
+            if ring.lost or older or (ring.count and not before and head_now.first > 1):
+                rank.first_ns = max(rank.first_ns, int(mine["enter"][0]) if len(mine) else int(line.shifted(line.own(np.array([_last(file)], np.uint64)))[0]))
+            if head_now.polls:
+                rank.polls += int(head_now.polls)
+                polled = int(line.shifted(line.own(np.array([head_now.polled], np.uint64)))[0])
+                if polled > rank.polled_ns:
+                    rank.polled_ns, rank.polled_request = polled, int(head_now.polled_request)
+        if head.unrecorded:
+            rank.problems.append(f"rank {head.rank}: {head.unrecorded} calls or threads were not recorded: more than {head.rings_capacity} threads, or no room")
+        ranks[head.rank] = rank
+
+    @staticmethod
+    def _now(files: list[_File], base: clocks.Line, events: np.ndarray) -> int:
+        """The moment of the trace: now if the job runs, else the last thing that is known."""
+        last = max(int(events["enter"].max(initial=0)), int(events["exit"].max(initial=0)))
+        if any(f.alive for f in files) and base.host == socket.gethostname():
+            return max(last, base.anchor.realtime + time.clock_gettime_ns(time.CLOCK_MONOTONIC) - base.anchor.monotonic)
+        return max(last, base.samples[-1].realtime if base.samples else 0)
+
+
+def _last(file: _File) -> int:
+    return max((s.ticks for s in file.samples()), default=0)
+
+
+def _shift(events: np.ndarray, line: clocks.Line) -> None:
+    returned = events["exit"] != OPEN
+    events["enter"] = line.shifted(events["enter"])
+    events["exit"][returned] = line.shifted(events["exit"][returned])
+
+
+def _convert(records: np.ndarray, head: format.FileStruct, thread: int, line: clocks.Line, own: list[Communicator], table: dict[int, int]) -> np.ndarray:
+    """Records of one ring as events, by their host's clock."""
+    events = np.zeros(len(records), EVENT)
+    for name in ("op", "flags", "tag", "seq", "bytes", "request", "context"):
+        events[name] = records[name]
+    events["rank"], events["thread"], events["generation"] = head.rank, thread, head.generation
+    events["enter"] = line.own(records["enter"])
+    events["exit"] = np.where(records["exit"] == 0, OPEN, line.own(np.maximum(records["exit"], 1)))
+    rdma = records["op"] == Op.RDMA_QP
+    places = np.array([*(table[c.cid] for c in own), -1], np.int32)
+    comm = np.where(records["comm"] < len(own), records["comm"], len(own)).astype(np.int64)
+    events["comm"] = places[comm]
+    events["peer"] = _peers(records["peer"], comm, own)
+    events["comm"][rdma] = records["comm"][rdma].astype(np.int32)
+    events["peer"][rdma] = records["peer"][rdma]
+    device = records["tag"][rdma].astype(np.int64)
+    events["tag"][rdma] = places[np.where((device >= 0) & (device < len(own)), device, len(own))]
+    return events
+
+
+def _peers(peer: np.ndarray, comm: np.ndarray, own: list[Communicator]) -> np.ndarray:
+    """World ranks of ranks in communicators: in the remote group, if there is one."""
+    reached = [c.members[len(c.members) - c.remote :] if c.remote else c.members for c in own]
+    count = np.array([*map(len, reached), 0], np.int64)[comm]
+    start = np.concatenate(([0], np.cumsum([len(r) for r in reached]))).astype(np.int64)[comm]
+    world = np.concatenate([*reached, np.zeros(1, np.int32)])
+    known = (peer >= 0) & (peer < count)
+    named = np.isin(peer, (ANY, PROC_NULL))
+    return np.where(known, world[np.where(known, start + peer, 0)], np.where(named, peer, NO_PEER)).astype(np.int32)
+
+
+def read(*folders: Path) -> Trace:
+    """One look at the trace files in these folders."""
+    reader = Reader(*folders)
+    reader.poll()
+    return reader.trace()

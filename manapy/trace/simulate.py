@@ -1,0 +1,403 @@
+"""A training job that runs only in a model: the calls its ranks would have recorded, with faults where they are wanted, and the truth about them beside.
+
+Per micro-batch there is a Recv, forward or backward work cut by Allreduces of the TP group, and a Send; at an iteration's end an Allreduce of the DP group and
+one of all ranks (the gradients' norm), then the optimizer. Events are what a recording holds, open calls of a hang included. All ranks of one level of the
+schedule's graph (graph.py) advance in one step of numpy; never happening is a time of infinity.
+
+A Send returns when its message is on its way, unless it can never arrive: then it stays open, as a large message's does.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from .events import EVENT, NO_PEER, OPEN, Communicator, Op, Rank, Trace
+from .graph import Graph, Timing, graph_of
+from .schedule import Schedule
+from .verdict import Cause, Phase
+
+WORLD = 0  # index of the communicator
+POLL = 1e-6  # seconds in a call that waits for nothing
+SETTLED = 5.0  # seconds after the last call of a job that hangs, at which it is looked at
+
+
+class Kind(enum.Enum):
+    """What can be wrong."""
+
+    SKIP_RECV = "skipped Recv"
+    SPIN = "spin"  # for ever
+    SLEEP = "sleep"  # for ever
+    STOP = "SIGSTOP"
+    DEAD = "killed"
+    DROP = "dropped link"  # a transfer that never ends
+    COMPUTE = "extra compute"  # `seconds` more
+    NODE = "throttled node"  # all work on the rank's host takes `factor` times as long
+    RANK = "throttled rank"
+    LINK = "throttled link"  # all transfers to and from the rank take `factor` times as long
+
+    @property
+    def hangs(self) -> bool:
+        """Nothing goes on after it."""
+        return self in (Kind.SKIP_RECV, Kind.SPIN, Kind.SLEEP, Kind.STOP, Kind.DEAD, Kind.DROP)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Where, and what. backward: which message, if phase is TRANSFER. Until `until` (excluded), those of a factor. segment: of the block's work, before its segment-th collective."""
+
+    kind: Kind
+    rank: int
+    iteration: int = 0
+    micro: int = 0
+    phase: Phase = Phase.FORWARD
+    backward: bool = False
+    chunk: int = 0
+    segment: int = 0
+    seconds: float = 0.0
+    factor: float = 1.0
+    until: int | None = None
+
+    @property
+    def cause(self) -> Cause:
+        """What an analysis should find."""
+        return {
+            Kind.SKIP_RECV: Cause.MISSING, Kind.STOP: Cause.STOPPED, Kind.DEAD: Cause.DEAD, Kind.DROP: Cause.NETWORK, Kind.LINK: Cause.NETWORK,
+        }.get(self.kind, Cause.COMPUTE)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Model:
+    """A job. Seconds and bytes; forward, backward: of one block; layers: TP collectives of a block; noise: relative deviation of each piece of work and
+    each transfer; chips: of ranks among each other, for good; hosts: ranks on each. Default work as in the paper's section V-A (a forward pass of 40 ms)."""
+
+    schedule: Schedule
+    iterations: int = 6
+    layers: int = 4
+    forward: float = 0.040
+    backward: float = 0.080
+    optimizer: float = 0.010
+    closing: float = 0.002
+    noise: float = 0.02
+    chips: float = 0.002
+    latency: float = 10e-6
+    bandwidth: float = 40e9
+    activation: int = 32 << 20
+    partial: int = 8 << 20
+    gradient: int = 512 << 20
+    hosts: int = 8
+    uncertainty: float = 0.0
+
+    @property
+    def host_of(self) -> np.ndarray:
+        """Index of the host of each rank."""
+        return np.arange(self.schedule.size) // self.hosts
+
+
+@dataclass
+class Run:
+    """What a model did. timings: what each iteration that ended took, exactly; begins: when each iteration began, with the time of its end last;
+    trace: None if only timings were asked for."""
+
+    model: Model
+    faults: tuple[Fault, ...]
+    timings: list[Timing] = field(default_factory=list)
+    begins: list[float] = field(default_factory=list)
+    trace: Trace | None = None
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Of the iterations, seconds."""
+        return np.diff(self.begins)
+
+
+@dataclass
+class _Calls:
+    """Times of one iteration's calls: [B, D, T] of Recv and Send, [B, L, D, T] of collectives, [S, D, T] of what ends it."""
+
+    recv: tuple[np.ndarray, np.ndarray]
+    tp: tuple[np.ndarray, np.ndarray]
+    send: tuple[np.ndarray, np.ndarray]
+    reduce: tuple[np.ndarray, np.ndarray]
+    norm: tuple[np.ndarray, np.ndarray]
+
+
+def positions(schedule: Schedule, phase: Phase, backward: bool) -> list[tuple[int, int, int]]:
+    """(stage, chunk, micro) of all blocks at which a fault of that phase can be: those with work, or those with a message to send."""
+    found = []
+    for stage in range(schedule.pp):
+        for block in schedule.blocks_of(stage):
+            if block.backward == backward and (phase != Phase.TRANSFER or schedule.target(stage, block) is not None):
+                found.append((stage, block.chunk, block.micro))
+    return found
+
+
+def simulate(model: Model, faults: Sequence[Fault] = (), seed: int = 0, events: bool = True) -> Run:
+    """All iterations up to the last, or to the one in which everything stands. The same seed makes the same noise, with faults and without."""
+    run = Run(model, tuple(faults))
+    schedule, graph = model.schedule, graph_of(model.schedule)
+    shape = (schedule.pp, schedule.dp, schedule.tp)
+    chips = 1 + model.chips * np.random.default_rng((seed, 1 << 40)).standard_normal(shape)
+    ready = np.zeros(shape)
+    begin = 0.0
+    columns: list[_Calls] = []
+    run.begins.append(0.0)
+    for iteration in range(model.iterations):
+        timing = _draw(model, graph, chips, np.random.default_rng((seed, iteration)), ready - begin)
+        skipped, dropped = _apply(model, graph, timing, [fault for fault in faults if _acts(fault, iteration)])
+        calls = _advance(graph, timing, skipped, dropped, begin)
+        columns.append(calls)
+        left = calls.norm[1]
+        if not np.isfinite(left).all():
+            break
+        run.timings.append(timing)
+        begin = float(left.max())
+        run.begins.append(begin)
+        ready = left + model.optimizer * chips
+    if events:
+        run.trace = _trace(model, graph, columns, run.faults)
+    return run
+
+
+def snapshot(trace: Trace, now: int) -> Trace:
+    """What was recorded by a moment, ns: calls entered later aren't there, and those that hadn't returned are open."""
+    events = trace.events[trace.events["enter"] <= now].copy()
+    events["exit"][events["exit"] > now] = OPEN
+    return replace(trace, events=events, now=now)
+
+
+def _acts(fault: Fault, iteration: int) -> bool:
+    if fault.kind in (Kind.NODE, Kind.RANK, Kind.LINK):
+        return fault.iteration <= iteration and (fault.until is None or iteration < fault.until)
+    return fault.iteration == iteration
+
+
+def _draw(model: Model, graph: Graph, chips: np.ndarray, generator: np.random.Generator, ready: np.ndarray) -> Timing:
+    """What everything takes without faults."""
+    schedule = model.schedule
+    stages, replicas, shards = chips.shape
+    layers = model.layers if shards > 1 else 0
+    backward = np.array([block.backward for stage in range(stages) for block in schedule.blocks_of(stage)])
+    whole = np.where(backward, model.backward, model.forward) / schedule.chunks
+
+    def noisy(*size: int) -> np.ndarray:
+        return 1 + np.abs(model.noise) * generator.standard_normal(size, dtype=np.float32).clip(-4, 4)
+
+    compute = np.empty((graph.count, layers + 1, replicas, shards))
+    pieces = max(layers, 1)
+    compute[:, :pieces] = (whole / pieces)[:, None, None, None] * noisy(graph.count, pieces, replicas, shards) * np.repeat(chips, graph.blocks, axis=0)[:, None]
+    compute[:, pieces:] = 20e-6
+    collective = (model.latency + model.partial / model.bandwidth) * noisy(graph.count, layers, replicas)
+    transfer = (model.latency + model.activation / model.bandwidth) * noisy(graph.count, replicas, shards)
+    transfer[graph.source < 0] = 0
+    send = np.where((graph.target >= 0)[:, None, None], POLL, 0.0) * np.ones((1, replicas, shards))
+    closing = model.closing * noisy(stages, replicas, shards) * chips
+    reduce = (model.latency + model.gradient / model.bandwidth) * noisy(stages, shards) if replicas > 1 else np.zeros((stages, shards))
+    return Timing(compute, collective, transfer, send, ready, closing, reduce, 4 * model.latency)
+
+
+def _apply(model: Model, graph: Graph, timing: Timing, faults: Sequence[Fault]) -> tuple[np.ndarray, np.ndarray]:
+    """Change the timing as the faults do. Returns which Recvs are left out, and which Sends can never end, [B, D, T]."""
+    schedule = model.schedule
+    skipped, dropped = np.zeros(timing.transfer.shape, bool), np.zeros(timing.transfer.shape, bool)
+    for fault in faults:
+        stage, replica, shard = (int(i) for i in schedule.places[fault.rank])
+        if fault.kind in (Kind.NODE, Kind.RANK):
+            _slow(model, graph, timing, fault)
+            continue
+        own = slice(stage * graph.blocks, (stage + 1) * graph.blocks)
+        if fault.kind is Kind.LINK:
+            timing.transfer[own, replica, shard] *= fault.factor
+            targets = graph.target[own][graph.target[own] >= 0]
+            timing.transfer[targets, replica, shard] *= fault.factor
+            continue
+        vertex = _vertex(schedule, graph, stage, fault)
+        if fault.kind is Kind.SKIP_RECV:
+            source = int(graph.source[vertex])
+            if source < 0:
+                raise ValueError(f"rank {fault.rank} receives nothing for micro-batch {fault.micro}")
+            skipped[vertex, replica, shard] = dropped[source, replica, shard] = True
+        elif fault.kind is Kind.DROP and fault.phase is Phase.TRANSFER:
+            dropped[vertex, replica, shard] = True
+            timing.transfer[graph.target[vertex], replica, shard] = np.inf
+        elif fault.kind is Kind.DROP:
+            timing.collective[vertex, min(fault.segment, timing.collective.shape[1] - 1), replica] = np.inf
+        else:
+            segment = timing.compute.shape[1] - 1 if fault.phase is Phase.TRANSFER else min(fault.segment, max(timing.compute.shape[1] - 2, 0))
+            timing.compute[vertex, segment, replica, shard] += np.inf if fault.kind.hangs else fault.seconds
+    return skipped, dropped
+
+
+def _vertex(schedule: Schedule, graph: Graph, stage: int, fault: Fault) -> int:
+    backward = fault.backward if fault.phase is Phase.TRANSFER else fault.phase is Phase.BACKWARD
+    for place, block in enumerate(schedule.blocks_of(stage)):
+        if (block.backward, block.chunk, block.micro) == (backward, fault.chunk, fault.micro):
+            return stage * graph.blocks + place
+    raise ValueError(f"no block of micro-batch {fault.micro}, chunk {fault.chunk}")
+
+
+def _slow(model: Model, graph: Graph, timing: Timing, fault: Fault) -> None:
+    """All ranks of a host, or one."""
+    host = model.host_of
+    ranks = np.flatnonzero(host == host[fault.rank]) if fault.kind is Kind.NODE else [fault.rank]
+    for stage, replica, shard in model.schedule.places[ranks]:
+        timing.compute[stage * graph.blocks : (stage + 1) * graph.blocks, :, replica, shard] *= fault.factor
+        timing.closing[stage, replica, shard] *= fault.factor
+
+
+def _advance(graph: Graph, timing: Timing, skipped: np.ndarray, dropped: np.ndarray, origin: float) -> _Calls:
+    """The times of all calls: what Graph.times does, with every call on the way."""
+    recv, tp, send = (tuple(np.full(size, np.inf) for _ in range(2)) for size in (timing.transfer.shape, timing.compute[:, 1:].shape, timing.transfer.shape))
+    done = np.empty_like(timing.transfer)
+    layers = timing.compute.shape[1] - 1
+    for level in graph.levels:
+        first = level % graph.blocks == 0
+        at = np.where(first[:, None, None], timing.ready[level // graph.blocks], done[level - 1])
+        source = graph.source[level]
+        waits = source >= 0
+        if waits.any():
+            own = level[waits]
+            called = np.where(skipped[own], np.inf, at[waits])
+            arrived = np.maximum(called, send[0][source[waits]] + timing.transfer[own])
+            recv[0][own], recv[1][own] = called, arrived
+            at[waits] = np.where(skipped[own], at[waits], arrived)
+        for layer in range(layers):
+            at = at + timing.compute[level, layer]
+            tp[0][level, layer] = at
+            at = np.broadcast_to((at.max(axis=-1) + timing.collective[level, layer])[..., None], at.shape)
+            tp[1][level, layer] = at
+        at = at + timing.compute[level, layers]
+        send[0][level] = at
+        send[1][level] = done[level] = np.where(dropped[level], np.inf, at + timing.send[level])
+    come = done[graph.blocks - 1 :: graph.blocks] + timing.closing
+    left = np.broadcast_to((come.max(axis=1) + timing.reduce)[:, None], come.shape) if come.shape[1] > 1 else come
+    end = np.full(left.shape, left.max() + timing.norm)
+    for times in (*recv, *tp, *send):
+        times += origin
+    return _Calls(recv, tp, send, (come + origin, left + origin), (left + origin, end + origin))
+
+
+def _trace(model: Model, graph: Graph, columns: Sequence[_Calls], faults: Sequence[Fault]) -> Trace:
+    schedule = model.schedule
+    comms, tp_comm, dp_comm = _communicators(schedule)
+    parts = []
+    for iteration, calls in enumerate(columns):
+        for stage in range(schedule.pp):
+            parts.append(_events(model, graph, calls, stage, iteration, tp_comm, dp_comm))
+    order = [parts[iteration * schedule.pp + stage] for stage in range(schedule.pp) for iteration in range(len(columns))]
+    # each part is [replica * shard, calls]: a stage's iterations side by side, then the stages one below the other, then ranks in order
+    rows = [np.concatenate(order[stage * len(columns) : (stage + 1) * len(columns)], axis=1) for stage in range(schedule.pp)]
+    for row in rows:
+        row["seq"] = np.arange(1, row.shape[1] + 1)
+    events = np.concatenate([row.ravel() for row in rows]) if schedule.order == "tp-dp-pp" else _by_rank(rows, schedule)
+    enter, exit_ = events["enter"], events["exit"]
+    hangs = any(fault.kind.hangs for fault in faults)
+    if hangs:
+        happened = enter != OPEN
+        events = events[happened]
+        enter, exit_ = events["enter"], events["exit"]
+        events["seq"] = _counted(events["rank"])
+    now = int(max(enter.max(), exit_.max())) + (int(SETTLED * 1e9) if hangs else 1)
+    ranks = {
+        rank: Rank(rank, host=f"node{rank // model.hosts:02}", pid=1000 + rank, uncertainty_ns=int(model.uncertainty * 1e9), process="R", cpu_share=1.0, ended=False)
+        for rank in range(schedule.size)
+    }
+    for fault in faults:
+        if (state := {Kind.SLEEP: ("S", 0.0), Kind.STOP: ("T", 0.0), Kind.DEAD: ("dead", 0.0)}.get(fault.kind)) is not None:
+            ranks[fault.rank].process, ranks[fault.rank].cpu_share = state
+    return Trace(events, comms, schedule.size, ranks, now, job="simulated")
+
+
+def _by_rank(rows: Sequence[np.ndarray], schedule: Schedule) -> np.ndarray:
+    ordered: list[np.ndarray] = [np.empty(0, EVENT)] * schedule.size
+    for row in rows:
+        for calls in row:
+            ordered[int(calls["rank"][0])] = calls
+    return np.concatenate(ordered)
+
+
+def _counted(ranks: np.ndarray) -> np.ndarray:
+    """1, 2, ... within each run of equal values."""
+    first = np.flatnonzero(np.r_[True, ranks[1:] != ranks[:-1]])
+    return np.arange(len(ranks)) - np.repeat(first, np.diff(np.r_[first, len(ranks)])) + 1
+
+
+def _communicators(schedule: Schedule) -> tuple[list[Communicator], np.ndarray, np.ndarray]:
+    """WORLD, then the TP groups, then the DP groups; and the index of those of each rank."""
+    tp_groups = schedule.ranks.reshape(-1, schedule.tp)
+    dp_groups = schedule.ranks.transpose(0, 2, 1).reshape(-1, schedule.dp)
+    comms = [Communicator(1, 1, np.arange(schedule.size, dtype=np.int32), "MPI_COMM_WORLD")]
+    index = []
+    for groups, name in ((tp_groups, "tp"), (dp_groups, "dp")):
+        of = np.empty(schedule.size, np.int32)
+        of[groups] = (len(comms) + np.arange(len(groups)))[:, None]
+        index.append(of)
+        comms += [Communicator(2 + len(comms) + i, 2 + len(comms) + i, group, f"{name} {i}") for i, group in enumerate(groups)]
+    return comms, index[0], index[1]
+
+
+def _events(model: Model, graph: Graph, calls: _Calls, stage: int, iteration: int, tp_comm: np.ndarray, dp_comm: np.ndarray) -> np.ndarray:
+    """The calls of all ranks of one stage in one iteration, in the order of the calls: [ranks, calls]."""
+    schedule = model.schedule
+    ranks = schedule.ranks[stage].ravel()
+    layers = calls.tp[0].shape[1]
+    template = np.zeros(_calls_of(model, graph, stage), EVENT)
+    enters, exits, peers = [], [], []
+    place = 0
+
+    def put(op: Op, times: tuple[np.ndarray, np.ndarray], where: tuple[int, ...], size: int, peer: int | None = None, tag: int = 0) -> None:
+        nonlocal place
+        template[place] = (0, 0, op, 0, 0, -1, NO_PEER, tag, 0, size, 0, 0, 0, 0)
+        enters.append(times[0][where].ravel())
+        exits.append(times[1][where].ravel())
+        if peer is not None:
+            peers.append((place, schedule.ranks[peer].ravel()))
+        place += 1
+
+    tp_places = []
+    for number, block in enumerate(schedule.blocks_of(stage)):
+        vertex = stage * graph.blocks + number
+        if (source := schedule.source(stage, block)) is not None:
+            put(Op.RECV, calls.recv, (vertex,), model.activation, source[0], tag(schedule, block, stage))
+        for layer in range(layers):
+            tp_places.append(place)
+            put(Op.ALLREDUCE, calls.tp, (vertex, layer), model.partial)
+        if (target := schedule.target(stage, block)) is not None:
+            put(Op.SEND, calls.send, (vertex,), model.activation, target[0], tag(schedule, target[1], target[0]))
+    dp_place = place
+    if schedule.dp > 1:
+        put(Op.ALLREDUCE, calls.reduce, (stage,), model.gradient)
+    put(Op.ALLREDUCE, calls.norm, (stage,), 8)
+    events = np.broadcast_to(template[:place], (len(ranks), place)).copy()
+    events["rank"] = ranks[:, None]
+    events["enter"], events["exit"] = (_ns(np.stack(times, axis=1)) for times in (enters, exits))
+    events["comm"][:, -1] = WORLD
+    events["context"][:, -1] = iteration + 1
+    for column, peer in peers:
+        events["peer"][:, column] = peer
+        events["comm"][:, column] = WORLD
+    if tp_places:
+        events["comm"][:, tp_places] = tp_comm[ranks][:, None]
+        events["context"][:, tp_places] = iteration * len(tp_places) + np.arange(1, len(tp_places) + 1)
+    if schedule.dp > 1:
+        events["comm"][:, dp_place] = dp_comm[ranks]
+        events["context"][:, dp_place] = iteration + 1
+    return events
+
+
+def tag(schedule: Schedule, block: object, stage: int) -> int:
+    """Of the message that a block of this stage waits for: one for each block of an iteration."""
+    return schedule.place_of(stage, block)  # type: ignore[arg-type]
+
+
+def _calls_of(model: Model, graph: Graph, stage: int) -> int:
+    return graph.blocks * (model.layers + 2) + 2
+
+
+def _ns(seconds: np.ndarray) -> np.ndarray:
+    """Nanoseconds from 1 s on; OPEN for what never happens."""
+    finite = np.isfinite(seconds)
+    return np.where(finite, np.where(finite, seconds, 0) * 1e9 + 1e9, OPEN).astype(np.int64)

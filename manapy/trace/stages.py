@@ -1,0 +1,423 @@
+"""Which iteration, micro-batch, phase and pipeline stage each call of a training job belongs to, given its schedule; and which schedule that is, from the calls alone.
+
+A rank's calls are held against what its stage must call in an iteration: for each block a Recv, the collectives of its TP group, a Send (where it has them),
+and at the end collectives of larger groups. Only one rank of a stage is walked through call by call; the others are compared with it, and walked through
+themselves only where they differ.
+
+Invariants
+ 1. What doesn't belong to the pattern (set-up, logging, a barrier now and then) has no label. A Recv that was left out shifts no label after it.
+ 2. A rank whose first calls are lost gets labels from its first gradient reduction on; its iterations are counted by that communicator's SEQ.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .events import OPEN, Flag, Op, Trace
+from .schedule import Schedule, ScheduleError
+from .verdict import Phase
+
+OTHER, RECV, TP, SEND, REDUCE = range(5)  # classes of calls
+NONE, REDUCING = -1, -2  # items that are no place in the stage's pattern
+PHASES = (Phase.UNKNOWN, Phase.FORWARD, Phase.BACKWARD, Phase.TRANSFER, Phase.REDUCE, Phase.OPTIMIZER)
+STRAY = 0.05  # share of calls that may fit nowhere
+
+_DATA = [Op.BARRIER, Op.BCAST, Op.REDUCE, Op.ALLREDUCE, Op.GATHER, Op.SCATTER, Op.ALLGATHER, Op.ALLTOALL, Op.REDUCE_SCATTER]
+_CLASS = np.zeros(256, np.uint8)
+_CLASS[[Op.SEND, Op.BSEND, Op.SSEND, Op.RSEND]] = SEND
+_CLASS[[Op.RECV, Op.MRECV]] = RECV
+_CLASS[_DATA] = REDUCE
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where in the schedule a rank is now."""
+
+    phase: Phase = Phase.UNKNOWN
+    stage: int | None = None
+    iteration: int | None = None
+    micro: int | None = None
+
+
+@dataclass(frozen=True)
+class Item:
+    """What a stage calls at one place of its pattern. layer: which of the block's collectives."""
+
+    kind: int
+    place: int
+    layer: int = 0
+
+
+@dataclass(frozen=True)
+class Sequence_:
+    """The calls that some ranks of a stage have in common. iteration, item: of each call; strays: how many fit nowhere, and the first of them."""
+
+    kinds: np.ndarray
+    iteration: np.ndarray
+    item: np.ndarray
+    strays: int
+    first_stray: int
+
+
+@dataclass
+class Labels:
+    """starts: the first event of each rank, with the number of events last. sequences: of each rank. iteration, item: aligned with the trace's events;
+    items are indices in `items[stage]`, or NONE, REDUCING."""
+
+    trace: Trace
+    schedule: Schedule
+    layers: int
+    items: list[tuple[Item, ...]]
+    starts: np.ndarray
+    sequences: list[Sequence_ | None]
+    iteration: np.ndarray = field(repr=False)
+    item: np.ndarray = field(repr=False)
+
+    @functools.cached_property
+    def stage(self) -> np.ndarray:
+        """Pipeline stage of each event's rank."""
+        return self.schedule.places[:, 0][self.trace.events["rank"]]
+
+    @functools.cached_property
+    def micro(self) -> np.ndarray:
+        """Micro-batch of each event; -1: it has none."""
+        return self._looked_up(lambda stage, item: self.schedule.blocks_of(stage)[item.place].micro, NONE, NONE)
+
+    @functools.cached_property
+    def phase(self) -> np.ndarray:
+        """Index in PHASES of each event."""
+        return self._looked_up(lambda stage, item: PHASES.index(self._phase(stage, item)), PHASES.index(Phase.REDUCE), 0)
+
+    def now(self, rank: int) -> Position:
+        """What a rank does in its open call, or on its way to the next one. After an iteration's last call, a stage that receives nothing first is taken to be
+        in its first forward pass: the optimizer before it, and what feeds the data, make no calls that would tell."""
+        stage = int(self.schedule.places[rank, 0])
+        sequence = self.sequences[rank]
+        labelled = np.flatnonzero(sequence.item != NONE) if sequence is not None else ()
+        if sequence is None or not len(labelled):
+            return Position(stage=stage)
+        items = self.items[stage]
+        at = int(labelled[-1])
+        count = self.starts[rank + 1] - self.starts[rank]
+        at = int(labelled[labelled < count][-1]) if at >= count and (labelled < count).any() else at
+        item, iteration = int(sequence.item[at]), int(sequence.iteration[at])
+        is_open = self.trace.events["exit"][self.starts[rank] + at] == OPEN
+        if item == REDUCING:
+            if is_open:
+                return Position(Phase.REDUCE, stage, iteration)
+            if not items:  # nothing but reductions
+                return Position(Phase.UNKNOWN, stage, iteration + 1)
+            if items[0].kind == RECV or self._reductions(sequence, iteration, at) < self._reductions(sequence, iteration - 1, at):
+                return Position(Phase.OPTIMIZER, stage, iteration)
+            return Position(Phase.FORWARD, stage, iteration + 1, self.schedule.blocks_of(stage)[items[0].place].micro)
+        if not is_open:
+            item += 1
+            if item == len(items):
+                return Position(Phase.REDUCE, stage, iteration)
+        block = self.schedule.blocks_of(stage)[items[item].place]
+        return Position(self._phase(stage, items[item], is_open), stage, iteration, block.micro)
+
+    @staticmethod
+    def _reductions(sequence: Sequence_, iteration: int, until: int) -> int:
+        """Calls of an iteration's end that were made by then."""
+        return int(((sequence.item[: until + 1] == REDUCING) & (sequence.iteration[: until + 1] == iteration)).sum())
+
+    def _phase(self, stage: int, item: Item, inside: bool = True) -> Phase:
+        """Of a call, or of what leads to it: without TP collectives, what comes before a Send is the block's work."""
+        if item.kind == TP or item.kind == SEND and not inside and not self.layers:
+            return Phase.BACKWARD if self.schedule.blocks_of(stage)[item.place].backward else Phase.FORWARD
+        return Phase.TRANSFER
+
+    def _looked_up(self, value, reducing: int, none: int) -> np.ndarray:
+        tables = np.full((self.schedule.pp, max(len(items) for items in self.items) + 2), none, np.int32)
+        for stage, items in enumerate(self.items):
+            for i, item in enumerate(items):
+                tables[stage, i] = value(stage, item)
+        tables[:, REDUCING] = reducing
+        return tables[self.stage, self.item]
+
+
+def label(trace: Trace, schedule: Schedule) -> Labels:
+    """Labels of all calls. Raises ScheduleError where the schedule can't be that of this trace."""
+    if schedule.size != trace.size:
+        raise ScheduleError(f"the schedule {schedule} is one of {schedule.size} ranks, and the trace is of {trace.size}")
+    events = trace.events
+    starts = np.searchsorted(events["rank"], np.arange(trace.size + 1))
+    kinds = _kinds(trace, schedule)
+    layers = _layers(schedule, kinds, starts)
+    items = [_items(schedule, stage, layers) for stage in range(schedule.pp)]
+    iteration, item = np.full(len(events), NONE, np.int32), np.full(len(events), NONE, np.int32)
+    sequences: list[Sequence_ | None] = [None] * trace.size
+    for stage in range(schedule.pp):
+        known: list[Sequence_] = []
+        ranks = schedule.ranks[stage].ravel()
+        lengths = starts[ranks + 1] - starts[ranks]
+        contiguous = len(ranks) == ranks[-1] - ranks[0] + 1 and (lengths == lengths[0]).all()
+        if contiguous and lengths[0] and not any(known_.lost for known_ in _known(trace, ranks)):
+            lo, hi = starts[ranks[0]], starts[ranks[-1] + 1]
+            table = kinds[lo:hi].reshape(len(ranks), -1)
+            if (table == table[0]).all():
+                sequence = _walk(table[0], items[stage])
+                for rank in ranks.tolist():
+                    sequences[rank] = sequence
+                for target, values in ((iteration, sequence.iteration), (item, sequence.item)):
+                    target[lo:hi].reshape(table.shape)[:] = values
+                continue
+        for rank in sorted(ranks.tolist(), key=lambda rank: starts[rank] - starts[rank + 1]):
+            own = slice(starts[rank], starts[rank + 1])
+            lost = rank in trace.ranks and trace.ranks[rank].lost > 0
+            count = own.stop - own.start
+            like = None if lost else next((s for s in known if np.array_equal(s.kinds[:count], kinds[own])), None)
+            if like is None:
+                like = _walk(kinds[own], items[stage], synced=not lost)
+                if not lost:
+                    known.append(like)
+                elif len(reductions := np.flatnonzero(like.item == REDUCING)):
+                    like = _counted(trace, like, own.start, int(reductions[0]))
+            sequences[rank] = like
+            iteration[own], item[own] = like.iteration[:count], like.item[:count]
+    labels = Labels(trace, schedule, layers, items, starts, sequences, iteration, item)
+    _check(labels, kinds)
+    return labels
+
+
+def _known(trace: Trace, ranks: np.ndarray) -> list:
+    return [trace.ranks[rank] for rank in ranks.tolist() if rank in trace.ranks]
+
+
+def _kinds(trace: Trace, schedule: Schedule) -> np.ndarray:
+    """The class of each call."""
+    events = trace.events
+    kinds = _CLASS[events["op"]]
+    is_tp = np.zeros(len(trace.comms) + 1, bool)
+    if schedule.tp > 1:
+        groups = {group.tobytes() for group in np.sort(schedule.ranks.reshape(-1, schedule.tp), axis=1)}
+        for i, comm in enumerate(trace.comms):
+            if len(comm.members) == schedule.tp:
+                is_tp[i] = np.sort(comm.members.astype(np.int32)).tobytes() in groups
+    kinds[is_tp[events["comm"]] & (kinds == REDUCE)] = TP
+    started = np.flatnonzero((events["flags"] & Flag.NONBLOCKING).astype(bool) & (kinds == RECV))
+    if len(started):  # such a message is there when its request is completed
+        kinds[started] = OTHER
+        completed = np.flatnonzero(np.isin(events["op"], (Op.WAIT, Op.WAITALL, Op.WAITANY, Op.TEST)))
+        posts = _keys(events, started)
+        kinds[completed[np.isin(_keys(events, completed), posts)]] = RECV
+    return kinds
+
+
+def _keys(events: np.ndarray, which: np.ndarray) -> np.ndarray:
+    return events["rank"][which].astype(np.uint64) << np.uint64(44) | events["request"][which]
+
+
+def _layers(schedule: Schedule, kinds: np.ndarray, starts: np.ndarray) -> int:
+    """TP collectives of a block: of the runs of them between other calls, the shortest are those of a known number of blocks."""
+    if schedule.tp == 1:
+        return 0
+    for stage in range(schedule.pp):
+        pattern = [item.kind for item in _items(schedule, stage, 1)]
+        ends = (RECV, SEND) if schedule.pp > 1 else (REDUCE,)
+        blocks = _runs(np.array([REDUCE, *pattern, REDUCE, *pattern]), ends)
+        for rank in schedule.ranks[stage].ravel()[:4].tolist():
+            runs = _runs(kinds[starts[rank] : starts[rank + 1]], ends)
+            if len(runs) and len(blocks):
+                layers, rest = divmod(int(runs.min()), int(blocks.min()))
+                if rest or not layers:
+                    raise ScheduleError(
+                        f"the schedule {schedule} doesn't fit: rank {rank} (stage {stage}) makes {runs.min()} calls on its TP group between two others, and should make"
+                        f" the same number in each of {blocks.min()} blocks there"
+                    )
+                return layers
+    if not (kinds == TP).any():
+        raise ScheduleError(f"the schedule {schedule} doesn't fit: no collective is called on a communicator of ranks {schedule.ranks[0, 0].tolist()}, which should be a TP group")
+    raise ScheduleError(f"the schedule {schedule} can't be checked: no rank has got through a block")
+
+
+def _runs(kinds: np.ndarray, ends: tuple[int, ...]) -> np.ndarray:
+    """How many TP calls there are between calls of the classes `ends`, where there are any."""
+    kinds = kinds[(kinds == TP) | np.isin(kinds, ends)]
+    others = np.flatnonzero(kinds != TP)
+    lengths = np.diff(others) - 1
+    return lengths[lengths > 0]
+
+
+@functools.lru_cache(maxsize=256)
+def _items(schedule: Schedule, stage: int, layers: int) -> tuple[Item, ...]:
+    found = []
+    for place, block in enumerate(schedule.blocks_of(stage)):
+        if schedule.source(stage, block) is not None:
+            found.append(Item(RECV, place))
+        found += [Item(TP, place, layer) for layer in range(layers)]
+        if schedule.target(stage, block) is not None:
+            found.append(Item(SEND, place, layers))
+    return tuple(found)
+
+
+def _walk(kinds: np.ndarray, items: Sequence[Item], synced: bool = True) -> Sequence_:
+    """Hold calls against the pattern. synced: the first call is one of an iteration's begin; else the walk starts behind the first reduction."""
+    pattern = [item.kind for item in items]
+    size = len(pattern)
+    iterations, found = np.full(len(kinds), NONE, np.int32), np.full(len(kinds), NONE, np.int32)
+    place, iteration, reducing, strays, first_stray = 0, 0, False, 0, -1
+    for i, kind in enumerate(kinds.tolist()):
+        if kind == OTHER or not synced and kind != REDUCE:
+            continue
+        if kind == REDUCE:
+            if not synced:
+                synced, place = True, size
+            if not size and reducing:
+                iteration += 1
+            if place + 2 >= size and place or not size:
+                reducing = True
+                iterations[i], found[i] = iteration, REDUCING
+            continue
+        if reducing or place == size:
+            place, iteration, reducing = 0, iteration + 1, False
+        if place < size and pattern[place] == kind:
+            pass
+        elif place + 1 < size and pattern[place] == RECV and pattern[place + 1] == kind:
+            place += 1  # a Recv was left out
+        else:
+            strays += 1
+            first_stray = i if first_stray < 0 else first_stray
+            continue
+        iterations[i], found[i] = iteration, place
+        place += 1
+    return Sequence_(kinds, iterations, found, strays, first_stray)
+
+
+def _counted(trace: Trace, sequence: Sequence_, start: int, reduction: int) -> Sequence_:
+    """The iterations of a rank with lost calls, by the SEQ of its first reduction: an iteration has as many of them as there are until its next call of another kind."""
+    run = reduction
+    while run < len(sequence.item) and sequence.item[run] == REDUCING:
+        run += 1
+    first = trace.events[start + reduction]
+    comm, seq = first["comm"], int(first["context"])
+    per_iteration = max(int((trace.events["comm"][start + reduction : start + run] == comm).sum()), 1)
+    before = (seq - 1) // per_iteration
+    iteration = np.where(sequence.iteration == NONE, NONE, sequence.iteration + before)
+    return Sequence_(sequence.kinds, iteration, sequence.item, sequence.strays, sequence.first_stray)
+
+
+def _check(labels: Labels, kinds: np.ndarray) -> None:
+    """That the schedule fits: few calls fit nowhere."""
+    seen = set()
+    for rank, sequence in enumerate(labels.sequences):
+        if sequence is None or id(sequence) in seen:
+            continue
+        seen.add(id(sequence))
+        calls = int(((sequence.kinds != OTHER) & (sequence.kinds != REDUCE)).sum())
+        if sequence.strays > STRAY * max(calls, 1) and sequence.strays > 2:
+            stage = int(labels.schedule.places[rank, 0])
+            event = labels.trace.events[labels.starts[rank] + sequence.first_stray]
+            before = np.flatnonzero(sequence.item[: sequence.first_stray] >= 0)
+            at = int(sequence.item[before[-1]]) + 1 if len(before) else 0
+            items = labels.items[stage]
+            wanted = {RECV: "a Recv", SEND: "a Send", TP: "a collective of its TP group"}[items[at % len(items)].kind] if items else "only collectives of larger groups"
+            raise ScheduleError(
+                f"the schedule {labels.schedule} doesn't fit: rank {rank} (stage {stage}) calls {_name(event)} as its call {sequence.first_stray}, where {wanted} should be"
+                f" ({sequence.strays} of {calls} calls fit nowhere)"
+            )
+
+
+def _name(event: np.void) -> str:
+    name = Op(int(event["op"])).name.capitalize()
+    return f"MPI_{name}" + (f" with rank {event['peer']}" if event["peer"] >= 0 else "")
+
+
+def infer(trace: Trace) -> Schedule:
+    """The schedule that fits the trace. Raises ScheduleError if none does."""
+    events = trace.events
+    sends = events[_CLASS[events["op"]] == SEND]
+    edges = Counter(zip(sends["rank"].tolist(), sends["peer"].tolist(), strict=True))
+    chains = _components(trace.size, [edge for edge in edges if edge[1] >= 0])
+    pp = Counter(len(chain) for chain in chains).most_common(1)[0][0]
+    if any(len(chain) != pp for chain in chains):
+        raise ScheduleError(f"no schedule can be seen: groups of ranks that send to each other have {min(map(len, chains))} to {max(map(len, chains))} members")
+    for tp in _tp_sizes(trace, pp):
+        dp, rest = divmod(trace.size, tp * pp)
+        if rest:
+            continue
+        for candidate in _candidates(trace, tp, pp, dp, chains, edges):
+            try:
+                labels = label(trace, candidate)
+            except ScheduleError:
+                continue
+            if sum(s.strays for s in {id(s): s for s in labels.sequences if s is not None}.values()) == 0:
+                return candidate
+    raise ScheduleError("no schedule can be seen in the communication of these ranks (give one with --schedule, or analyse without)")
+
+
+def _components(size: int, edges: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Ranks that are connected, each in ascending order."""
+    root = list(range(size))
+
+    def find(rank: int) -> int:
+        while root[rank] != rank:
+            root[rank] = root[root[rank]]
+            rank = root[rank]
+        return rank
+
+    for a, b in edges:
+        root[find(a)] = find(b)
+    groups: dict[int, list[int]] = {}
+    for rank in range(size):
+        groups.setdefault(find(rank), []).append(rank)
+    return list(groups.values())
+
+
+def _tp_sizes(trace: Trace, pp: int) -> list[int]:
+    """Sizes of communicators on which collectives are called, by how often; and 1."""
+    events = trace.events
+    collective = np.isin(events["op"], (Op.ALLREDUCE, Op.ALLGATHER, Op.REDUCE_SCATTER))
+    calls = np.bincount(events["comm"][collective & (events["comm"] >= 0)], minlength=len(trace.comms))
+    per_size: Counter[int] = Counter()
+    for comm, count in zip(trace.comms, calls.tolist(), strict=True):
+        if count and 1 < len(comm.members) < trace.size:
+            per_size[len(comm.members)] += count
+    return [*(size for size, _ in per_size.most_common()), 1]
+
+
+def _candidates(trace: Trace, tp: int, pp: int, dp: int, chains: list[list[int]], edges: Counter[tuple[int, int]]) -> list[Schedule]:
+    """What could have these chains, the simplest first."""
+    order = next((o for o in ("tp-dp-pp", "tp-pp-dp") if sorted(map(tuple, Schedule(tp, pp, dp, order=o).ranks.reshape(pp, -1).T.tolist())) == sorted(map(tuple, chains))), None)
+    if order is None:
+        return []
+    if pp == 1:
+        return [Schedule(tp, pp, dp, order=order)]
+    first = Schedule(tp, pp, dp, order=order).ranks[:, 0, 0]
+    micro = _first_period(trace, int(first[0]), tp)
+    found = []
+    if pp == 2 or not edges[int(first[0]), int(first[-1])]:
+        found += [Schedule(tp, pp, dp, m, kind, order=order) for m in micro for kind in ("1f1b", "gpipe")]
+    for sends in micro:
+        for chunks in range(2, 9):
+            m, rest = divmod(sends, 2 * chunks - 1)
+            if not rest and m and m % pp == 0:
+                found.append(Schedule(tp, pp, dp, m, "interleaved", chunks, order))
+    return found
+
+
+def _first_period(trace: Trace, rank: int, tp: int) -> list[int]:
+    """How many messages the first stage sends in an iteration: between reductions, or until its sends and receives repeat."""
+    lo, hi = np.searchsorted(trace.events["rank"], [rank, rank + 1])
+    events = trace.events[lo:hi]
+    kinds = _CLASS[events["op"]].copy()
+    kinds[np.isin(events["op"], (Op.WAIT, Op.WAITALL)) & (events["request"] > 0)] = RECV
+    kinds[(events["flags"] & Flag.NONBLOCKING).astype(bool) & (kinds == RECV)] = OTHER
+    sizes = np.array([len(comm.members) for comm in trace.comms] + [0])
+    kinds[(kinds == REDUCE) & (sizes[events["comm"]] == tp)] = OTHER
+    kinds = kinds[kinds != OTHER]
+    reductions = np.flatnonzero(kinds == REDUCE)
+    between = [int((kinds[a + 1 : b] == SEND).sum()) for a, b in zip(np.r_[-1, reductions], reductions, strict=False)]
+    if between := [count for count in between if count]:
+        return [Counter(between).most_common(1)[0][0]]
+    text = kinds.tobytes()
+    for period in range(1, len(text) // 2 + 1):
+        if text == (text[:period] * (len(text) // period + 1))[: len(text)]:
+            return [text[:period].count(SEND)]
+    return []

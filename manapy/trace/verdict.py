@@ -1,0 +1,78 @@
+"""What an analysis says: one verdict for each fault found, or one that says healthy, or one that says why nothing can be said.
+
+A verdict accuses only of what the trace proves: where records were lost or clocks are too uncertain, it abstains and says so.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+
+class State(enum.Enum):
+    """Exit codes of `manapy why`: HEALTHY 0, SLOW 3, HUNG 4; UNKNOWN 1."""
+
+    HEALTHY = "healthy"
+    SLOW = "slow"
+    HUNG = "hung"
+    UNKNOWN = "unknown"
+
+
+class Cause(enum.Enum):
+    """Who is to blame, in the order in which a proof is looked for."""
+
+    NONE = "none"
+    DEAD = "dead process"
+    STOPPED = "stopped process"  # SIGSTOP, a debugger, a frozen cgroup
+    DEADLOCK = "deadlock"  # a cycle of calls that wait for each other; nobody is at fault alone
+    MISMATCH = "mismatched calls"  # different collectives, roots or sizes at the same place in the order of a communicator
+    MISSING = "missing call"  # it went on, or is outside MPI for good, and never made the call others wait for
+    COMPUTE = "compute"  # it is in user code: busy (spinning, slow, starved of its processor) or asleep; `detail` says which
+    NETWORK = "network"  # all that take part have entered, and the transfer doesn't end, or takes longer than it did
+
+
+class Phase(enum.Enum):
+    """Where in a training iteration, if a schedule is known."""
+
+    UNKNOWN = ""
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    TRANSFER = "transfer"  # between pipeline stages, or the collective itself
+    REDUCE = "gradient reduction"
+    OPTIMIZER = "optimizer"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """sentence: for people, whole. rank, peer: world ranks or None. iteration, micro: from 0. cost_ns: by how much the iteration would be shorter
+    without the fault (counterfactual), of a slow one. confidence: 0 to 1. since_ns: when it began, on the job's clock."""
+
+    state: State
+    sentence: str
+    cause: Cause = Cause.NONE
+    rank: int | None = None
+    peer: int | None = None
+    phase: Phase = Phase.UNKNOWN
+    stage: int | None = None  # pipeline stage
+    iteration: int | None = None
+    micro: int | None = None
+    call: str = ""  # the MPI call in question: "MPI_Recv from rank 13, tag 7"
+    detail: str = ""
+    since_ns: int | None = None
+    cost_ns: int | None = None
+    confidence: float = 1.0
+    evidence: tuple[str, ...] = field(default=())
+    alternatives: tuple[str, ...] = field(default=())
+    action: str = ""
+
+
+def lines(verdict: Verdict) -> list[str]:
+    """A verdict for people: the sentence, then what belongs to it, indented."""
+    found = [verdict.sentence]
+    found += [f"  {text}" for text in verdict.evidence]
+    if verdict.cost_ns:
+        found.append(f"  without it an iteration would be {verdict.cost_ns / 1e6:.1f} ms shorter")
+    if verdict.state not in (State.HEALTHY, State.UNKNOWN) or verdict.cause is not Cause.NONE:
+        found.append(f"  cause: {verdict.cause.value}; confidence {verdict.confidence:.0%}")
+    found += [f"  or: {text}" for text in verdict.alternatives]
+    return [*found, f"  next: {verdict.action}"] if verdict.action else found

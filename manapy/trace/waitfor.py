@@ -1,0 +1,347 @@
+"""Who waits for whom, from the calls that are open: an AND/OR graph, its knots (deadlocks), and the ranks that could go on but don't.
+
+A collective, a Waitall and a blocking call wait for ALL of what they need, a Waitany and a receive from any source for ANY of it. A rank that isn't in a call,
+or whose call has all it needs, waits for nobody: it is free. Whoever can be satisfied by free ranks is not deadlocked; of the rest, the
+strongly connected sets without a way out are the knots (Holt 1972, Misra and Chandy 1982); all others of the rest wait for a knot.
+
+Invariants
+ 1. Nobody is waited for unless the trace proves that its call is missing: a rank whose records of that time are lost is `unproven` instead.
+ 2. A rank has one need: of its thread whose open call is the newest. A rank with several threads in calls needs any of theirs.
+ 3. Nodes 0 to size - 1 are the ranks; a collective that many wait in is a node of its own, so that the edges stay few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .events import ANY, OPEN, PROC_NULL, Flag, Op, Rank, Trace
+from .match import IS_COLLECTIVE, IS_COMPLETION, IS_RECEIVE, IS_SEND, Matching
+
+POLLED_RECENTLY = 1_000_000_000  # ns: a rank that tests is waiting, as long as it goes on testing
+
+
+@dataclass(frozen=True)
+class Want:
+    """One thing that an open call needs. event: index of what is waited for: the call itself, or the post that it completes. ranks: whose call is missing;
+    empty: nobody's, what is left is transfer. any: one of them suffices. unproven: ranks that may have made the call; their records are lost."""
+
+    event: int
+    ranks: tuple[int, ...] = ()
+    any: bool = False
+    unproven: tuple[int, ...] = ()
+    known: bool = True  # it is known what it needs
+
+
+@dataclass(frozen=True)
+class Open:
+    """An open call of a rank, or its polling. call: index of its (last) record. since: ns."""
+
+    rank: int
+    call: int
+    since: int
+    wants: tuple[Want, ...]
+    any: bool = False  # one of the wants suffices
+    polling: bool = False
+
+    def awaited(self) -> Iterable[tuple[int, Want]]:
+        """Whom it waits for, and why."""
+        for want in self.wants:
+            for rank in want.ranks:
+                yield rank, want
+
+
+@dataclass
+class Graph:
+    """opened: ranks in a call. last: index of each rank's newest record, -1: none."""
+
+    opened: dict[int, Open]
+    last: dict[int, int]
+    free: set[int] = field(default_factory=set)  # wait for nobody
+    knots: list[tuple[int, ...]] = field(default_factory=list)
+    deadlocked: set[int] = field(default_factory=set)  # in a knot, or waiting for one
+
+
+def build(trace: Trace, matching: Matching, halted: frozenset[int] = frozenset()) -> Graph:
+    """halted: ranks whose process is known to be dead or stopped; whatever call they are in, they wait for nobody."""
+    graph = Graph({}, _last(trace, matching))
+    absent = _Absent(trace, matching, graph.last)
+    for rank in range(trace.size):
+        found = _opened(trace, matching, rank, absent)
+        if found is not None:
+            graph.opened[rank] = found
+    _resolve(graph, trace.size, halted)
+    return graph
+
+
+def _last(trace: Trace, matching: Matching) -> dict[int, int]:
+    """Each rank's newest record by time."""
+    events = trace.events
+    found: dict[int, int] = {}
+    for rank in range(trace.size):
+        lo, hi = matching.of_rank(rank)
+        if hi > lo:
+            one_thread = events["thread"][lo] == events["thread"][hi - 1]
+            found[rank] = hi - 1 if one_thread else lo + int(np.argmax(events["enter"][lo:hi]))
+    return found
+
+
+# ---- open calls and what they need ----
+
+
+def _ends(trace: Trace, matching: Matching, rank: int) -> list[int]:
+    """The newest record of each thread of a rank."""
+    events = trace.events
+    lo, hi = matching.of_rank(rank)
+    if lo == hi:
+        return []
+    if events["thread"][lo] == events["thread"][hi - 1]:
+        return [hi - 1]
+    thread = events["thread"][lo:hi]
+    return [*(lo + np.flatnonzero(thread[1:] != thread[:-1])).tolist(), hi - 1]
+
+
+def _opened(trace: Trace, matching: Matching, rank: int, absent: _Absent) -> Open | None:
+    events = trace.events
+    calls = []
+    for end in _ends(trace, matching, rank):
+        at = end
+        records = []
+        while events["exit"][at] == OPEN and events["op"][at] < Op.MARK:
+            records.append(at)
+            if at == 0 or not events["flags"][at - 1] & Flag.MORE or events["rank"][at - 1] != rank or events["thread"][at - 1] != events["thread"][at]:
+                break
+            at -= 1
+        if records:
+            calls.append(records)
+    known = trace.ranks.get(rank)
+    if not calls:
+        return _polling(trace, matching, rank, known, absent) if known is not None else None
+    opens = []
+    for records in calls:
+        newest = records[0]
+        wants = tuple(_want(trace, matching, event, absent) for event in records if not _satisfied(matching, events, event))
+        opens.append(Open(rank, newest, int(events["enter"][newest]), wants, bool(events["op"][newest] == Op.WAITANY)))
+    if len(opens) == 1:
+        return opens[0]
+    newest_open = max(opens, key=lambda one: one.since)
+    return Open(rank, newest_open.call, newest_open.since, tuple(w for one in opens for w in one.wants), any=True)
+
+
+def _satisfied(matching: Matching, events: np.ndarray, event: int) -> bool:
+    """A record of an open Waitall whose request another call has completed already."""
+    post = int(matching.post[event])
+    return post >= 0 and int(matching.done[post]) >= 0
+
+
+def _polling(trace: Trace, matching: Matching, rank: int, known: Rank, absent: _Absent) -> Open | None:
+    """It isn't in a call, but calls Test or Iprobe again and again."""
+    events = trace.events
+    ends = _ends(trace, matching, rank)
+    newest = max(ends, key=lambda end: int(events["exit"][end]), default=None)
+    if known.polled_ns == OPEN or trace.now - known.polled_ns > POLLED_RECENTLY or newest is None or known.polled_ns < events["exit"][newest]:
+        return None
+    since = int(events["exit"][newest])
+    lo, hi = matching.of_rank(rank)
+    posts = lo + np.flatnonzero((events["request"][lo:hi] == known.polled_request) & (matching.post[lo:hi] < 0)) if known.polled_request else np.zeros(0, int)
+    if not len(posts) or matching.done[posts[-1]] >= 0:
+        everybody = tuple(r for r in range(trace.size) if r != rank)
+        return Open(rank, newest, since, (Want(newest, everybody, any=True, known=False),), polling=True)
+    return Open(rank, newest, since, (_want(trace, matching, int(posts[-1]), absent),), polling=True)
+
+
+def _want(trace: Trace, matching: Matching, event: int, absent: _Absent) -> Want:
+    """What an open record waits for."""
+    events = trace.events
+    own_op = int(events["op"][event])
+    post = int(matching.post[event])
+    if IS_COMPLETION[own_op]:
+        return _want(trace, matching, post, absent) if post >= 0 else Want(event, known=False)
+    op, peer = int(matching.op[event]), int(matching.peer[event])
+    rank = int(events["rank"][event])
+    if IS_COLLECTIVE[op] and matching.collectives.of[event] >= 0:
+        return absent.of_collective(event)
+    if op == Op.FINALIZE:
+        return absent.of_finalize(event)
+    if peer == PROC_NULL:
+        return Want(event)
+    if IS_SEND[op] or IS_RECEIVE[op] or op in (Op.PROBE, Op.MPROBE):
+        if matching.partner[event] >= 0 or (not IS_SEND[op] and absent.on_its_way(event)):
+            return Want(event)
+        if peer == ANY:
+            comm = int(matching.comm[event])
+            members = trace.comms[comm].members if 0 <= comm < len(trace.comms) else np.zeros(0, np.int32)
+            everybody = members.tolist() if len(members) else range(trace.size)
+            return Want(event, tuple(r for r in everybody if r != rank), any=True)
+        if peer < 0:
+            return Want(event, known=False)
+        proven = absent.proven(peer, int(events["enter"][event]))
+        return Want(event, (peer,) if proven else (), unproven=() if proven else (peer,))
+    return Want(event, known=False)  # one-sided, files: it isn't recorded what would end it
+
+
+class _Absent:
+    """Which ranks have not made a call; each collective is looked at once."""
+
+    def __init__(self, trace: Trace, matching: Matching, last: dict[int, int]) -> None:
+        self._trace, self._matching = trace, matching
+        self._wants: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        events = trace.events
+        finalized = set(np.unique(events["rank"][events["op"] == Op.FINALIZE]).tolist())
+        open_ended = IS_SEND[matching.op] & (matching.partner < 0) & (events["flags"] & (Flag.PERSISTENT | Flag.FAILED) == 0)
+        self._unmatched = np.flatnonzero(open_ended)  # sends that nobody has received
+        self._unfinished = [r for r in range(trace.size) if r not in finalized and not (r in trace.ranks and trace.ranks[r].ended)]
+
+    def proven(self, rank: int, since: int) -> bool:
+        """Would its trace show a call that it made after `since` (invariant 1)? Nothing is known of a rank that isn't in the trace."""
+        known = self._trace.ranks.get(rank)
+        return known is not None and known.first_ns <= since
+
+    def on_its_way(self, event: int) -> bool:
+        """Has somebody sent what this receive or probe with a wildcard, or this probe, would take?"""
+        m, events, sends = self._matching, self._trace.events, self._unmatched
+        op, peer, tag = int(m.op[event]), int(m.peer[event]), int(m.tag[event])
+        if IS_RECEIVE[op] and peer >= 0 and tag >= 0:
+            return False  # matched by its channel
+        fits = (m.peer[sends] == events["rank"][event]) & (m.comm[sends] == m.comm[event])
+        if peer >= 0:
+            fits &= events["rank"][sends] == peer
+        if tag >= 0:
+            fits &= m.tag[sends] == tag
+        return bool(fits.any())
+
+    def of_finalize(self, event: int) -> Want:
+        rank = int(self._trace.events["rank"][event])
+        return Want(event, tuple(r for r in self._unfinished if r != rank and r in self._trace.ranks))
+
+    def of_collective(self, event: int) -> Want:
+        instance = int(self._matching.collectives.of[event])
+        if not len(self._trace.comms[int(self._trace.events["comm"][event])].members):
+            return Want(event, known=False)
+        if instance not in self._wants:
+            self._wants[instance] = self._look(instance)
+        missing, unproven = self._wants[instance]
+        op, root = int(self._matching.op[event]), int(self._trace.events["peer"][event])
+        if op in (Op.BCAST, Op.SCATTER) and root in missing:  # the others are late as well, perhaps, but this is who is needed
+            missing = (root,)
+        return Want(event, missing, unproven=unproven)
+
+    def _look(self, instance: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        trace, groups = self._trace, self._matching.collectives
+        comm, seq = int(groups.comm[instance]), int(groups.seq[instance])
+        calls = groups.calls(instance)
+        entered = set(trace.events["rank"][calls].tolist())
+        since = int(trace.events["enter"][calls].min())
+        missing, unproven = [], []
+        for rank in trace.comms[comm].members.tolist():
+            if rank in entered:
+                continue
+            if self._passed(rank, comm, seq):
+                continue
+            (missing if self.proven(rank, since) else unproven).append(rank)
+        return tuple(missing), tuple(unproven)
+
+    def _passed(self, rank: int, comm: int, seq: int) -> bool:
+        """It has made a later call of that communicator: the record of this one is lost."""
+        events, groups = self._trace.events, self._matching.collectives
+        lo, hi = self._matching.of_rank(rank)
+        return bool(((events["comm"][lo:hi] == comm) & (groups.of[lo:hi] >= 0) & (events["context"][lo:hi] > seq)).any())
+
+
+# ---- who could go on, and knots ----
+
+
+def _resolve(graph: Graph, size: int, halted: frozenset[int]) -> None:
+    """Fills in free, deadlocked and knots."""
+    needs: dict[int, list[int]] = {}
+    any_of: set[int] = set()
+    shared: dict[tuple[tuple[int, ...], bool], int] = {}
+    for rank, call in graph.opened.items():
+        if rank in halted or not call.wants:
+            continue
+        nodes = []
+        open_ended = False
+        for want in call.wants:
+            if want.ranks:
+                nodes.append(_node(want, shared, needs, any_of, size))
+            elif call.any or want.unproven:
+                open_ended = True  # something else may end it
+        if nodes and not (open_ended and call.any):
+            needs[rank] = nodes
+            if call.any:
+                any_of.add(rank)
+    graph.free = {rank for rank in range(size) if rank not in needs}
+
+    users: dict[int, list[int]] = {}
+    for node, targets in needs.items():
+        for target in targets:
+            users.setdefault(target, []).append(node)
+    left = {node: 1 if node in any_of else len(targets) for node, targets in needs.items()}
+    ready = list(graph.free)
+    while ready:
+        for user in users.get(ready.pop(), ()):
+            if user in left:
+                left[user] -= 1
+                if left[user] == 0:
+                    del left[user]
+                    ready.append(user)
+    graph.deadlocked = {node for node in left if node < size}
+    for component in _components({node: [t for t in needs[node] if t in left] for node in left}):
+        inside = set(component)
+        if all(target in inside for node in component for target in needs[node] if target in left) and any(t in inside for n in component for t in needs[n]):
+            graph.knots.append(tuple(sorted(node for node in component if node < size)))
+
+
+def _node(want: Want, shared: dict[tuple[tuple[int, ...], bool], int], needs: dict[int, list[int]], any_of: set[int], size: int) -> int:
+    """The node that stands for what is wanted: a rank, or one of its own for many."""
+    if len(want.ranks) == 1:
+        return want.ranks[0]
+    key = (want.ranks, want.any)
+    if key not in shared:
+        shared[key] = node = size + len(shared)
+        needs[node] = list(want.ranks)
+        if want.any:
+            any_of.add(node)
+    return shared[key]
+
+
+def _components(edges: dict[int, list[int]]) -> list[list[int]]:
+    """Strongly connected components (Tarjan 1972, without recursion)."""
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    on_stack: set[int] = set()
+    found: list[list[int]] = []
+    for root in edges:
+        if root in index:
+            continue
+        work: list[tuple[int, Callable[[], int | None]]] = []
+
+        def enter(node: int) -> None:
+            index[node] = low[node] = len(index)
+            stack.append(node)
+            on_stack.add(node)
+            targets = iter(edges[node])
+            work.append((node, lambda: next(targets, None)))
+
+        enter(root)
+        while work:
+            node, following = work[-1]
+            target = following()
+            if target is None:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == index[node]:
+                    component = []
+                    while not component or component[-1] != node:
+                        component.append(stack.pop())
+                        on_stack.discard(component[-1])
+                    found.append(component)
+            elif target not in index:
+                enter(target)
+            elif target in on_stack:
+                low[node] = min(low[node], index[target])
+    return found

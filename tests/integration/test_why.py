@@ -1,0 +1,108 @@
+"""`manapy why` on real jobs: who is stuck and why, and that nobody is in a job that goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import BIN, PATIENCE, Job, manapy
+
+pytestmark = pytest.mark.mpi
+
+RANKS = 3
+BENCH = Path(__file__).resolve().parents[2] / "osu_bench"
+
+
+def why(job: Job, *options: str) -> tuple[int, dict[str, Any]]:
+    """Exit code and data."""
+    done = manapy("why", job.dir, "--json", *options)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def hung(job: Job, *options: str) -> dict[str, Any]:
+    """The verdict, as soon as it is HUNG; whatever is said before must accuse nobody."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        code, said = why(job, *options)
+        if said["state"] == "hung":
+            assert code == 4 and len(said["verdicts"]) == 1, said
+            return dict(said["verdicts"][0])
+        assert all(verdict["rank"] is None for verdict in said["verdicts"]), said
+        assert time.monotonic() < deadline, (said, job.report())
+        time.sleep(0.2)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Any:
+    job = Job(tmp_path, RANKS, mpirun=[BIN / "mpirun", "-disable-auto-cleanup"])
+    try:
+        yield job
+    finally:
+        job.end()
+
+
+@pytest.mark.parametrize(
+    ("kind", "rank", "causes", "says"),
+    [
+        ("spin", 1, ("compute",), "spinning in user code"),
+        ("sleep", 1, ("compute",), "asleep outside MPI"),
+        ("skip", 1, ("missing call",), "never called MPI_Recv from rank 0, tag 7"),
+        ("mismatch", 1, ("mismatched calls", "missing call"), "MPI_Barrier"),
+        ("deadlock", None, ("deadlock",), "MPI_Recv from rank 1, tag 8"),
+    ],
+)
+def test_the_rank_and_the_cause(job: Job, kind: str, rank: int | None, causes: tuple[str, ...], says: str) -> None:
+    job.start_python("stuck.py", kind)
+    job.wait_for("stuck")
+    verdict = hung(job)
+    assert verdict["rank"] == rank and verdict["cause"] in causes and says in verdict["sentence"], verdict
+
+
+def test_a_watch_says_what_is_new_runs_a_command_and_ends_the_job(job: Job) -> None:
+    job.start_python("stuck.py", "spin")
+    job.wait_for("stuck")
+    done = manapy("why", job.dir, "--watch", "--run", 'echo "$MANAPY_SENTENCE" >> said', "--on-hang", "kill", cwd=job.where)
+    assert done.returncode == 4, done.stderr
+    assert "rank 1" in done.stdout and done.stdout.endswith("the job was ended\n")
+    (said,) = (job.where / "said").read_text().splitlines()
+    assert "it never called MPI_Recv from rank 0, tag 7" in said
+    job.wait()
+
+
+def test_a_training_job_without_a_word_on_its_schedule(job: Job) -> None:
+    job.ranks = 4
+    fault = "spin:rank=2,iteration=5,micro=3,phase=backward"
+    job.start(sys.executable, BENCH / "pipeline.py", "--schedule", "pp=4,micro=8", "--iterations", "10", "--fault", fault)
+    job.wait_for("fault spin")
+    for options in ((), ("--schedule", "pp=4,micro=8")):
+        verdict = hung(job, *options)
+        assert (verdict["rank"], verdict["phase"], verdict["micro"], verdict["iteration"]) == (2, "backward", 3, 5), verdict
+
+
+def test_stopped_going_on_and_killed(job: Job) -> None:
+    job.start_python("stuck.py", "healthy")
+    job.wait_for("going on")
+    code, said = why(job)
+    assert (code, said["state"]) == (0, "healthy"), said
+    job.checkpoint()
+    code, said = why(job)
+    assert (code, said["state"]) == (0, "healthy"), said
+    pid = job.pids()[2]
+    os.kill(pid, signal.SIGSTOP)
+    verdict = hung(job)
+    assert (verdict["rank"], verdict["cause"]) == (2, "stopped process"), verdict
+    os.kill(pid, signal.SIGCONT)
+    deadline = time.monotonic() + PATIENCE
+    while why(job)[0] != 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    os.kill(pid, signal.SIGKILL)
+    verdict = hung(job)
+    assert (verdict["rank"], verdict["cause"]) == (2, "dead process"), verdict

@@ -1,0 +1,111 @@
+"""Exports of a trace, read back: JSON, OpenMetrics, Perfetto's packets, OTF2."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from manapy.trace import export
+from manapy.trace.events import OPEN, Op, Trace
+from manapy.trace.schedule import parse
+from manapy.trace.simulate import Fault, Kind, Model, simulate
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    found = simulate(Model(parse("tp=2,pp=2,dp=1,micro=2"), iterations=2), [Fault(Kind.SPIN, rank=2, iteration=1, micro=1)], seed=1).trace
+    assert found is not None and (found.events["exit"] == OPEN).any()
+    return found
+
+
+def test_json(trace: Trace, tmp_path: Path) -> None:
+    export.to_json(trace, tmp_path / "out")
+    found = json.loads((tmp_path / "out").read_text())
+    assert len(found["events"]) == len(trace.events)
+    assert [e["op"] for e in found["events"][:40]] == [Op(op).name for op in trace.events["op"][:40]]
+    assert sum(e["exit"] is None for e in found["events"]) == (trace.events["exit"] == OPEN).sum()
+    assert found["communicators"][0]["members"] == [0, 1, 2, 3]
+    assert {e["peer"] for e in found["events"] if e["op"] == "ALLREDUCE"} == {None}
+
+
+def test_openmetrics(trace: Trace, tmp_path: Path) -> None:
+    export.to_openmetrics(trace, tmp_path / "out")
+    text = (tmp_path / "out").read_text()
+    assert text.endswith("# EOF\n")
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    sends = ((trace.events["rank"] == 0) & (trace.events["op"] == Op.SEND)).sum()
+    assert values['manapy_mpi_calls_total{rank="0",op="send"}'] == str(sends)
+    assert float(values['manapy_mpi_call_seconds_total{rank="0",op="recv"}']) > 0
+    assert any(name.startswith("manapy_mpi_open_call_seconds{") for name in values)
+
+
+def fields(data: bytes) -> list[tuple[int, int | bytes]]:
+    """A message of protocol buffers, in pieces: (field, value)."""
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if not byte & 0x80:
+                return value
+
+    at, found = 0, []
+    while at < len(data):
+        key = varint()
+        if key & 7 == 0:
+            found.append((key >> 3, varint()))
+        else:
+            size = 8 if key & 7 == 1 else varint()
+            found.append((key >> 3, data[at : at + size]))
+            at += size
+    assert at == len(data)
+    return found
+
+
+def test_perfetto(trace: Trace, tmp_path: Path) -> None:
+    export.to_perfetto(trace, tmp_path / "out")
+    packets = [dict(fields(value)) for field, value in fields((tmp_path / "out").read_bytes()) if field == 1]
+    slices = [(packet[8], fields(packet[11])) for packet in packets if 11 in packet]
+    assert len(slices) == 2 * len(trace.events)
+    begun: dict[int, int] = {}
+    for time, event in slices:
+        kind, track = dict(event)[9], dict(event)[11]
+        if kind == 1:
+            assert track not in begun
+            begun[track] = time
+        else:
+            assert time >= begun.pop(track)
+    assert not begun
+    arrows = [value for _, event in slices for field, value in event if field == 47]
+    assert arrows and all(arrows.count(flow) == 2 for flow in set(arrows))
+    assert {dict(event)[23] for _, event in slices if dict(event)[9] == 1} >= {b"MPI_Send", b"MPI_Recv", b"MPI_Allreduce"}
+
+
+def test_otf2(trace: Trace, tmp_path: Path) -> None:
+    otf2 = pytest.importorskip("otf2", reason="pip install 'manapy[trace]'")
+    export.to_otf2(trace, tmp_path / "out")
+    with otf2.reader.open(str(tmp_path / "out" / "traces.otf2")) as archive:
+        kinds = [type(event).__name__ for _, event in archive.events]
+        assert kinds.count("Enter") == kinds.count("Leave") == len(trace.events)
+    with pytest.raises(export.ExportError, match="exists already"):
+        export.to_otf2(trace, tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", ["json", "openmetrics", "perfetto"])
+def test_an_empty_trace(kind: str, tmp_path: Path) -> None:
+    empty = Trace(np.empty(0, export.EVENT), [], 1, {}, 0)
+    export.FORMATS[kind][0](empty, tmp_path / "out")
+    assert (tmp_path / "out").exists()
+
+
+def test_without_otf2(trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "otf2", None)
+    with pytest.raises(export.ExportError, match=r"pip install 'manapy\[trace\]'"):
+        export.to_otf2(trace, tmp_path / "out")

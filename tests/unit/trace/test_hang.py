@@ -1,0 +1,371 @@
+"""Verdicts on jobs that are stuck, and on jobs that only look as if they were."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from traces import SECOND, SPIN, STEP, Builder, Model, Step, allreduce, barrier, compute, recv, send, ssend
+
+from manapy.trace.events import ANY, OPEN, Flag, Op, Trace
+from manapy.trace.hang import verdicts
+from manapy.trace.verdict import Cause, State, Verdict
+
+
+def hung(programs: list[list[Step]], **more: object) -> list[Verdict]:
+    """The verdicts on a model that must hang."""
+    model = Model(programs, **more)  # type: ignore[arg-type]
+    assert not model.run()
+    return verdicts(model.trace())
+
+
+def only(found: list[Verdict]) -> Verdict:
+    """The one verdict."""
+    assert len(found) == 1, [v.sentence for v in found]
+    return found[0]
+
+
+def process(trace: Trace, rank: int, state: str, share: float = 0.0) -> Trace:
+    trace.ranks[rank] = replace(trace.ranks[rank], process=state, cpu_share=share)
+    return trace
+
+
+ROUND = [compute(10 * STEP), allreduce()]
+
+
+def test_a_job_that_ends_is_healthy() -> None:
+    model = Model([ROUND * 4, ROUND * 4])
+    assert model.run()
+    assert only(verdicts(model.trace())).state is State.HEALTHY
+
+
+def test_nothing_recorded_says_nothing() -> None:
+    assert only(verdicts(Builder(2).trace(0))).state is State.UNKNOWN
+
+
+def test_a_rank_that_spins_is_named_and_its_victims_are_not() -> None:
+    found = only(hung([ROUND * 8, ROUND * 5 + [SPIN], ROUND * 8, ROUND * 8], hosts=2))
+    assert (found.state, found.cause, found.rank, found.detail) == (State.HUNG, Cause.COMPUTE, 1, "spinning")
+    assert "rank 1 (node0)" in found.sentence and "never called MPI_Allreduce" in found.sentence and "spinning in user code" in found.sentence
+    assert found.confidence > 0.9
+
+
+def test_victims_of_victims_lead_to_the_culprit() -> None:
+    found = only(hung([[ssend(1)], [recv(2), recv(0)], [recv(3), ssend(1)], [SPIN]]))
+    assert (found.rank, found.peer, found.call) == (3, 2, "MPI_Send to rank 2, tag 0")
+
+
+def test_several_at_once() -> None:
+    halves = [(0, 1), (2, 3)]
+    programs = [[allreduce(1 + r // 2)] * (3 if r % 2 else 6) + [SPIN] * (r % 2) for r in range(4)]
+    assert {v.rank for v in hung(programs, comms=halves)} == {1, 3}
+
+
+def test_no_verdict_before_the_expected_time_and_one_after_it() -> None:
+    loop = [compute(400 * STEP), allreduce()]
+    model = Model([loop * 9, loop * 8 + [SPIN]])
+    model.run()
+    for later, state in ((300 * STEP, State.HEALTHY), (500 * STEP, State.HUNG)):  # from the victim's arrival, 400 ms after the other's last call
+        assert only(verdicts(model.trace(later))).state is state
+
+
+def test_what_it_does_now_and_then_is_expected() -> None:
+    rounds = [*[compute(STEP), allreduce()] * 10, compute(2 * SECOND), allreduce()] * 3
+    model = Model([rounds + [allreduce()], rounds + [SPIN]])
+    model.run()
+    assert only(verdicts(model.trace(3 * SECOND))).state is State.HEALTHY
+    assert only(verdicts(model.trace(5 * SECOND))).rank == 1
+
+
+def test_a_cycle_of_receives_is_a_deadlock_and_nobody_is_guilty_alone() -> None:
+    found = only(hung([[recv(1), send(1)], [recv(2), send(0)], [recv(0), send(1)], [recv(0)]]))
+    assert (found.cause, found.rank, found.detail) == (Cause.DEADLOCK, None, "0 -> 1 -> 2 -> 0")
+    assert "1 more rank waits behind these" in found.evidence
+
+
+def test_two_deadlocks() -> None:
+    found = hung([[recv(1)], [recv(0)], [ssend(3)], [ssend(2)]])
+    assert [(v.cause, v.detail) for v in found] == [(Cause.DEADLOCK, "0 -> 1 -> 0"), (Cause.DEADLOCK, "2 -> 3 -> 2")]
+
+
+def test_a_knot_between_a_message_and_a_collective() -> None:
+    found = only(hung([[ssend(1), barrier()], [barrier(), recv(0)], [barrier()]]))
+    assert found.cause is Cause.DEADLOCK and "MPI_Barrier" in found.sentence and "MPI_Ssend to rank 1" in found.sentence
+
+
+def test_the_receive_that_was_left_out_this_time_is_found_by_habit() -> None:
+    def loop(rank: int, rounds: int) -> list[Step]:
+        return [ssend(1, 5), allreduce()] * rounds if rank == 0 else [recv(0, 5), allreduce()] * rounds
+
+    found = only(hung([loop(0, 30), [*loop(1, 20), allreduce(), *loop(1, 9)]]))
+    assert (found.cause, found.rank, found.peer, found.call) == (Cause.MISSING, 1, 0, "MPI_Recv from rank 0, tag 5")
+
+
+def test_a_left_out_receive_and_then_a_spin() -> None:
+    cycle = [recv(0, 5), compute(STEP), send(0, 6), allreduce()]
+    other = [ssend(1, 5), recv(1, 6), allreduce()]
+    found = only(hung([other * 20, [*cycle * 12, send(0, 6), SPIN]]))
+    assert (found.cause, found.rank, found.call, found.detail) == (Cause.MISSING, 1, "MPI_Recv from rank 0, tag 5", "spinning")
+
+
+def test_different_collectives_at_one_place() -> None:
+    found = only(hung([[allreduce()], [allreduce()], [barrier()], [allreduce()]]))
+    assert (found.cause, found.rank) == (Cause.MISMATCH, 2)
+    assert "called MPI_Barrier" in found.sentence and "others called MPI_Allreduce" in found.sentence
+
+
+def test_of_two_that_disagree_none_is_guilty_alone() -> None:
+    found = only(hung([[allreduce()], [barrier()]]))
+    assert (found.cause, found.rank) == (Cause.MISMATCH, None) and found.alternatives
+
+
+def test_different_roots() -> None:
+    job = Builder(3)
+    for rank, root in enumerate((0, 0, 1)):
+        job.call(rank, Op.BCAST, SECOND, peer=root)
+    found = only(verdicts(job.trace(9 * SECOND)))
+    assert (found.cause, found.rank) == (Cause.MISMATCH, 2)
+
+
+def test_tags_that_do_not_agree() -> None:
+    found = only(hung([[recv(1, 5), send(1, 1)], [send(0, 6), recv(0, 1)]]))
+    assert found.cause is Cause.MISMATCH and "tag 5" in found.sentence and "tag 6" in found.sentence
+
+
+def test_a_rank_that_has_ended() -> None:
+    model = Model([ROUND * 3, ROUND * 2])
+    model.run()
+    model.builder.ranks[1] = replace(model.builder.ranks[1], ended=True, process="dead")
+    model.builder.call(1, Op.FINALIZE, 100 * STEP, 101 * STEP, comm=-1)
+    found = only(verdicts(model.trace()))
+    assert (found.cause, found.rank) == (Cause.MISSING, 1) and "has finalized MPI" in found.sentence
+
+
+def test_a_rank_that_went_on_to_finalize() -> None:
+    model = Model([ROUND * 3, ROUND * 2, ROUND * 3])
+    model.run()
+    model.builder.call(1, Op.FINALIZE, 40 * STEP, context=9)
+    found = only(verdicts(model.trace()))
+    assert (found.cause, found.rank) == (Cause.MISSING, 1) and "went on to MPI_Finalize" in found.sentence
+
+
+@pytest.mark.parametrize(("state", "cause"), [("dead", Cause.DEAD), ("Z", Cause.DEAD), ("T", Cause.STOPPED), ("t", Cause.STOPPED)])
+def test_processes_that_are_gone_or_stopped_whatever_call_they_are_in(state: str, cause: Cause) -> None:
+    model = Model([ROUND * 3, [*ROUND * 2, compute(5 * STEP), recv(0)], ROUND * 3])
+    model.run()
+    found = only(verdicts(process(model.trace(), 1, state)))
+    assert (found.cause, found.rank) == (cause, 1)
+
+
+def test_a_process_stopped_in_a_collective_that_all_have_entered() -> None:
+    job = Builder(3)
+    for rank in range(3):
+        job.call(rank, Op.ALLREDUCE, rank * STEP)
+    found = only(verdicts(process(job.trace(60 * SECOND), 1, "T")))
+    assert (found.cause, found.rank) == (Cause.STOPPED, 1)
+
+
+def test_asleep_or_starved() -> None:
+    model = Model([ROUND * 8, ROUND * 5 + [SPIN]])
+    model.run()
+    assert "asleep" in only(verdicts(process(model.trace(), 1, "S"))).sentence
+    found = only(verdicts(process(model.trace(), 1, "R", 0.02)))
+    assert found.detail == "starved" and "2%" in found.sentence
+
+
+def test_all_have_entered_and_it_does_not_end_is_the_network() -> None:
+    job = Builder(4, hosts=2)
+    for rank in range(4):
+        for i in range(5):
+            job.call(rank, Op.ALLREDUCE, i * SECOND, i * SECOND + STEP)
+        job.call(rank, Op.ALLREDUCE, 5 * SECOND + rank)
+    assert only(verdicts(job.trace(5 * SECOND + 400 * STEP))).state is State.HEALTHY
+    found = only(verdicts(job.trace(6 * SECOND)))
+    assert found.cause is Cause.NETWORK and "all 4 ranks have entered" in found.sentence
+    asked: list[tuple[int, ...]] = []
+
+    def probe(members: tuple[int, ...], broken: bool = True) -> bool:
+        asked.append(members)
+        return broken
+
+    assert only(verdicts(job.trace(6 * SECOND), probe=probe)).confidence > found.confidence
+    assert asked == [(0, 1, 2, 3)]
+    assert only(verdicts(job.trace(6 * SECOND), probe=lambda members: False)).confidence < found.confidence
+
+
+def test_work_requests_in_flight_are_evidence() -> None:
+    job = Builder(2)
+    job.call(0, Op.RDMA_QP, 1 * SECOND, SECOND, comm=71, request=90, context=64)
+    for rank in range(2):
+        job.call(rank, Op.BARRIER, 2 * SECOND)
+    found = only(verdicts(job.trace(20 * SECOND)))
+    assert found.cause is Cause.NETWORK and any("queue pair 71: 26 work requests" in e for e in found.evidence)
+
+
+def test_a_message_whose_receive_is_posted_but_whose_sender_computes() -> None:
+    job = Builder(2)
+    job.call(0, Op.SEND, SECOND, SECOND + STEP, peer=1, tag=0, request=1, flags=Flag.NONBLOCKING)
+    job.call(1, Op.RECV, SECOND, peer=0, tag=0)
+    found = only(verdicts(job.trace(30 * SECOND)))
+    assert (found.cause, found.rank) == (Cause.COMPUTE, 0) and "has posted" in found.sentence
+
+
+def test_waitall_needs_all_and_waitany_one() -> None:
+    def job(op: Op) -> Builder:
+        job = Builder(3)
+        for peer in (1, 2):
+            job.call(0, Op.RECV, STEP, 2 * STEP, peer=peer, tag=0, request=peer, flags=Flag.NONBLOCKING)
+        for peer in (1, 2):
+            job.call(0, op, 3 * STEP, request=peer, flags=Flag.MORE if peer == 1 else 0)
+        job.call(1, Op.RECV, 3 * STEP, peer=0, tag=0)  # waits for rank 0
+        job.call(2, Op.SEND, STEP, 2 * STEP, peer=1, tag=9)  # and is outside MPI then
+        job.ranks[2] = replace(job.ranks[2], process="S", cpu_share=0.0)
+        return job
+
+    assert [v.cause for v in verdicts(job(Op.WAITALL).trace(60 * SECOND))] == [Cause.DEADLOCK, Cause.COMPUTE]
+    found = only(verdicts(job(Op.WAITANY).trace(60 * SECOND)))
+    assert (found.cause, found.rank) == (Cause.COMPUTE, 2)
+
+
+def test_a_receive_from_anybody_waits_for_anybody() -> None:
+    job = Builder(3)
+    job.call(0, Op.RECV, STEP, peer=ANY, tag=0, flags=Flag.WILDCARD)
+    job.call(1, Op.RECV, STEP, peer=0, tag=0)
+    job.call(2, Op.RECV, STEP, peer=1, tag=0)
+    assert only(verdicts(job.trace(60 * SECOND))).cause is Cause.DEADLOCK
+    job.call(2, Op.SEND, STEP, 2 * STEP, peer=0, tag=0)  # on its way: rank 0 can go on
+    job.rows[2, 0].reverse()
+    assert all(v.cause is not Cause.DEADLOCK for v in verdicts(job.trace(60 * SECOND)))
+
+
+def test_a_rank_that_polls_waits() -> None:
+    job = Builder(2)
+    job.call(0, Op.RECV, STEP, 2 * STEP, peer=1, tag=0, request=4, flags=Flag.NONBLOCKING)
+    job.call(1, Op.RECV, STEP, peer=0, tag=0)
+    now = 60 * SECOND
+    job.ranks[0] = replace(job.ranks[0], polls=10**6, polled_ns=now - STEP, polled_request=4)
+    found = only(verdicts(job.trace(now)))
+    assert found.cause is Cause.DEADLOCK and found.confidence < 0.9
+
+
+def test_a_fresh_knot_may_be_an_artefact_of_looking() -> None:
+    model = Model([[recv(1)], [recv(0)]])
+    model.run()
+    assert only(verdicts(model.trace(100 * STEP))).state is State.HEALTHY
+
+
+def test_parked_for_a_checkpoint_is_not_stuck() -> None:
+    model = Model([[recv(1)], [recv(0)]])
+    model.run()
+    assert only(verdicts(model.trace(), parked=frozenset({0}))).state is State.HEALTHY
+
+
+def test_nobody_is_accused_across_a_gap() -> None:
+    job = Builder(2)
+    job.call(0, Op.RECV, SECOND, peer=1, tag=0)
+    for i in range(20):
+        job.call(1, Op.SEND, SECOND + i * STEP, SECOND + (i + 1) * STEP, peer=1, tag=3)
+    job.lose(1, 10)
+    found = only(verdicts(job.trace(60 * SECOND)))
+    assert found.state is State.UNKNOWN and "records of that time are lost" in found.sentence
+
+
+def test_a_collective_that_somebody_has_passed_is_not_missing_there() -> None:
+    job = Builder(2)
+    for i in range(4):
+        job.call(1, Op.BARRIER, i * SECOND, i * SECOND + STEP)
+    job.call(0, Op.BARRIER, 0)
+    job.lose(1, 2)
+    assert all(v.rank != 1 for v in verdicts(job.trace(60 * SECOND)))
+
+
+def test_of_a_rank_without_a_trace_nothing_is_said() -> None:
+    job = Builder(2)
+    job.call(0, Op.RECV, SECOND, peer=1, tag=0)
+    del job.ranks[1]
+    assert only(verdicts(job.trace(60 * SECOND))).state is State.UNKNOWN
+
+
+def test_uncertain_clocks_delay_a_verdict() -> None:
+    model = Model([ROUND * 8, ROUND * 5 + [SPIN]], hosts=2)
+    model.run()
+    model.builder.ranks[1] = replace(model.builder.ranks[1], uncertainty_ns=10 * SECOND)
+    assert only(verdicts(model.trace(5 * SECOND))).state is State.HEALTHY
+    assert only(verdicts(model.trace(30 * SECOND))).rank == 1
+
+
+def test_thousands_of_ranks() -> None:
+    size = 2048
+    job = Builder(size)
+    for rank in range(size):
+        for i in range(4):
+            job.call(rank, Op.BARRIER, i * SECOND, i * SECOND + STEP)
+        if rank != 1234:
+            job.call(rank, Op.BARRIER, 4 * SECOND)
+    assert only(verdicts(job.trace(60 * SECOND))).rank == 1234
+
+
+# ---- random programs with one injected fault ----
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[list[list[Step]], int, str]:
+    """Programs of some ranks that end, with a fault put into one of them: (programs, culprit, fault)."""
+    size = draw(st.integers(2, 5))
+    body: list[list[Step]] = [[] for _ in range(size)]
+    for _ in range(draw(st.integers(1, 5))):
+        kind = draw(st.sampled_from(("collective", "message", "compute")))
+        if kind == "collective":
+            step = draw(st.sampled_from((barrier(), allreduce())))
+            for program in body:
+                program.append(step)
+        elif kind == "message":
+            a, b = draw(st.permutations(range(size)))[:2]
+            tag = draw(st.integers(0, 2))
+            body[a].append(draw(st.sampled_from((send, ssend)))(b, tag))
+            body[b].append(recv(a, tag))
+        else:
+            body[draw(st.integers(0, size - 1))].append(compute(draw(st.integers(1, 40)) * STEP))
+    for program in body:
+        program.append(barrier())
+    whole = [program * 6 for program in body]
+    culprit = draw(st.integers(0, size - 1))
+    at = draw(st.integers(0, len(whole[culprit]) - 1))
+    fault = draw(st.sampled_from(("spin", "stop", "end")))
+    del whole[culprit][at:]
+    if fault != "end":
+        whole[culprit].append(SPIN)
+    return whole, culprit, fault
+
+
+@settings(max_examples=150, deadline=None)
+@given(programs())
+def test_the_injected_culprit_is_named_and_nobody_else(case: tuple[list[list[Step]], int, str]) -> None:
+    programs, culprit, fault = case
+    model = Model(programs)
+    assert not model.run()
+    trace = model.trace()
+    if fault == "stop":
+        process(trace, culprit, "T")
+    if fault == "end":
+        trace.ranks[culprit] = replace(trace.ranks[culprit], ended=True, process="dead")
+    if not len(trace.events):
+        return
+    found = only(verdicts(trace))
+    assert (found.state, found.rank) == (State.HUNG, culprit), found.sentence
+    assert found.cause in {"spin": (Cause.COMPUTE, Cause.MISSING), "stop": (Cause.STOPPED,), "end": (Cause.MISSING,)}[fault]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 5), st.integers(4, 12), st.floats(0, 1))
+def test_healthy_at_every_moment(size: int, rounds: int, moment: float) -> None:
+    """What a run that ends looked like at any time is never called hung."""
+    model = Model([[step for i in range(rounds) for step in (compute((1 + (rank * 7 + i) % 5) * 100 * STEP), allreduce())] for rank in range(size)])
+    assert model.run()
+    trace = model.trace(0)
+    now = int(moment * trace.now)
+    seen = trace.events[trace.events["enter"] <= now].copy()
+    seen["exit"][seen["exit"] > now] = OPEN
+    assert all(v.state is not State.HUNG for v in verdicts(replace(trace, events=seen, now=now)))

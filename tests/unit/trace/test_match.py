@@ -1,0 +1,132 @@
+"""Which records belong together."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from traces import Builder
+
+from manapy.trace.events import ANY, EVENT, OPEN, Communicator, Flag, Op, Rank, Trace
+from manapy.trace.match import match
+
+
+def index(trace: Trace, rank: int, place: int) -> int:
+    """Of a rank's record."""
+    return int(np.flatnonzero(trace.events["rank"] == rank)[place])
+
+
+def test_messages_of_a_channel_are_matched_in_order() -> None:
+    job = Builder(2)
+    for i in range(3):
+        job.call(0, Op.SEND, 10 * i, 10 * i + 1, peer=1, tag=7)
+    job.call(0, Op.SEND, 40, 41, peer=1, tag=8)
+    for i, tag in enumerate((8, 7, 7)):
+        job.call(1, Op.RECV, 50 + i, 60 + i, peer=0, tag=tag)
+    trace = job.trace(100)
+    m = match(trace)
+    pairs = [(index(trace, 0, 3), 0), (index(trace, 0, 0), 1), (index(trace, 0, 1), 2)]
+    assert [(int(m.partner[index(trace, 1, i)]), i) for _, i in pairs] == pairs
+    assert m.partner[index(trace, 0, 2)] == -1
+    assert m.sure.all()
+
+
+def test_a_nonblocking_receive_from_anybody_takes_what_its_wait_says() -> None:
+    job = Builder(3)
+    job.call(0, Op.RECV, 0, 1, peer=ANY, tag=-1, request=5, flags=Flag.NONBLOCKING | Flag.WILDCARD)
+    job.call(0, Op.WAIT, 2, 9, peer=2, tag=4, request=5)
+    job.call(1, Op.SEND, 3, 4, peer=0, tag=4)
+    job.call(2, Op.SEND, 3, 4, peer=0, tag=4)
+    trace = job.trace(100)
+    m = match(trace)
+    assert (m.post[1], m.done[0], m.partner[0]) == (0, 1, 3)
+    assert (m.peer[0], m.tag[0]) == (2, 4)
+    assert m.partner[2] == -1
+
+
+def test_each_start_of_a_persistent_request_is_an_operation() -> None:
+    job = Builder(2)
+    job.call(0, Op.SEND, 0, 1, peer=1, tag=3, request=9, flags=Flag.PERSISTENT)
+    for i in range(2):
+        job.call(0, Op.START, 10 * i + 2, 10 * i + 3, request=9, comm=-1)
+        job.call(0, Op.WAIT, 10 * i + 4, 10 * i + 5, request=9)
+        job.call(1, Op.RECV, 10 * i, 10 * i + 6, peer=0, tag=3)
+    trace = job.trace(100)
+    m = match(trace)
+    assert m.partner.tolist() == [-1, 5, -1, 6, -1, 1, 3]
+    assert m.done[[1, 3]].tolist() == [2, 4]
+    assert (m.comm[1], m.peer[1], m.tag[1]) == (0, 1, 3)
+
+
+def test_collectives_by_communicator_and_seq_and_who_is_missing() -> None:
+    job = Builder(3)
+    two = job.comm(0, 2)
+    for rank in range(3):
+        job.call(rank, Op.BARRIER, 10 + rank, 20)
+    job.call(0, Op.ALLREDUCE, 30, comm=two)
+    trace = job.trace(100)
+    groups = match(trace).collectives
+    assert list(zip(groups.comm, groups.seq, groups.missing, strict=True)) == [(0, 1, 0), (two, 1, 1)]
+    assert trace.events["rank"][groups.last].tolist() == [2, 0]
+
+
+def test_a_restart_between_the_calls_of_a_collective_and_around_a_message() -> None:
+    job = Builder(2)
+    job.call(0, Op.SEND, 1, 2, peer=1, tag=0)
+    for rank in range(2):
+        job.call(rank, Op.BARRIER, 10 + rank, 20, context=4, generation=rank)
+    job.call(1, Op.RECV, 30, 31, peer=0, tag=0, generation=1)
+    m = match(job.trace(100))
+    assert m.collectives.missing.tolist() == [0]
+    assert m.partner[0] == 3
+
+
+def test_lost_records_of_the_sender_shift_the_pairs_and_make_them_unsure() -> None:
+    job = Builder(2)
+    for i in range(5):
+        job.call(0, Op.SSEND, 100 * i, 100 * i + 50, peer=1, tag=0)
+        job.call(1, Op.RECV, 100 * i + 10, 100 * i + 50, peer=0, tag=0)
+    job.lose(0, 2)
+    trace = job.trace(1000)
+    m = match(trace)
+    receives = [index(trace, 1, i) for i in range(5)]
+    assert m.partner[receives].tolist() == [-1, -1, 0, 1, 2]
+    assert not m.sure.any()
+
+
+def test_a_cancelled_receive_takes_no_message() -> None:
+    job = Builder(2)
+    job.call(0, Op.RECV, 0, 1, peer=1, tag=0, request=1, flags=Flag.NONBLOCKING)
+    job.call(0, Op.CANCEL, 2, 3, request=1)
+    job.call(0, Op.WAIT, 4, 5, request=1)
+    job.call(0, Op.RECV, 6, 9, peer=1, tag=0)
+    job.call(1, Op.SEND, 7, 8, peer=0, tag=0)
+    m = match(job.trace(100))
+    assert m.partner[3] == 4 and m.partner[0] == -1
+
+
+def test_an_empty_trace() -> None:
+    m = match(Trace(np.zeros(0, EVENT), [], 2, {}, 0))
+    assert len(m.partner) == 0 and len(m.collectives.first) == 0
+
+
+def test_a_million_events_take_about_a_second() -> None:
+    size, rounds = 64, 2604
+    per_rank = rounds * 6
+    rank = np.repeat(np.arange(size), per_rank)
+    events = np.zeros(size * per_rank, EVENT)
+    events["rank"], events["seq"] = rank, np.tile(np.arange(1, per_rank + 1), size)
+    events["op"] = np.tile([Op.SEND, Op.RECV, Op.SEND, Op.RECV, Op.ALLREDUCE, Op.BARRIER], size * rounds)
+    shift = np.tile([1, -1, -1, 1, 0, 0], size * rounds)
+    events["peer"] = np.where(shift != 0, (rank + shift) % size, -32768)
+    events["tag"] = np.tile([1, 1, 2, 2, -1, -1], size * rounds)
+    events["context"] = np.tile(np.stack([np.zeros(rounds)] * 4 + [2 * np.arange(rounds) + 1, 2 * np.arange(rounds) + 2], axis=1).ravel(), size)
+    events["enter"] = events["seq"] * 1000
+    events["exit"] = events["enter"] + 500
+    trace = Trace(events, [Communicator(1, 1, np.arange(size, dtype=np.int32))], size, {r: Rank(r) for r in range(size)}, 1 << 40)
+    begin = time.process_time()
+    m = match(trace)
+    assert time.process_time() - begin < 5  # alone it takes about one second
+    assert (m.partner[np.isin(events["op"], (Op.SEND, Op.RECV))] >= 0).all()
+    assert (m.collectives.missing == 0).all() and len(m.collectives.first) == 2 * rounds
+    assert OPEN not in events["exit"]

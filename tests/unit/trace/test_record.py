@@ -1,0 +1,112 @@
+"""Rings kept on disk: the newest records within the limit, calls that were open and have returned, new generations, what was missed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from manapy.ckpt.errors import UsageError
+from manapy.trace import format, record, rings
+from manapy.trace.events import OPEN, Op
+
+MB = 10**6
+
+
+def writer(folder: Path, rank: int = 0, size: int = 1, **more: int) -> format.Writer:
+    folder.mkdir(exist_ok=True)
+    made = format.Writer(folder, rank, size, capacity=4096, **more)
+    for i in range(2):
+        made.sample(10**9 * i, 10**18 + 10**9 * i, 10**9 * i)
+    made.comm(77, list(range(size)), name="world")
+    made.ring()
+    return made
+
+
+def send(to: format.Writer, number: int, exit: int = 1) -> int:
+    return to.put(op=Op.SEND, comm=0, peer=0, tag=number, enter=1000 * number, exit=1000 * number + exit if exit else 0)
+
+
+def tags(folder: Path) -> list[int]:
+    return rings.read(folder).events["tag"].tolist()
+
+
+def test_all_that_is_recorded_is_kept(tmp_path: Path) -> None:
+    source = writer(tmp_path / "job")
+    recording = record.Recording(tmp_path / "job", tmp_path / "out", MB)
+    for i in range(10):
+        for j in range(1000):
+            send(source, 1000 * i + j + 1)
+        recording.poll()
+    assert recording.copied == 10000 and recording.lost == 0
+    kept = tags(tmp_path / "out")
+    assert kept == list(range(1, 10001))[-len(kept) :]
+    assert len(kept) > 4096, "more than the ring itself holds"
+    assert rings.read(tmp_path / "out").comms[0].name == "world"
+
+
+def test_the_limit_holds(tmp_path: Path) -> None:
+    sources = [writer(tmp_path / "job", rank, 4) for rank in range(4)]
+    recording = record.Recording(tmp_path / "job", tmp_path / "out", MB)
+    for _ in range(5):
+        for source in sources:
+            for j in range(4000):
+                send(source, j + 1)
+        recording.poll()
+    used = sum(path.stat().st_blocks * 512 for path in (tmp_path / "out").iterdir())
+    assert 0.1 * MB < used < MB + 4 * 16384
+    with pytest.raises(UsageError, match="4 ranks need at least 1 MB"):
+        record.Recording(tmp_path / "job", tmp_path / "small", MB // 4).poll()
+
+
+def test_an_open_call_that_returns(tmp_path: Path) -> None:
+    source = writer(tmp_path / "job")
+    seq = send(source, 1, exit=0)
+    recording = record.Recording(tmp_path / "job", tmp_path / "out", MB)
+    recording.poll()
+    assert rings.read(tmp_path / "out").events["exit"].tolist() == [OPEN]
+    source.records()["exit"][seq - 1] = 5000
+    recording.poll()
+    assert (rings.read(tmp_path / "out").events["exit"] != OPEN).all()
+
+
+def test_what_was_missed_is_said(tmp_path: Path) -> None:
+    source = writer(tmp_path / "job")
+    recording = record.Recording(tmp_path / "job", tmp_path / "out", 100 * MB)
+    send(source, 1)
+    recording.poll()
+    for i in range(5000):
+        send(source, i + 2)
+    recording.poll()
+    assert recording.lost == 5000 - 4096
+    assert rings.read(tmp_path / "out").ranks[0].lost >= 5000 - 4096
+
+
+def test_a_new_generation_replaces_the_old_one(tmp_path: Path) -> None:
+    old = writer(tmp_path / "job")
+    send(old, 1)
+    recording = record.Recording(tmp_path / "job", tmp_path / "out", MB)
+    recording.poll()
+    old.close(format.SAVED)
+    new = writer(tmp_path / "job", generation=1)
+    send(new, 2)
+    recording.poll()
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["rank-00000.g1.trace"]
+    assert not recording.over
+    new.close()
+    recording.poll()
+    assert recording.over
+
+
+def test_threads_without_room_are_counted(tmp_path: Path) -> None:
+    source = writer(tmp_path / "job", rings=4)
+    recording = record.Recording(tmp_path / "job", tmp_path / "out", MB)
+    recording.poll()
+    for i in range(1, 4):
+        source.ring(i)
+        for _ in range(10):
+            source.put(i, op=Op.BARRIER, comm=0, enter=1, exit=2)
+    recording.poll()
+    head = format.FileStruct.from_buffer_copy(np.fromfile(tmp_path / "out" / "rank-00000.g0.trace", np.uint8, count=4096).tobytes())
+    assert (head.rings, head.unrecorded) == (2, 20)

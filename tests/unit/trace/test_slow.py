@@ -1,0 +1,220 @@
+"""Verdicts on slow iterations: whom, where, and what it costs, against the simulator's truth; and silence where nobody is to blame."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from manapy.trace import ordinary, slow, stages
+from manapy.trace.events import EVENT, NO_PEER, Communicator, Flag, Op, Rank, Trace
+from manapy.trace.iterations import iterations
+from manapy.trace.schedule import ScheduleError, parse
+from manapy.trace.simulate import Fault, Kind, Model, simulate
+from manapy.trace.verdict import Cause, Phase, State, Verdict
+
+SCHEDULE = parse("tp=2,pp=4,dp=2,micro=8")
+MODEL = Model(SCHEDULE, iterations=12)
+
+
+def judged(*faults: Fault, model: Model = MODEL, seed: int = 1, given: bool = True) -> list[Verdict]:
+    trace = simulate(model, faults, seed).trace
+    assert trace is not None
+    return slow.verdicts(trace, model.schedule if given else None)
+
+
+def saved(*faults: Fault, iteration: int, model: Model = MODEL, seed: int = 1, without: tuple[Fault, ...] = ()) -> float:
+    """By how much a replay without the faults is shorter, ns."""
+    return 1e9 * float(simulate(model, faults, seed, events=False).lengths[iteration] - simulate(model, without, seed, events=False).lengths[iteration])
+
+
+@pytest.mark.parametrize("text", ["tp=2,pp=4,dp=2,micro=8", "tp=2,pp=4,dp=2,micro=8,kind=gpipe", "tp=2,pp=2,dp=2,micro=4,kind=interleaved", "tp=2,pp=3,dp=2,micro=4,order=tp-pp-dp"])
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize(("phase", "backward"), [(Phase.FORWARD, False), (Phase.BACKWARD, True)])
+def test_rank_stage_phase_and_micro_batch_of_extra_work(text: str, given: bool, phase: Phase, backward: bool) -> None:
+    model = Model(parse(text), iterations=8)
+    fault = Fault(Kind.COMPUTE, 5, 4, 2, phase, seconds=0.8, segment=1)
+    (verdict,) = judged(fault, model=model, given=given)
+    assert (verdict.state, verdict.cause, verdict.rank) == (State.SLOW, Cause.COMPUTE, 5)
+    assert (verdict.phase, verdict.iteration, verdict.micro, verdict.stage) == (phase, 4, 2, int(model.schedule.places[5, 0]))
+    assert verdict.cost_ns == pytest.approx(saved(fault, iteration=4, model=model), rel=0.05)
+    assert "rank 5" in verdict.sentence and "micro-batch 2" in verdict.sentence
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_counterfactual_is_that_of_a_replay(seed: int) -> None:
+    rng = np.random.default_rng((77, seed))
+    phase = (Phase.FORWARD, Phase.BACKWARD)[int(rng.integers(2))]
+    fault = Fault(Kind.COMPUTE, int(rng.integers(16)), 5, int(rng.integers(8)), phase, segment=int(rng.integers(4)), seconds=float(np.exp(rng.uniform(np.log(0.3), np.log(10)))))
+    cost = saved(fault, iteration=5, seed=seed)
+    found = judged(fault, seed=seed)
+    if cost < 0.12 * 1.39e9:
+        pytest.skip("absorbed by a bubble")
+    assert [v.rank for v in found] == [fault.rank]
+    assert found[0].cost_ns == pytest.approx(cost, rel=0.05)
+
+
+def test_what_a_bubble_absorbs_is_held_against_nobody() -> None:
+    fault = Fault(Kind.COMPUTE, 12, 5, 7, Phase.BACKWARD, seconds=0.1)  # the last stage's last micro-batch: the others have its backward passes before them
+    absorbed = Fault(Kind.COMPUTE, 0, 5, 3, Phase.FORWARD, seconds=0.1)  # ahead of the first backward pass
+    for one in (fault, absorbed):
+        if saved(one, iteration=5) < 0.1 * 1.39e9:
+            assert judged(one)[0].state is State.HEALTHY
+            break
+    else:
+        pytest.fail("neither was absorbed")
+
+
+def test_work_after_the_last_collective_is_part_of_the_transfer() -> None:
+    (verdict,) = judged(Fault(Kind.COMPUTE, 9, 5, 3, Phase.TRANSFER, True, seconds=0.5))
+    assert (verdict.rank, verdict.phase, verdict.micro) == (9, Phase.TRANSFER, 3)
+
+
+def test_several_faults_at_once() -> None:
+    """In one iteration: one on each of two replicas, and one more on the first."""
+    faults = (Fault(Kind.COMPUTE, 15, 5, 0, Phase.FORWARD, seconds=0.6), Fault(Kind.COMPUTE, 2, 5, 5, Phase.BACKWARD, seconds=0.6), Fault(Kind.COMPUTE, 8, 5, 7, Phase.BACKWARD, seconds=0.5))
+    assert {(v.rank, v.micro) for v in judged(*faults)} == {(15, 0), (2, 5), (8, 7)}
+
+
+def test_a_throttled_node_is_one_verdict_and_hides_nothing() -> None:
+    node, block = Fault(Kind.NODE, 9, 6, factor=1.5), Fault(Kind.COMPUTE, 2, 8, 5, Phase.BACKWARD, seconds=0.6)
+    first, second = judged(node, block)
+    assert first.rank in range(8, 16) and "8 ranks of node01" in first.sentence and first.iteration == 6
+    assert first.cost_ns == pytest.approx(saved(node, iteration=6), rel=0.05)
+    assert (second.rank, second.iteration) == (2, 8)
+
+
+def test_a_node_that_was_slow_from_the_first_iteration_on() -> None:
+    """The paper's second case: 256 ranks, one host with too few processors."""
+    model = Model(parse("tp=2,pp=4,dp=32,micro=8"), iterations=14)
+    verdict = judged(Fault(Kind.NODE, 24 * 8, factor=1.6), model=model)[0]
+    assert "node24" in verdict.sentence and verdict.rank in range(192, 200) and verdict.cause is Cause.COMPUTE
+
+
+def test_a_throttled_link_is_the_networks_fault() -> None:
+    (verdict,) = judged(Fault(Kind.LINK, 9, 5, factor=40))
+    assert (verdict.cause, verdict.rank, verdict.phase) == (Cause.NETWORK, 9, Phase.TRANSFER)
+    assert "network" in verdict.sentence
+
+
+def test_little_but_always() -> None:
+    model = Model(SCHEDULE, iterations=40)
+    verdict = judged(Fault(Kind.RANK, 3, factor=1.03), model=model)[0]
+    assert (verdict.state, verdict.rank, verdict.cause) == (State.SLOW, 3, Cause.COMPUTE)
+    assert verdict.cost_ns is not None and 0.003 * 1.39e9 < verdict.cost_ns < 0.03 * 1.39e9
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_healthy_iterations_are_found_healthy(given: bool) -> None:
+    for seed in range(3):
+        assert [v.state for v in judged(model=Model(SCHEDULE, iterations=40), seed=seed, given=given)] == [State.HEALTHY]
+
+
+def test_nobody_is_accused_when_all_are_slower() -> None:
+    """As with longer sequences from one iteration on."""
+    faults = [Fault(Kind.RANK, rank, 6, factor=1.5) for rank in range(16)]
+    (verdict,) = judged(*faults)
+    assert verdict.state is State.HEALTHY and any("all ranks" in line for line in verdict.evidence)
+
+
+def test_a_change_is_learnt_and_faults_after_it_are_found() -> None:
+    faults = [Fault(Kind.RANK, rank, 4, factor=1.5) for rank in range(16)]
+    (verdict,) = judged(*faults, Fault(Kind.COMPUTE, 9, 10, 3, Phase.BACKWARD, seconds=1.0))
+    assert (verdict.rank, verdict.iteration) == (9, 10)
+
+
+def test_a_checkpoint_in_an_iteration_is_no_slowness() -> None:
+    trace = simulate(MODEL, [Fault(Kind.COMPUTE, rank, 5, 3, Phase.BACKWARD, seconds=3.0) for rank in (2, 9)], 1).trace
+    assert trace is not None
+    number = stages.label(trace, SCHEDULE).iteration
+    trace.events["flags"][np.flatnonzero(number == 5)[7]] |= Flag.STOPPED
+    assert [v.state for v in slow.verdicts(trace, SCHEDULE)] == [State.HEALTHY]
+
+
+def test_too_uncertain_clocks_excuse_the_network() -> None:
+    trace = simulate(replace(MODEL, uncertainty=10.0), [Fault(Kind.LINK, 9, 5, factor=40)], 1).trace
+    assert trace is not None
+    assert State.SLOW not in [v.state for v in slow.verdicts(trace, SCHEDULE)]
+
+
+def test_too_few_iterations() -> None:
+    assert judged(model=Model(SCHEDULE, iterations=3))[0].state is State.UNKNOWN
+
+
+def test_a_schedule_of_another_job_is_refused() -> None:
+    trace = simulate(MODEL, (), 1).trace
+    assert trace is not None
+    with pytest.raises(ScheduleError, match="doesn't fit"):
+        slow.verdicts(trace, parse("tp=2,pp=4,dp=2,micro=7"))
+
+
+def test_one_iteration_of_4096_ranks() -> None:
+    """From recorded calls to verdicts, one after the other; a bound well above what it takes on a machine that is busy."""
+    schedule = parse("tp=2,pp=4,dp=512,micro=8")
+    trace = simulate(Model(schedule, iterations=1), (), 1).trace
+    assert trace is not None
+    begin = time.perf_counter()
+    assert len(list(iterations(stages.label(trace, schedule)))) == 1
+    assert time.perf_counter() - begin < 1.0
+
+
+# ---- without a schedule ----
+
+
+def program(work: np.ndarray) -> Trace:
+    """Ranks that do work[collective, rank] seconds of work and then an Allreduce of all, which takes 10 us."""
+    count, size = work.shape
+    events = np.zeros((size, count), EVENT)
+    exit_ = np.zeros(size)
+    for i in range(count):
+        enter = exit_ + work[i]
+        exit_ = np.full(size, enter.max() + 10e-6)
+        events["enter"][:, i], events["exit"][:, i] = enter * 1e9 + 1e9, exit_ * 1e9 + 1e9
+    events["rank"], events["seq"], events["context"] = np.arange(size)[:, None], np.arange(1, count + 1), np.arange(1, count + 1)
+    events["op"], events["peer"] = Op.ALLREDUCE, NO_PEER
+    return Trace(events.ravel(), [Communicator(1, 1, np.arange(size))], size, {rank: Rank(rank, f"node{rank // 2}") for rank in range(size)}, int(exit_.max() * 1e9) + 1)
+
+
+def test_the_straggler_of_an_ordinary_program() -> None:
+    work = np.random.default_rng(1).uniform(0.009, 0.011, (50, 6))
+    assert [v.state for v in slow.verdicts(program(work))] == [State.HEALTHY]
+    work[:, 4] *= 1.5
+    (verdict,) = slow.verdicts(program(work))
+    assert (verdict.state, verdict.rank) == (State.SLOW, 4) and "rank 4 (node2)" in verdict.sentence
+    assert verdict.cost_ns == pytest.approx(50 * 0.0045e9, rel=0.2)
+
+
+def test_who_waits_elsewhere_is_not_the_straggler() -> None:
+    """Rank 3 comes late to every collective because it waits in a receive before it."""
+    trace = program(np.random.default_rng(2).uniform(0.009, 0.011, (30, 4)))
+    own = trace.events[trace.events["rank"] == 3]
+    receives = own.copy()
+    receives["op"], receives["peer"], receives["comm"] = Op.RECV, 0, 0
+    receives["exit"] = own["enter"] - 1000
+    receives["enter"] = np.r_[int(1e9), own["exit"][:-1]] + 1000
+    both = np.stack([receives, own], axis=1).ravel()
+    trace.events = np.concatenate([trace.events[trace.events["rank"] != 3], both])
+    trace.events["enter"][-1] += 0
+    assert [v.state for v in ordinary.verdicts(trace)] == [State.HEALTHY]
+
+
+def test_too_few_collectives_say_nothing() -> None:
+    assert slow.verdicts(program(np.full((3, 4), 0.01)))[0].state is State.UNKNOWN
+
+
+@pytest.mark.parametrize("text", ["tp=2,pp=2,micro=4", "tp=2,pp=4,dp=2,micro=8"])
+def test_a_noisy_machine(text: str) -> None:
+    """Where all work varies by 20 %, nobody is accused of that, and what is much more is found."""
+    model = Model(parse(text), iterations=30, noise=0.2)
+    for seed in range(3):
+        assert State.SLOW not in [v.state for v in judged(model=model, seed=seed)]
+    verdict = judged(Fault(Kind.COMPUTE, 1, 20, 2, Phase.BACKWARD, seconds=1.0), model=model)[0]
+    assert (verdict.state, verdict.rank, verdict.iteration, verdict.micro) == (State.SLOW, 1, 20, 2)
+
+
+def test_a_change_of_all_ranks_hides_no_fault() -> None:
+    faults = [Fault(Kind.RANK, rank, 6, factor=1.4, until=7) for rank in range(16)]
+    (verdict,) = judged(*faults, Fault(Kind.COMPUTE, 9, 6, 3, Phase.BACKWARD, seconds=2.0))
+    assert (verdict.rank, verdict.iteration, verdict.micro) == (9, 6, 3)

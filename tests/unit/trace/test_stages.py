@@ -1,0 +1,132 @@
+"""Labels of calls, and schedules found in them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from manapy.trace import stages
+from manapy.trace.events import Op, Trace
+from manapy.trace.graph import graph_of
+from manapy.trace.iterations import iterations
+from manapy.trace.schedule import ScheduleError, parse
+from manapy.trace.simulate import Fault, Kind, Model, simulate
+from manapy.trace.verdict import Phase
+
+SCHEDULES = [
+    "tp=2,pp=4,dp=2,micro=8", "tp=2,pp=4,dp=2,micro=8,kind=gpipe", "tp=2,pp=2,dp=1,micro=4,kind=interleaved,chunks=2", "tp=2,pp=4,dp=2,micro=4,kind=interleaved,chunks=3",
+    "tp=1,pp=3,dp=2,micro=4,order=tp-pp-dp", "tp=1,pp=2,dp=2,micro=3", "tp=2,pp=2,dp=1,micro=3", "tp=4,pp=1,dp=2,micro=1",
+]  # fmt: skip
+
+
+def simulated(text: str, *faults: Fault, iterations: int = 4, seed: int = 2) -> Trace:
+    trace = simulate(Model(parse(text), iterations=iterations), faults, seed).trace
+    assert trace is not None
+    return trace
+
+
+@pytest.mark.parametrize("text", SCHEDULES)
+def test_the_schedule_is_found_in_the_calls_alone(text: str) -> None:
+    assert str(stages.infer(simulated(text))) == text
+
+
+@pytest.mark.parametrize("text", SCHEDULES)
+def test_iterations_are_measured_as_they_were(text: str) -> None:
+    run = simulate(Model(parse(text), iterations=4), seed=2)
+    assert run.trace is not None
+    found = list(iterations(stages.label(run.trace, run.model.schedule)))
+    assert [one.number for one in found] == [0, 1, 2, 3]
+    assert [one.seconds for one in found[1:]] == pytest.approx(run.lengths[1:].tolist(), abs=1e-7)
+    graph = graph_of(run.model.schedule)
+    for one, truth in zip(found[1:], run.timings[1:], strict=True):
+        assert graph.times(one.timing).makespan == pytest.approx(one.seconds, rel=0.005)
+        if run.model.schedule.tp > 1:  # else a last stage's forward and backward pass are one, with no call between them
+            # from vertex 1 on: the optimizer is part of the first stage's first block; 20 us: a block's end is part of the next one where nothing is sent
+            assert np.abs(one.timing.compute - truth.compute)[1:, :-1].max() < 3e-5
+
+
+def test_labels_say_phase_and_micro_batch() -> None:
+    trace = simulated("tp=2,pp=2,dp=1,micro=3")
+    labels = stages.label(trace, parse("tp=2,pp=2,dp=1,micro=3"))
+    own = slice(labels.starts[2], labels.starts[3])  # stage 1: F0 B0 F1 B1 F2 B2
+    assert labels.micro[own][:10].tolist() == [0] * 10 and labels.micro[own][10] == 1
+    assert [stages.PHASES[i] for i in labels.phase[own][:10]] == [Phase.TRANSFER, *[Phase.FORWARD] * 4, *[Phase.BACKWARD] * 4, Phase.TRANSFER]
+    assert stages.PHASES[labels.phase[own][-1]] is Phase.REDUCE and labels.iteration[own][-1] == 3
+    assert set(labels.stage[own]) == {1}
+
+
+@pytest.mark.parametrize("kind", [Kind.SPIN, Kind.STOP])
+@pytest.mark.parametrize(("phase", "backward"), [(Phase.FORWARD, False), (Phase.BACKWARD, True), (Phase.TRANSFER, True)])
+def test_the_position_of_a_hung_rank(kind: Kind, phase: Phase, backward: bool) -> None:
+    trace = simulated("tp=2,pp=4,dp=2,micro=8", Fault(kind, 9, 2, 5, phase, backward, segment=2))
+    assert stages.label(trace, parse("tp=2,pp=4,dp=2,micro=8")).now(9) == stages.Position(phase, 2, 2, 5)
+
+
+@pytest.mark.parametrize("text", ["tp=1,pp=1,dp=4,micro=1", "tp=2,pp=1,dp=2,micro=1"])
+def test_the_position_of_a_rank_without_pipeline_stages(text: str) -> None:
+    """Where nothing but the reduction of gradients is called, that is all there is to count."""
+    labels = stages.label(simulated(text, Fault(Kind.SPIN, 2, 2)), parse(text))
+    where = labels.now(2)
+    assert (where.phase, where.iteration, where.micro) == ((Phase.FORWARD, 2, 0) if labels.items[0] else (Phase.UNKNOWN, 4, None))
+
+
+def test_a_skipped_recv_shifts_no_label() -> None:
+    trace = simulated("tp=2,pp=4,dp=2,micro=8", Fault(Kind.SKIP_RECV, 9, 2, 5, Phase.TRANSFER, True))
+    labels = stages.label(trace, parse("tp=2,pp=4,dp=2,micro=8"))
+    own = slice(labels.starts[9], labels.starts[10])
+    tags = trace.events["tag"][own][trace.events["op"][own] == Op.RECV]
+    blocks = labels.schedule.blocks_of(2)
+    assert [blocks[tag].micro for tag in tags] == labels.micro[own][trace.events["op"][own] == Op.RECV].tolist()
+
+
+def test_calls_that_are_lost_at_the_begin_cost_one_iteration() -> None:
+    text = "tp=2,pp=4,dp=2,micro=8"
+    trace = simulated(text)
+    whole = stages.label(trace, parse(text))
+    kept = np.ones(len(trace.events), bool)
+    kept[whole.starts[3] : whole.starts[3] + 50] = False  # in mid-iteration
+    trace.events = trace.events[kept]
+    trace.ranks[3].lost = 50
+    labels = stages.label(trace, parse(text))
+    numbers = whole.iteration[kept]
+    assert (labels.iteration == numbers)[labels.iteration >= 0].all() and (labels.iteration[numbers > 0] == numbers[numbers > 0]).all()
+    assert [one.number for one in iterations(labels)] == [1, 2, 3]
+
+
+def test_other_calls_are_left_alone() -> None:
+    """A barrier before the first iteration, and one in the middle of one."""
+    text = "tp=2,pp=2,dp=2,micro=4"
+    trace = simulated(text)
+    parts = []
+    for rank in range(8):
+        own = trace.events[trace.events["rank"] == rank]
+        barrier = own[-1:].copy()
+        barrier["op"], barrier["enter"], barrier["exit"] = Op.BARRIER, own["enter"][0] - 2, own["enter"][0] - 1
+        inside = barrier.copy()
+        inside["enter"], inside["exit"] = own["exit"][6] + 1, own["exit"][6] + 2
+        parts += [barrier, own[:7], inside, own[7:]]
+    trace.events = np.concatenate(parts)
+    labels = stages.label(trace, parse(text))
+    assert (labels.item[trace.events["op"] == Op.BARRIER] == stages.NONE).all() and (labels.item[trace.events["op"] != Op.BARRIER] != stages.NONE).all()
+    assert len(list(iterations(labels))) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("tp=2,pp=4,dp=4,micro=8", "32 ranks, and the trace is of 16"), ("tp=4,pp=4,dp=1,micro=8", "should be a TP group"), ("tp=2,pp=4,dp=2,micro=6", "doesn't fit"),
+        ("tp=2,pp=4,dp=2,micro=8,kind=gpipe", "doesn't fit"), ("tp=2,pp=2,dp=4,micro=8", "doesn't fit"),
+    ],
+)  # fmt: skip
+def test_a_schedule_that_does_not_fit_is_told_where(text: str, says: str) -> None:
+    with pytest.raises(ScheduleError) as raised:
+        stages.label(simulated("tp=2,pp=4,dp=2,micro=8"), parse(text))
+    assert says in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_no_schedule_is_seen_where_there_is_none() -> None:
+    trace = simulated("tp=2,pp=4,dp=2,micro=8")
+    kept = np.random.default_rng(1).random(len(trace.events)) < 0.5
+    trace.events = trace.events[kept]
+    with pytest.raises(ScheduleError, match="no schedule can be seen"):
+        stages.infer(trace)
