@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..ckpt.errors import ManapyError
-from .samples import NATIVE
+from .samples import CLOCK, NATIVE, RECORDED, UNTRACED
 from .tools import Tools
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ class Setting:
 
     rounds: runs of each variant; ms: milliseconds for each figure inside one run; megabytes: random data a rank in the largest image;
     scale: length of the programs that run as a whole; limit: seconds for one command; simulated: ranks in the model, at most; imb: see imb.programs;
-    guest: the machine with RDMA devices; storm: failures in the storm, of which `seed` is the first seed; pictures: a folder for them. progress(fraction, text) is called as a job goes on.
+    guest: the machine with RDMA devices; storm: failures in the storm, of which `seed` is the first seed; minutes: of healthy training; pictures: a folder for them.
+    progress(fraction, text) is called as a job goes on.
     """
 
     work: Path
@@ -53,6 +54,7 @@ class Setting:
     guest: Guest
     storm: int
     seed: int
+    minutes: float
     pictures: Path
     progress: Callable[[float, str], None]
 
@@ -67,24 +69,33 @@ class Setting:
             number += 1
         return path
 
-    def variant(self, variant: str, ranks: int, program: Command) -> str:
-        """Standard output of a program under mpirun: natively, or under manapy-launch with one of its protocols."""
+    def variant(self, variant: str, ranks: int, program: Command, **env: str) -> str:
+        """Standard output of a program under mpirun: natively, recorded, or under manapy-launch with one of its protocols."""
+        variables = ["env", *(f"{name}={value}" for name, value in env.items())] if env else []
         if variant == NATIVE:
-            return self.run(self.native(ranks, *program))
+            return self.run([*variables, *self.native(ranks, *program)])
         directory = self.fresh("job")
+        command = self.recorded(ranks, directory, *program) if variant == RECORDED else self.launched(variant, ranks, directory, *program)
         try:
-            return self.run(self.launched(variant, ranks, directory, *program))
+            return self.run([*variables, *command])
         finally:
             shutil.rmtree(directory, ignore_errors=True)  # its coordinator may be about to end
+            forget(directory)
 
     def native(self, ranks: int, *program: str | Path) -> list[str | Path]:
         """mpirun -n RANKS PROGRAM; the programs find the real library by LD_LIBRARY_PATH."""
         paths = [str(self.tools.library.parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
         return ["env", f"LD_LIBRARY_PATH={':'.join(paths)}", self.tools.mpirun, "-n", str(ranks), *program]
 
+    def recorded(self, ranks: int, directory: Path, *program: str | Path) -> list[str | Path]:
+        """manapy trace run --dir DIRECTORY -- mpirun -n RANKS PROGRAM"""
+        env, path, *command = self.native(ranks, *program)
+        return [env, path, self.tools.manapy, "trace", "run", "--dir", directory, "--", *command]
+
     def launched(self, variant: str, ranks: int, directory: Path, *program: str | Path) -> list[str | Path]:
-        """mpirun -n RANKS manapy-launch --dir DIRECTORY --protocol VARIANT PROGRAM"""
-        return [self.tools.mpirun, "-n", str(ranks), self.tools.launch, "--dir", directory, "--protocol", variant, *program]
+        """mpirun -n RANKS manapy-launch --dir DIRECTORY --protocol VARIANT PROGRAM; calls are recorded, but with UNTRACED"""
+        how = ["--protocol", CLOCK, "--no-trace"] if variant == UNTRACED else ["--protocol", variant]
+        return [self.tools.mpirun, "-n", str(ranks), self.tools.launch, "--dir", directory, *how, *program]
 
     def restarted(self, ranks: int, checkpoint: Path) -> list[str | Path]:
         """mpirun -n RANKS manapy-restart CHECKPOINT"""
@@ -126,6 +137,18 @@ class Setting:
         if any(codes):
             raise BenchError(f"exit codes {codes}: {_shown([str(word) for word in commands[0]])}")
         return seconds
+
+
+def trace_of(directory: Path) -> Path:
+    """Where the records of the job with this directory lie."""
+    from ..trace import format  # numpy
+
+    return format.root() / format.job_name(directory)
+
+
+def forget(directory: Path) -> None:
+    """Remove the records of the job with this directory: they outlive it."""
+    shutil.rmtree(trace_of(directory), ignore_errors=True)
 
 
 def end(process: subprocess.Popen[str]) -> None:

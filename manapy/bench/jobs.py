@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from . import apps, connections, fallback, images, imb, latency, messages, storm, throughput, training, verbs
+from . import apps, connections, fallback, images, imb, latency, messages, overhead, storm, throughput, training, verbs
 from .commands import BenchError, LeftOutError, Setting
-from .samples import CLOCK, SHIFT, Row
+from .samples import CLOCK, MANAPY, SHIFT, Row
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,12 @@ class Job:
     seconds: float
     measure: Callable[[Setting], list[Row]]
     guest: bool = False
+
+
+def _late(module: str, name: str, setting: Setting) -> list[Row]:
+    """Of a module that is imported when it is needed: it needs numpy."""
+    measure: Callable[[Setting], list[Row]] = getattr(importlib.import_module(f".{module}", __package__), name)
+    return measure(setting)
 
 
 JOBS: dict[str, Job] = {
@@ -47,7 +54,18 @@ JOBS: dict[str, Job] = {
     "memory": Job("memory of a protected queue pair", 90, connections.memory, guest=True),
     "storm": Job("200 random failures under a program that checks every byte", 1000, storm.storm, guest=True),
     "training": Job("a training job over MPI while its rail fails, five cases (SHIFT's Figure 10)", 360, training.training, guest=True),
+    "hangs": Job("who is stuck, where and why, in simulated training jobs (MegaTrace's Figure 7)", 80, partial(_late, "diagnosis", "hangs")),
+    "slowdowns": Job("who makes an iteration slow, and what that costs (MegaTrace's Figure 7)", 60, partial(_late, "diagnosis", "slowdowns")),
+    "locations": Job("extra work at places with and without slack (MegaTrace's Figure 12)", 10, partial(_late, "diagnosis", "locations")),
+    "thresholds": Job("precision and recall over both thresholds (MegaTrace's Figure 13)", 150, partial(_late, "diagnosis", "thresholds")),
+    "analysis": Job("time from recorded calls to a verdict, over the number of ranks (MegaTrace's Figure 8)", 60, partial(_late, "diagnosis", "scaling")),
+    "alarms": Job("false alarms in a million healthy iterations", 300, partial(_late, "diagnosis", "alarms")),
+    "overhead": Job("what recorders cost a training loop (MegaTrace's Figure 9)", 330, overhead.overhead),
+    "watching": Job("processor time and memory of who watches a training job (MegaTrace's Figure 11)", 150, partial(_late, "live", "watching")),
+    "cases": Job("a Recv that isn't called, and a node with too few processors (MegaTrace's case studies)", 60, partial(_late, "live", "cases")),
+    "healthy": Job("false alarms while a real training job is watched, --minutes of it", 610, partial(_late, "live", "healthy")),
 }
+TRACE_JOBS = ["hangs", "slowdowns", "locations", "thresholds", "analysis", "alarms", "overhead", "watching", "cases", "healthy"]
 SHIFT_JOBS = ["verbs", *(name for name, job in JOBS.items() if job.guest)]
 
 
@@ -59,4 +77,4 @@ def measure(name: str, setting: Setting, left_out: dict[str, str]) -> list[Row]:
         left_out[name] = str(error)
         return []
     except BenchError as error:
-        return [Row(name, JOBS[name].title, "", failures={SHIFT if name in SHIFT_JOBS else CLOCK: str(error)})]
+        return [Row(name, JOBS[name].title, "", failures={SHIFT if name in SHIFT_JOBS else MANAPY if name in TRACE_JOBS else CLOCK: str(error)})]

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+from collections.abc import Iterator
 
 from .commands import LeftOutError, Setting
-from .compare import compare, json_lines
-from .samples import CLOCK, NATIVE, VARIANTS, Row, Rows
+from .compare import Sample, compare, json_lines
+from .samples import CLOCK, NATIVE, UNTRACED, VARIANTS, Row, Rows
 
 RANKS = 2
+RECORDING = {
+    "recording: Barrier, one rank": "≤ +30 ns",
+    "recording: Bcast, one rank, 4 B": "≤ +30 ns",
+    "recording: Allreduce, one rank, 4 B": "≤ +30 ns",
+    "recording: Send to PROC_NULL, 4 B": "≤ +30 ns",
+    "recording: Recv from PROC_NULL, 4 B": "≤ +30 ns",
+    "recording: Isend+Irecv+Waitall, self, 4 B": "≤ +90 ns (3 calls)",
+    "recording: Ibcast+Wait, one rank, 4 B": "≤ +60 ns (2 calls)",
+}
 GOALS = {
     "Comm_rank": "≤ +3 ns",
     "Barrier, one rank": "≤ +40 ns",
@@ -23,11 +33,26 @@ GOALS = {
 
 
 def calls(setting: Setting) -> list[Row]:
-    """ns per call on one rank; the median and the minimum over the batches of each run."""
-    rows = Rows("calls")
+    """ns per call on one rank; the median and the minimum over the batches of each run. First without recording (--no-trace), then what recording adds."""
+    rows, recording = Rows("calls"), Rows("calls")
+    program = [setting.program("calls"), str(setting.ms)]
     read = functools.partial(json_lines, minimum=True)
-    compare(rows, setting, (NATIVE, CLOCK), 1, [setting.program("calls"), str(setting.ms)], group="calls on one rank", read=read, goals=GOALS)
-    return rows.all()
+
+    def plain(variant: str) -> str:
+        return setting.variant(UNTRACED if variant == CLOCK else variant, 1, program)
+
+    def recorded(variant: str) -> str:
+        return setting.variant(UNTRACED if variant == NATIVE else variant, 1, program)
+
+    compare(rows, setting, (NATIVE, CLOCK), 1, program, group="calls on one rank", run=plain, read=read, goals=GOALS, part=(0, 2))
+    compare(recording, setting, (NATIVE, CLOCK), 1, program, group="recording calls", run=recorded, read=_recorded, goals=RECORDING, part=(1, 2))
+    for row in recording.all():
+        row.baseline = "--no-trace"
+    return rows.all() + recording.all()
+
+
+def _recorded(output: str) -> Iterator[Sample]:
+    return ((f"recording: {name}", unit, value) for name, unit, value in json_lines(output, minimum=True))
 
 
 def p2p(setting: Setting) -> list[Row]:

@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .samples import CLOCK, NATIVE, SHIFT, TWO_PHASE, VARIANTS, Estimate, Row
+from .samples import CLOCK, MANAPY, NATIVE, RECORDED, SHIFT, TWO_PHASE, VARIANTS, Estimate, Row
 
 if TYPE_CHECKING:
+    from .live import Usage
     from .throughput import Run
 
-COLORS = {NATIVE: "#7f7f7f", TWO_PHASE: "#d95f02", CLOCK: "#1b6ca8", SHIFT: "#1b6ca8"}
-LABELS = {NATIVE: "native", TWO_PHASE: "two-phase commit", CLOCK: "collective clock", SHIFT: "SHIFT"}
+COLORS = {NATIVE: "#7f7f7f", TWO_PHASE: "#d95f02", CLOCK: "#1b6ca8", SHIFT: "#1b6ca8", RECORDED: "#1b6ca8"}
+LABELS = {NATIVE: "native", TWO_PHASE: "two-phase commit", CLOCK: "collective clock", SHIFT: "SHIFT", RECORDED: "with the recorder"}
 BACKUP = "#66a61e"  # of what the backup carries
 CALLS = (("control", "control verbs, Soft-RoCE in a virtual machine"), ("verbs", "data verbs, over a provider that does nothing"))
 
@@ -136,6 +137,41 @@ def _fallback(rows: Sequence[Row]) -> Any:
     return figure
 
 
+def _effectiveness(rows: Sequence[Row]) -> Any:
+    """MegaTrace's Figure 7: F1 of all methods."""
+    panels = [row for row in rows if row.job in ("hangs", "slowdowns") and row.name == "F1" and row.samples]
+    if not panels:
+        return None
+    figure, axes = _axes(len(panels), width=8)
+    for axis, row in zip(axes, panels, strict=True):
+        for x, method in enumerate(row.samples):
+            value = row.value(method)
+            assert value is not None
+            axis.bar(x, value.median, 0.6, color=COLORS[CLOCK] if method == MANAPY else "#bbbbbb")
+            axis.text(x, value.median + 1, f"{value.median:.0f}", ha="center", fontsize=8)
+        axis.set_xticks(range(len(row.samples)), list(row.samples))
+        axis.set(title=row.job, ylabel="F1, %", ylim=(0, 110))
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _recorders(rows: Sequence[Row]) -> Any:
+    """MegaTrace's Figure 9: what recorders add to an iteration of a training loop."""
+    chosen = [row for row in _of(rows, "overhead") if row.baseline == NATIVE and row.ratio(RECORDED) is not None]
+    if not chosen:
+        return None
+    schedules = list(dict.fromkeys(row.name.partition(": ")[0] for row in chosen))
+    figure, axes = _axes(len(schedules), width=10)
+    for axis, schedule in zip(axes, schedules, strict=True):
+        its = [row for row in chosen if row.name.startswith(f"{schedule}: ")]
+        _bars(axis, its, [RECORDED], lambda row, variant: _scaled(row.ratio(variant), 100, -100), names=[row.name.partition(": ")[2].partition(", ")[0] for row in its])
+        axis.tick_params(axis="x", rotation=30)
+        axis.get_legend().remove()
+        axis.set_yscale("symlog", linthresh=1)
+        axis.set(title=schedule, ylabel="longer iteration than without, %")
+    return figure
+
+
 def over_time(runs: Sequence[Run], path: Path, title: str) -> None:
     """SHIFT's Figure 8: throughput while a rail fails and comes back, a panel for each failure, natively above and with SHIFT below."""
     import matplotlib as mpl
@@ -172,6 +208,27 @@ def over_time(runs: Sequence[Run], path: Path, title: str) -> None:
     plt.close(figure)
 
 
+def usage(used: Sequence[Usage], path: Path) -> None:
+    """MegaTrace's Figure 11: what watching takes, over time; nothing without matplotlib."""
+    if not available():
+        return
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = _axes(2, width=10)
+    for one in used:
+        for axis, values in zip(axes, (one.shares, one.memory), strict=True):
+            axis.plot(one.moments, values, label=f"{one.tool}, beside {one.load}")
+    for axis, title in zip(axes, ("share of one processor, %", "resident memory, MB"), strict=True):
+        axis.set(xlabel="s", ylabel=title, ylim=(0, None))
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].legend(frameon=False, fontsize=6)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
 FIGURES: dict[str, Callable[[Sequence[Row]], Any]] = {
     "figure5-overhead": _overhead,
     "figure6-overlap": _overlap,
@@ -180,6 +237,8 @@ FIGURES: dict[str, Callable[[Sequence[Row]], Any]] = {
     "figure9-images": _images,
     "figure9-verbs": _control_verbs,
     "fallback": _fallback,
+    "figure7-f1": _effectiveness,
+    "figure9-recorders": _recorders,
 }
 
 

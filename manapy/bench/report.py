@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .samples import CLOCK, NATIVE, SHIFT, TWO_PHASE, Estimate, Row
+from .samples import CLOCK, MANAPY, NATIVE, RECORDED, SHIFT, TWO_PHASE, Estimate, Row
 
 SPREAD = "quartiles apart"  # where there is nothing to compare with
 FORMAT = 2  # 1: with one baseline and one manapy variant
@@ -17,6 +17,8 @@ FORMAT = 2  # 1: with one baseline and one manapy variant
 
 def columns(rows: Sequence[Row]) -> list[str]:
     """Head of the table of one job; two-phase commit has columns where it was measured."""
+    if methods := _methods(rows):
+        return ["", *methods, "goal"]
     ours = _ours(rows)
     two_phase = ["2pc", "2pc : native [95 %]"] if _measured(rows, TWO_PHASE) else []
     native = ["native", f"{ours} − native [95 %]", f"{ours} : native [95 %]"] if _measured(rows, NATIVE) else []
@@ -25,6 +27,8 @@ def columns(rows: Sequence[Row]) -> list[str]:
 
 def lines(rows: Sequence[Row]) -> list[list[str]]:
     """Cells for `columns`."""
+    if methods := _methods(rows):
+        return [[row.name, *(_value(row, method) for method in methods), row.goal] for row in rows]
     ours, two_phase, native = _ours(rows), _measured(rows, TWO_PHASE), _measured(rows, NATIVE)
     result = []
     for row in rows:
@@ -90,8 +94,14 @@ def _row(row: Row) -> dict[str, Any]:
     }
 
 
+def _methods(rows: Sequence[Row]) -> list[str]:
+    """Variants, where methods are compared instead of times."""
+    found = list(dict.fromkeys(variant for row in rows for variant in (*row.samples, *row.failures)))
+    return found if MANAPY in found else []
+
+
 def _ours(rows: Sequence[Row]) -> str:
-    return SHIFT if _measured(rows, SHIFT) else CLOCK
+    return next((variant for variant in (SHIFT, RECORDED) if _measured(rows, variant)), CLOCK)
 
 
 def _measured(rows: Sequence[Row], variant: str) -> bool:
@@ -120,7 +130,8 @@ def _difference(row: Row, variant: str) -> str:
 
 def _ratio(row: Row, variant: str) -> str:
     e = None if row.unit == "%" else row.ratio(variant)
-    return "" if e is None else f"{e.median:.2f} [{e.low:.2f}, {e.high:.2f}]"
+    digits = 4 if variant == RECORDED else 2  # recorders are to cost 0.2 % at most
+    return "" if e is None else f"{e.median:.{digits}f} [{e.low:.{digits}f}, {e.high:.{digits}f}]"
 
 
 def number(value: float, unit: str) -> str:
@@ -133,6 +144,8 @@ def _shape(value: float, unit: str) -> tuple[float, int, str]:
     """Factor, digits after the point, and unit with which a value is shown."""
     if unit == "ns" and abs(value) >= 10_000:
         return 1e-3, 1, "µs"
+    if not unit and float(value).is_integer():
+        return 1.0, 0, unit
     return 1.0, {"s": 3, "ms": 2, "µs": 2, "/s": 0 if abs(value) >= 100 else 1}.get(unit, 1), unit
 
 

@@ -72,6 +72,11 @@ def compile_programs(tools: Tools, target: Path) -> None:
         compile_one(tools.sources / f"{name}.c", target / name, f"-I{header}", str(tools.library), "-Wl,--allow-shlib-undefined", "-lm")
 
 
+def compile_library(tools: Tools, source: Path, target: Path) -> None:
+    """A library to be preloaded, whose PMPI functions are those of the real library."""
+    compile_one(source, target, "-shared", "-fPIC", f"-I{_header(tools.library)}", str(tools.library), f"-Wl,-rpath,{tools.library.parent},--allow-shlib-undefined")
+
+
 def compile_one(source: Path, target: Path, *flags: str) -> None:
     """ManapyError without a compiler, or if it does not compile."""
     compiler = shlex.split(os.environ.get("CC", "")) or [next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), "cc")]

@@ -18,6 +18,7 @@ ALLOWED = {
     ("cli", "doctor"),
     ("cli", "mpi"),
     ("cli", "rdma"),
+    ("cli", "trace"),
     ("cli", ""),
     ("ckpt", "clock"),
     ("ckpt", ""),
@@ -27,6 +28,9 @@ ALLOWED = {
     ("mpi", ""),
     ("rdma", "ckpt"),  # errors, auth
     ("rdma", ""),
+    ("trace", "ckpt"),  # errors
+    ("trace", ""),
+    ("bench", "trace"),
     ("", "ckpt"),  # CheckpointError, raised by manapy.checkpoint()
     ("", "clock"),
 }

@@ -130,7 +130,7 @@ def test_damage_names_the_place(good: Path) -> None:
     ("change", "text"),
     [
         ({"version": 2}, "image format 2, this manapy reads format 1"),
-        ({"boundary_version": 7}, "boundary version 7"),
+        ({"boundary_version": 1}, "boundary version 1"),
         ({"magic": b"NOIMAGE!"}, "not an image of manapy"),
         ({"file_bytes": 5}, "truncated or extended"),
         ({"nsections": 17}, "17 sections"),
