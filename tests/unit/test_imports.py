@@ -16,6 +16,7 @@ ALLOWED = {
     ("cli", "ckpt"),
     ("cli", "clock"),
     ("cli", "doctor"),
+    ("cli", "fcdp"),
     ("cli", "mpi"),
     ("cli", "rdma"),
     ("cli", "trace"),

@@ -1,0 +1,349 @@
+"""Closed forms of sharded data-parallel training: bytes sent, memory, time of a step. Pure: no MPI, no numpy, nothing measured.
+
+N nodes of g devices, P = N g ranks; T, F, G bytes of trainable parameters, frozen parameters and gradients, W = T + F; k micro-batches in a step.
+
+ 1. A volume is what all ranks of one node *send* in one step: over the network (inter), to ranks of the node (intra), and between devices and host
+    memory (host, both directions). Every node sends the same. A sum over the cluster, as the paper's Table VII has it, is N times that.
+ 2. Shards are even: an engine that pads them sends up to P - 1 elements a unit more. Headers, barriers and clipping are not counted.
+ 3. On one node no form sends anything over the network.
+ 4. The coefficients of a collective are in all_gather() and reduce_scatter() only, and each strategy is one function of these.
+
+Sources: the paper, "FCDP: Fully Cached Data Parallel for Communication-Avoiding Large-Scale Training", §II to §VI; for MiCS, PVLDB 16(1), its two-hop gradient
+synchronisation; for hpZ, ZeRO++, arXiv 2306.10209, as DeepSpeed 0.19 does it. Where the paper contradicts itself:
+
+ - §VI-B puts the traffic of an all-gather at (N-1)/N W. Table VII was measured with rings, (P-1)/P W, and is the sum of both nodes in GiB.
+ - 50 % less (§IV-C) is of the all-gathers; with the reduce-scatter it is 33 % (§VI-B). Table VII says 49.3 % since next to nothing is reduced in LoRA.
+ - Table VII fits a trainable share of 0.05 %, not the 1 % of §V-D: "backward 0.1" is the reduce-scatter of the adapters' gradients in fp32.
+ - §VI-B says that MiCS gathers over the network. Its groups are nodes, so nothing but gradients leaves a node (Table I and §VI-A of the same paper).
+ - §VI-A gives ZeRO++ 2Ψ/g more than ZeRO-3, 4.1 GB for GPT-15B, and §III-B measures 6.86 GB. In Table V, at 4 samples a device, ZeRO++ runs out of memory with
+   GPT-25B, which by §VI-A needs 31.0 GB and activations; ZeRO-3 doesn't with GPT-30B, which needs as much and larger activations.
+ - The paper has no micro-batches. Algorithm 1 marks parameters dirty after the optimizer's step: so its FCDP gathers once per step. Gradients are reduced
+   after each backward pass (§IV-C). ZeRO++ as it is described gathers in every forward pass: `hpz_naive`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+COLLECTIVES = ("hierarchical", "ring", "pairwise", "gloo")
+
+
+@dataclass(frozen=True)
+class Volume:
+    """Bytes that one node's ranks send (invariant 1)."""
+
+    inter: float = 0
+    intra: float = 0
+    host: float = 0
+
+    def __add__(self, other: Volume) -> Volume:
+        return Volume(self.inter + other.inter, self.intra + other.intra, self.host + other.host)
+
+    def __mul__(self, times: float) -> Volume:
+        return Volume(self.inter * times, self.intra * times, self.host * times)
+
+
+@dataclass(frozen=True)
+class Phases:
+    """A step's volumes: parameters for the forward passes, parameters for the backward passes, gradients."""
+
+    forward: Volume
+    backward: Volume
+    reduce: Volume
+
+    @property
+    def total(self) -> Volume:
+        """Their sum."""
+        return self.forward + self.backward + self.reduce
+
+
+def all_gather(size: float, nodes: int, gpus: int, collective: str) -> Volume:
+    """Of an all-gather that leaves `size` bytes on each rank.
+
+    hierarchical: each rank gathers its part between the nodes, then the node's ranks among themselves: the least that can cross the network.
+    ring: one pass in order of rank; one of a node's g ranks sends to the next node. pairwise: each rank sends its shard to all others.
+    gloo: PyTorch's library on CPUs; a ring.
+    """
+    ranks = nodes * gpus
+    if collective == "hierarchical" or nodes == 1:
+        return Volume(inter=(nodes - 1) * size / nodes, intra=(gpus - 1) * size)
+    if collective == "pairwise":
+        return Volume(inter=gpus * (nodes - 1) * size / nodes, intra=(gpus - 1) * size / nodes)
+    return Volume(inter=(ranks - 1) * size / ranks, intra=(gpus - 1) * (ranks - 1) * size / ranks)
+
+
+def reduce_scatter(size: float, nodes: int, gpus: int, collective: str) -> Volume:
+    """Of a reduce-scatter of `size` bytes on each rank: that of an all-gather, the other way round. gloo's is an all-reduce, twice as much."""
+    return all_gather(size, nodes, gpus, collective) * (2 if collective == "gloo" else 1)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What the forms are about; the arguments of bytes_per_node()."""
+
+    nodes: int
+    gpus: int
+    trainable: float
+    frozen: float
+    gradient: float
+    micro_batches: int
+    first: bool
+    local_weights: bool
+    kept: float
+    collective: str
+
+    @property
+    def weights(self) -> float:
+        """W, in bytes."""
+        return self.trainable + self.frozen
+
+    @property
+    def fresh(self) -> float:
+        """Bytes of parameters that a cache which knows of frozen ones lacks: T, and F too in the first step."""
+        return self.trainable + (self.frozen if self.first else 0)
+
+    def gather(self, size: float) -> Volume:
+        """All ranks gather."""
+        return all_gather(size, self.nodes, self.gpus, self.collective)
+
+    def scatter(self) -> Volume:
+        """All ranks reduce and scatter their gradients, in each micro-batch."""
+        return reduce_scatter(self.gradient, self.nodes, self.gpus, self.collective) * self.micro_batches
+
+    def inside(self, size: float) -> Volume:
+        """The ranks of a node gather, or reduce and scatter, among themselves."""
+        return all_gather(size, 1, self.gpus, "hierarchical")
+
+    def load(self, size: float) -> Volume:
+        """Each rank loads its part from the host's memory, then they gather (§IV-C)."""
+        return self.inside(size) + Volume(host=size)
+
+
+def _zero3(s: _Step) -> Phases:
+    """Everything, in each pass (§II-A)."""
+    every = s.gather(s.weights) * s.micro_batches
+    return Phases(every, every, s.scatter())
+
+
+def _hpz(s: _Step) -> Phases:
+    """A second copy on the node's devices, which frozen parameters never leave and trainable ones with the optimizer's step."""
+    return Phases(s.gather(s.fresh) + s.inside(s.micro_batches * s.weights - s.fresh), s.inside(s.micro_batches * s.weights), s.scatter())
+
+
+def _hpz_naive(s: _Step) -> Phases:
+    """A second copy which lives from the forward to the backward pass, of all parameters alike (§II-A, §VI-B)."""
+    return Phases(s.gather(s.weights) * s.micro_batches, s.inside(s.micro_batches * s.weights), s.scatter())
+
+
+def _mics(s: _Step) -> Phases:
+    """Each node holds all: gradients are summed in the node, and in the last micro-batch by all-reduce over the nodes (MiCS' two hops)."""
+    every = s.inside(s.micro_batches * s.weights)
+    return Phases(every, every, s.inside(s.micro_batches * s.gradient) + Volume(inter=2 * (s.nodes - 1) * s.gradient / s.nodes))
+
+
+def _fcdp_sched(s: _Step) -> Phases:
+    """The paper's scheduling alone (§IV-C): the host's copy of all parameters is refreshed once per step."""
+    return _cached(s, s.weights)
+
+
+def _fcdp_comm(s: _Step) -> Phases:
+    """The paper's system (§IV-E, Algorithm 1): likewise, of the trainable parameters only."""
+    return _cached(s, s.fresh)
+
+
+def _cached(s: _Step, fresh: float) -> Phases:
+    """`fresh` bytes are gathered by all ranks and stored in the host's memory, from which all else comes."""
+    forward = s.gather(fresh) + Volume(host=fresh) + s.load(s.micro_batches * s.weights - fresh)
+    return Phases(forward, s.load(s.micro_batches * s.weights) * (1 - s.kept), s.scatter())
+
+
+def _fcdp(s: _Step) -> Phases:
+    """manapy's: host memory gathers from host memory, part by part; gradients are summed in the node, there in host memory, and cross the network with the last micro-batch.
+
+    Over the network (N-1)/N (T + G), whatever k: the bound of an all-reduce.
+    """
+    fresh = s.trainable + (s.frozen if s.first and not s.local_weights else 0)
+    passes = s.load(s.micro_batches * s.weights)
+    refresh = Volume(inter=(s.nodes - 1) * fresh / s.nodes, host=fresh / s.nodes)  # of the node's own shards; what comes from other nodes comes to the host
+    partial = s.load(s.micro_batches * s.gradient)
+    last = Volume(inter=(s.nodes - 1) * s.gradient / s.nodes, host=s.gradient / s.nodes)
+    return Phases(refresh + passes, passes * (1 - s.kept), partial + last)
+
+
+_FORMS: dict[str, Callable[[_Step], Phases]] = {
+    "fcdp": _fcdp,
+    "zero3": _zero3,
+    "hpz": _hpz,
+    "hpz_naive": _hpz_naive,
+    "mics": _mics,
+    "fcdp_sched": _fcdp_sched,
+    "fcdp_comm": _fcdp_comm,
+}
+STRATEGIES = tuple(_FORMS)
+
+PEERS = {
+    "fcdp": ("manapy",),
+    "zero3": ("DeepSpeed ZeRO-3", "FSDP2 reshard_after_forward=True"),
+    "hpz": ("DeepSpeed zero_hpz_partition_size=g",),
+    "hpz_naive": ("ZeRO++ in the paper", "FSDP2 reshard_after_forward=g"),
+    "mics": ("FSDP2 2-D mesh (HSDP), set_requires_all_reduce in the last micro-batch only",),
+    "fcdp_sched": ("FCDP-Sched in the paper",),
+    "fcdp_comm": ("FCDP-Comm in the paper",),
+}
+"""Who else sends these bytes."""
+
+
+def bytes_per_node(
+    strategy: str,
+    nodes: int,
+    gpus: int,
+    trainable: float,
+    frozen: float,
+    gradient: float,
+    micro_batches: int = 1,
+    *,
+    first: bool = False,
+    local_weights: bool = False,
+    kept: float = 0.0,
+    collective: str = "hierarchical",
+) -> Phases:
+    """What one node sends in one optimizer step of `micro_batches` micro-batches.
+
+    gpus: ranks of a node. trainable, frozen: bytes of parameters as they are gathered. gradient: bytes of the trainable parameters' gradients as they are reduced.
+    first: the first step, in which frozen parameters are gathered that are cached later. local_weights: every node reads these from its own disk (fcdp only).
+    kept: share of the parameters that stay on the devices from the forward to the backward pass (FCDP-Cache, §IV-D; the fcdp strategies only).
+    collective: of COLLECTIVES, used where all ranks gather or reduce; `fcdp` and `mics` have exchanges of their own.
+    Raises ValueError for an unknown strategy or collective and for numbers that make no sense.
+    """
+    _check(strategy, nodes, gpus, trainable=trainable, frozen=frozen, gradient=gradient)
+    if collective not in COLLECTIVES:
+        raise ValueError(f"no collective '{collective}' (there are {', '.join(COLLECTIVES)})")
+    if micro_batches < 1:
+        raise ValueError(f"a step has at least 1 micro-batch, not {micro_batches}")
+    if not 0 <= kept <= 1:
+        raise ValueError(f"the share kept on devices is between 0 and 1, not {kept:g}")
+    return _FORMS[strategy](_Step(nodes, gpus, trainable, frozen, gradient, micro_batches, first, local_weights, kept, collective))
+
+
+def _check(strategy: str, nodes: int, gpus: int, **sizes: float) -> None:
+    if strategy not in _FORMS:
+        raise ValueError(f"no strategy '{strategy}' (there are {', '.join(STRATEGIES)})")
+    if nodes < 1 or gpus < 1:
+        raise ValueError(f"at least 1 node with 1 device is needed, not {nodes} with {gpus}")
+    for name, size in sizes.items():
+        if not size >= 0:
+            raise ValueError(f"{name} can't be {size:g}")
+
+
+# ---- memory
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Bytes for each parameter: the parameter and its gradient on the device, the optimizer's states, and the gradient as it is reduced."""
+
+    parameter: int
+    gradient: int
+    optimizer: int
+    reduced: int
+
+
+PRECISIONS = {"mixed": Precision(2, 2, 12, 2), "mixed-fp32-reduce": Precision(2, 2, 12, 4), "fp32": Precision(4, 4, 8, 4)}
+"""mixed: bf16 or fp16, with an fp32 master copy and Adam's two moments, 16 bytes in all (ZeRO, arXiv 1910.02054, §3.1). fp32: Adam's two moments."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes: states that stay on one device, units that are there for a moment, and one host's memory."""
+
+    states: float
+    live: float
+    host: float
+
+    @property
+    def device(self) -> float:
+        """Of one device, without activations."""
+        return self.states + self.live
+
+
+def memory(strategy: str, nodes: int, gpus: int, trainable: float, frozen: float, precision: Precision, *, unit: float = 0) -> Memory:
+    """Needed by one device and by one host (§VI-A), without activations and without what a library reserves.
+
+    trainable, frozen: *numbers* of parameters. unit: parameters of the largest unit, of which two are on the device at a time, the one that computes and the one
+    that is prefetched, and one full gradient. Raises ValueError as bytes_per_node().
+    """
+    _check(strategy, nodes, gpus, trainable=trainable, frozen=frozen, unit=unit)
+    weights = precision.parameter * (trainable + frozen)
+    states = weights + (precision.gradient + precision.optimizer) * trainable
+    shared = states / gpus if strategy == "mics" else states / (nodes * gpus)
+    second = weights / gpus if strategy in ("hpz", "hpz_naive") else 0
+    host = weights if strategy.startswith("fcdp") else 0
+    partial = precision.reduced * trainable if strategy == "fcdp" else 0  # the node's sum of gradients
+    return Memory(shared + second, unit * (2 * precision.parameter + precision.gradient), host + partial)
+
+
+def largest_batch(device: float, needed: Memory, sample: float) -> int:
+    """Samples that a device of `device` bytes can take at once if each has `sample` bytes of activations: doubled until it is full (§V-C), 0 if not even one."""
+    batch = 1
+    while needed.device + batch * sample <= device:
+        batch *= 2
+    return batch // 2
+
+
+def largest_tau(device: float, needed: Memory, activations: float) -> float:
+    """The largest threshold of FCDP-Cache (§IV-D) with which the device can't run out of memory; 0 if there's no room.
+
+    A unit stays on the device if less than tau of it is in use after the unit's forward pass. In the worst case that happens while there are no activations
+    yet: these, the live units, and the unit that was let in last must fit above the threshold. needed.live is no less than that unit.
+    """
+    return max(0.0, 1 - (activations + 2 * needed.live) / device)
+
+
+def kept_share(device: float, needed: Memory, activations: float, tau: float, weights: float) -> float:
+    """Share of the parameters, `weights` bytes in full, that stays on each device under threshold tau.
+
+    Taken as even: with each unit that stays, the device's use grows by its parameters and its part of the activations, from the states to tau of the device.
+    """
+    room = tau * device - needed.states
+    return min(1.0, max(0.0, room / (weights + activations)))
+
+
+# ---- time
+
+
+@dataclass(frozen=True)
+class Links:
+    """Bytes per second: of a node's network, each way; of one device to its neighbours in the node; of one device to the host's memory."""
+
+    inter: float
+    intra: float
+    host: float
+
+
+@dataclass(frozen=True)
+class Time:
+    """Seconds of a step by what takes them, each alone."""
+
+    compute: float
+    inter: float
+    intra: float
+    host: float
+
+    def step(self, overlap: float) -> float:
+        """Seconds of the step. overlap 0: one after the other, an upper bound; 1: all at once, so that the slowest counts, a lower bound; linear between them."""
+        parts = (self.compute, self.inter, self.intra, self.host)
+        return sum(parts) - overlap * (sum(parts) - max(parts))
+
+
+def time(volume: Volume, gpus: int, compute: float, links: Links) -> Time:
+    """Of a node's volume in one step; a node's devices share the network, and each has its own link to neighbours and host. No latency, no contention."""
+    return Time(compute, volume.inter / links.inter, volume.intra / gpus / links.intra, volume.host / gpus / links.host)
+
+
+def flops(trainable: float, frozen: float, tokens: float) -> float:
+    """Operations of a step on `tokens` tokens: for each token and parameter 2 forward, 2 for the inputs' gradients, and 2 more where there is a gradient of its own.
+
+    The usual 6 N of Kaplan et al. (arXiv 2001.08361, §2.1): no attention, no recomputed activations. trainable, frozen: numbers of parameters.
+    """
+    return (6 * trainable + 4 * frozen) * tokens
