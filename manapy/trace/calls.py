@@ -63,9 +63,16 @@ def describe(trace: Trace, matching: Matching, event: int) -> str:
     own = trace.events[event]
     if IS_COMPLETION[own["op"]]:
         called = "MPI_Waitany" if own["op"] == Op.WAITANY else name(int(own["op"]))
-        return called if post < 0 else f"{called} for its {describe(trace, matching, post)}"
-    op, peer, tag = int(matching.op[event]), int(matching.peer[event]), int(matching.tag[event])
-    called = name(op, bool(own["flags"] & Flag.NONBLOCKING))
+        return called if post < 0 else f"{called} for its {_operation(trace, matching, post)}"
+    started = own["op"] == Op.START != matching.op[event]
+    return ("MPI_Start of " if started else "") + _operation(trace, matching, event)
+
+
+def _operation(trace: Trace, matching: Matching, event: int) -> str:
+    """What a call does or, of a persistent start, the call that made its request."""
+    own, turn = trace.events[event], int(matching.turn[event])
+    op, peer, tag, seq = (int(array[event]) for array in (matching.op, matching.peer, matching.tag, matching.seq))
+    called = name(op, bool(own["flags"] & Flag.NONBLOCKING)) + ("_init" if op != own["op"] or own["flags"] & Flag.PERSISTENT else "")
     tags = f", tag {tag}" if tag >= 0 else ", any tag"
     if IS_SEND[op]:
         return f"{called} to {other(trace, peer)}{tags}"
@@ -73,7 +80,8 @@ def describe(trace: Trace, matching: Matching, event: int) -> str:
         return f"{called} from {other(trace, peer)}{tags}"
     if IS_COLLECTIVE[op]:
         root = f" with root {peer}" if peer >= 0 else ""
-        return f"{called}{root} on {communicator(trace, int(own['comm']))} (call {int(own['context'])} there)" if own["context"] else f"{called}{root}"
+        started = f", start {turn}" if turn else ""
+        return f"{called}{root} on {communicator(trace, int(matching.comm[event]))} (call {seq} there{started})" if seq else f"{called}{root}"
     return f"{called} of {other(trace, peer)}" if peer >= 0 else called
 
 

@@ -63,7 +63,7 @@ class Expected:
         events, matching = self._trace.events, self._matching
         groups = matching.collectives
         if groups.of[event] >= 0:
-            alike = np.flatnonzero((groups.of >= 0) & (events["op"] == events["op"][event]) & (events["comm"] == events["comm"][event]))
+            alike = np.flatnonzero((groups.of >= 0) & (matching.op == matching.op[event]) & (matching.comm == matching.comm[event]))
             alike = alike[(matching.done[alike] >= 0) & (groups.missing[groups.of[alike]] == 0)]
             arrival = events["enter"][groups.last[groups.of[alike]]]
         else:

@@ -151,6 +151,8 @@ class _Search:
 
     def needed(self, want: Want, rank: int) -> str:
         """The call that `rank` would have to make: the other side of what is waited for."""
+        if want.call:
+            return want.call
         m, event = self.matching, want.event
         post = self._posted_by(event)
         op, waiter, tag = int(m.op[post]), int(self.trace.events["rank"][post]), int(m.tag[post])
@@ -494,6 +496,7 @@ class _Search:
             if rank in self.dead or rank in self.stopped:
                 continue
             long = self.trace.now - call.since
+            waits = any(want.ranks for want in call.wants)  # the records of a Waitall end together: which of its transfers have ended isn't known as long as it waits for somebody
             for want in call.wants:
                 post = self._posted_by(want.event)
                 instance = int(m.collectives.of[post])
@@ -508,7 +511,7 @@ class _Search:
                     if long > FIRST and self.waiting.on(rank) and rank not in self.accused and not want.ranks:
                         self._local(call, want)
                     continue
-                if want.ranks or instance in mismatched or call.any:
+                if waits or instance in mismatched or call.any:
                     continue
                 partners = self._partners(want.event)
                 if any(r in self.accused or self.waiting.has(r, call) for r in partners if r != rank):

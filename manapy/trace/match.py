@@ -1,12 +1,13 @@
 """Which records belong together: the calls of one collective, a send and its receive, the post of a nonblocking operation and its completion.
 
-Collectives are matched by (communicator, SEQ of its collective clock), messages by (communicator, source, destination, tag) in the order of the posts
+Collectives are matched by (communicator, SEQ of its collective clock), the starts of persistent ones by (communicator, SEQ of the call that made the request,
+number of the start), messages by (communicator, source, destination, tag) in the order of the posts
 (MPI 4.1, 3.5: messages don't overtake each other), nonblocking posts and persistent starts with their completions by request serial.
 
 Invariants
  1. Generations of a job are one: what a restart has taken back isn't in a Trace (rings.py), so SEQ and the order of messages go on through it.
  2. Where records of a sender or a receiver were lost, counting from the first message would pair wrong ones. There pairs are aligned so that no message is
-    received before it was sent, as late as possible, and are not `sure`.
+    received before it was sent, as late as possible, and are not `sure`. Starts of a persistent collective are counted only where none can be lost.
  3. Everything is vectorised; only channels of invariant 2 are looked at one by one. 10^6 events take about a second.
 """
 
@@ -38,14 +39,15 @@ IS_COLLECTIVE = _table((*range(Op.BARRIER, Op.INIT), Op.WIN_FENCE))
 
 @dataclass(frozen=True)
 class Collectives:
-    """The instances of collectives, by (communicator, SEQ). Arrays of one entry per instance:
+    """The instances of collectives, by (communicator, SEQ, turn). Arrays of one entry per instance:
 
-    comm, seq. first, end: its calls are order[first:end], by time of entry. last: index of the event that entered last. entered: how many
+    comm, seq, turn: as in Matching. first, end: its calls are order[first:end], by time of entry. last: index of the event that entered last. entered: how many
     ranks have. missing: members that have no record of it; -1 where the members are not known. `of`: for each event its instance, or -1.
     """
 
     comm: np.ndarray
     seq: np.ndarray
+    turn: np.ndarray
     first: np.ndarray
     end: np.ndarray
     last: np.ndarray
@@ -64,7 +66,8 @@ class Matching:
 
     post: of a completion, what it completes or waits for. done: of an operation, the call that completed it: itself if it blocks. partner: the send of a
     receive and the receive of a send. sure: the partner was found by counting from the first message of the channel. op, comm, peer, tag: what is
-    effective: of a persistent start its request's, of a wildcard what came, or still ANY. starts: the first event of each rank, with the number of events last.
+    effective: of a persistent start its request's, of a wildcard what came, or still ANY. seq: SEQ of a collective, of a persistent start that of the call which
+    made its request; 0: none, or not known. turn: which start of its request it is, from 1; 0: it is none. starts: the first event of each rank, with the number of events last.
     """
 
     collectives: Collectives
@@ -76,6 +79,8 @@ class Matching:
     comm: np.ndarray
     peer: np.ndarray
     tag: np.ndarray
+    seq: np.ndarray
+    turn: np.ndarray
     starts: np.ndarray
 
     def of_rank(self, rank: int) -> tuple[int, int]:
@@ -87,9 +92,10 @@ def match(trace: Trace) -> Matching:
     """Match all events of a trace."""
     events = trace.events
     op, comm, peer, tag = (events[name].astype(np.int64) for name in ("op", "comm", "peer", "tag"))
-    post, done, cancelled = _requests(events, op, comm, peer, tag)
+    seq, turn = np.where(IS_COLLECTIVE[op], events["context"], 0).astype(np.int64), np.zeros(len(events), np.int64)
+    post, done, cancelled = _requests(trace, op, comm, peer, tag, seq, turn)
     partner, sure = _messages(trace, op, comm, peer, tag, done, cancelled)
-    return Matching(_collectives(trace), post, done, partner, sure, op, comm, peer, tag, np.searchsorted(events["rank"], np.arange(trace.size + 1)))
+    return Matching(_collectives(trace, op, comm, seq, turn), post, done, partner, sure, op, comm, peer, tag, seq, turn, np.searchsorted(events["rank"], np.arange(trace.size + 1)))
 
 
 def first_of_call(events: np.ndarray) -> np.ndarray:
@@ -108,13 +114,16 @@ def _by_time(events: np.ndarray, key: np.ndarray) -> np.ndarray:
     return np.argsort(key, kind="stable")  # the events of a rank are in order
 
 
-def _requests(events: np.ndarray, op: np.ndarray, comm: np.ndarray, peer: np.ndarray, tag: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _requests(
+    trace: Trace, op: np.ndarray, comm: np.ndarray, peer: np.ndarray, tag: np.ndarray, seq: np.ndarray, turn: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """post, done, and which posts were cancelled. Fills in what persistent starts and wildcards leave open."""
+    events = trace.events
     count = len(events)
     flags = events["flags"]
     starts = op == Op.START
     posts = (flags & Flag.NONBLOCKING != 0) & (flags & Flag.PERSISTENT == 0) | starts
-    blocking = ~posts & (flags & Flag.PERSISTENT == 0) & (events["exit"] != OPEN)
+    blocking = ~posts & ((flags & Flag.PERSISTENT == 0) | IS_COLLECTIVE[op]) & (events["exit"] != OPEN)  # making a persistent collective is a collective call
     done = np.where(blocking, np.arange(count), -1)
     post = np.full(count, -1)
     cancelled = np.zeros(count, bool)
@@ -141,6 +150,13 @@ def _requests(events: np.ndarray, op: np.ndarray, comm: np.ndarray, peer: np.nda
     fill = starts[mine] & (init >= 0)
     for effective in (op, comm, peer, tag):
         effective[mine[fill]] = effective[init[fill]]
+    whole = np.zeros(max(trace.size, int(events["rank"].max()) + 1), np.int64)  # from when on nothing of a rank is lost
+    for rank, known in trace.ranks.items():
+        whole[rank] = known.first_ns
+    started = np.cumsum(starts[mine] & (flags[mine] & Flag.FAILED == 0))
+    counted = fill & IS_COLLECTIVE[op[mine]] & (events["enter"][np.maximum(init, 0)] >= whole[events["rank"][mine]])
+    seq[mine[counted]] = seq[init[counted]]
+    turn[mine[counted]] = (started - started[begin])[counted]  # the first record of the request is no start: it made it
     of = latest(posts)
     asking = asks[mine]
     post[mine[asking]] = of[asking]
@@ -221,25 +237,25 @@ def _align(events: np.ndarray, sent: np.ndarray, received: np.ndarray, done: np.
     return int((latest - complete).min())
 
 
-def _collectives(trace: Trace) -> Collectives:
+def _collectives(trace: Trace, op: np.ndarray, on: np.ndarray, number: np.ndarray, turns: np.ndarray) -> Collectives:
     events = trace.events
     of = np.full(len(events), -1)
-    mine = np.flatnonzero(IS_COLLECTIVE[events["op"]] & (events["context"] != 0) & (events["comm"] >= 0) & (events["flags"] & (Flag.PERSISTENT | Flag.FAILED) == 0))
+    mine = np.flatnonzero(IS_COLLECTIVE[op] & (number != 0) & (on >= 0) & (events["flags"] & Flag.FAILED == 0))
     if not len(mine):
         none = np.zeros(0, np.int64)
-        return Collectives(none, none, none, none, none, none, none, of)
-    comm, seq = events["comm"][mine].astype(np.int64), events["context"][mine].astype(np.int64)
-    width = int(seq.max()) + 1
-    if 0 < width < (1 << 62) // (int(comm.max()) + 1) and seq.min() > 0:
-        key = comm * width + seq
+        return Collectives(none, none, none, none, none, none, none, none, of)
+    comm, seq, turn = on[mine], number[mine], turns[mine]
+    width, height = int(seq.max()) + 1, int(turn.max()) + 1
+    if 0 < width < (1 << 62) // (int(comm.max()) + 1) // height and seq.min() > 0:
+        key = (comm * width + seq) * height + turn
     else:  # far-off numbers of a damaged record: more costly, the same result
-        key = np.unique(np.stack((comm, seq)), axis=1, return_inverse=True)[1].reshape(-1)
+        key = np.unique(np.stack((comm, seq, turn)), axis=1, return_inverse=True)[1].reshape(-1)
     by = np.lexsort((events["enter"][mine], key))
     order, key = mine[by], key[by]
     first = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1])))
     end = np.concatenate((first[1:], [len(order)]))
     of[order] = np.repeat(np.arange(len(first)), end - first)
     known = np.array([len(c.members) for c in trace.comms] or [0])
-    members = known[comm[by][first]]
-    return Collectives(comm[by][first], seq[by][first], first, end, order[end - 1], np.where(members > 0, members - (end - first), -1), order, of)
-
+    comm, seq, turn = (array[by][first] for array in (comm, seq, turn))
+    members = known[comm]
+    return Collectives(comm, seq, turn, first, end, order[end - 1], np.where(members > 0, members - (end - first), -1), order, of)

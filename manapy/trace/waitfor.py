@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from . import windows
+from .calls import describe
 from .events import ANY, OPEN, PROC_NULL, Flag, Op, Rank, Trace
 from .match import IS_COLLECTIVE, IS_COMPLETION, IS_RECEIVE, IS_SEND, Matching
 
@@ -26,13 +28,15 @@ POLLED_RECENTLY = 1_000_000_000  # ns: a rank that tests is waiting, as long as 
 @dataclass(frozen=True)
 class Want:
     """One thing that an open call needs. event: index of what is waited for: the call itself, or the post that it completes. ranks: whose call is missing;
-    empty: nobody's, what is left is transfer. any: one of them suffices. unproven: ranks that may have made the call; their records are lost."""
+    empty: nobody's, what is left is transfer. any: one of them suffices. unproven: ranks that may have made the call; their records are lost. call: which one that
+    is, if it isn't the other side of the event."""
 
     event: int
     ranks: tuple[int, ...] = ()
     any: bool = False
     unproven: tuple[int, ...] = ()
     known: bool = True  # it is known what it needs
+    call: str = ""
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,7 @@ def _polling(trace: Trace, matching: Matching, rank: int, known: Rank, absent: _
     events = trace.events
     ends = _ends(trace, matching, rank)
     newest = max(ends, key=lambda end: int(events["exit"][end]), default=None)
-    if known.polled_ns == OPEN or trace.now - known.polled_ns > POLLED_RECENTLY or newest is None or known.polled_ns < events["exit"][newest]:
+    if newest is None or not _polls(trace, known, newest):
         return None
     since = int(events["exit"][newest])
     lo, hi = matching.of_rank(rank)
@@ -150,6 +154,11 @@ def _polling(trace: Trace, matching: Matching, rank: int, known: Rank, absent: _
         everybody = tuple(r for r in range(trace.size) if r != rank)
         return Open(rank, newest, since, (Want(newest, everybody, any=True, known=False),), polling=True)
     return Open(rank, newest, since, (_want(trace, matching, int(posts[-1]), absent),), polling=True)
+
+
+def _polls(trace: Trace, known: Rank, newest: int) -> bool:
+    """Has it tested something since its newest call has returned, and lately?"""
+    return known.polled_ns != OPEN and trace.now - known.polled_ns <= POLLED_RECENTLY and known.polled_ns >= trace.events["exit"][newest]
 
 
 def _want(trace: Trace, matching: Matching, event: int, absent: _Absent) -> Want:
@@ -179,14 +188,16 @@ def _want(trace: Trace, matching: Matching, event: int, absent: _Absent) -> Want
             return Want(event, known=False)
         proven = absent.proven(peer, int(events["enter"][event]))
         return Want(event, (peer,) if proven else (), unproven=() if proven else (peer,))
-    return Want(event, known=False)  # one-sided, files: it isn't recorded what would end it
+    if op in windows.PASSIVE:
+        return absent.of_passive(event)
+    return Want(event, known=False)  # it isn't recorded what would end it
 
 
 class _Absent:
     """Which ranks have not made a call; each collective is looked at once."""
 
     def __init__(self, trace: Trace, matching: Matching, last: dict[int, int]) -> None:
-        self._trace, self._matching = trace, matching
+        self._trace, self._matching, self._last = trace, matching, last
         self._wants: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         events = trace.events
         finalized = set(np.unique(events["rank"][events["op"] == Op.FINALIZE]).tolist())
@@ -216,21 +227,34 @@ class _Absent:
         rank = int(self._trace.events["rank"][event])
         return Want(event, tuple(r for r in self._unfinished if r != rank and r in self._trace.ranks))
 
+    def of_passive(self, event: int) -> Want:
+        """A lock waits for who has it; and all for a target that is outside MPI (invariant 3 of windows.py)."""
+        m, events = self._matching, self._trace.events
+        rank, target = int(events["rank"][event]), int(m.peer[event])
+        held = windows.holders(self._trace, m, event) if m.op[event] == Op.WIN_LOCK else []
+        held = [holder for holder in held if holder != rank]
+        if held:
+            return Want(event, tuple(held), call=f"MPI_Win_unlock of rank {target}" if target >= 0 else "MPI_Win_unlock")
+        at, known = self._last.get(target), self._trace.ranks.get(target)
+        if target == rank or at is None or known is None or events["exit"][at] == OPEN or _polls(self._trace, known, at):
+            return Want(event, known=False)
+        return Want(event, (target,), call=f"any MPI function, in which {describe(self._trace, m, event)} could go on")
+
     def of_collective(self, event: int) -> Want:
         instance = int(self._matching.collectives.of[event])
-        if not len(self._trace.comms[int(self._trace.events["comm"][event])].members):
+        if not len(self._trace.comms[int(self._matching.comm[event])].members):
             return Want(event, known=False)
         if instance not in self._wants:
             self._wants[instance] = self._look(instance)
         missing, unproven = self._wants[instance]
-        op, root = int(self._matching.op[event]), int(self._trace.events["peer"][event])
+        op, root = int(self._matching.op[event]), int(self._matching.peer[event])
         if op in (Op.BCAST, Op.SCATTER) and root in missing:  # the others are late as well, perhaps, but this is who is needed
             missing = (root,)
         return Want(event, missing, unproven=unproven)
 
     def _look(self, instance: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         trace, groups = self._trace, self._matching.collectives
-        comm, seq = int(groups.comm[instance]), int(groups.seq[instance])
+        comm = int(groups.comm[instance])
         calls = groups.calls(instance)
         entered = set(trace.events["rank"][calls].tolist())
         since = int(trace.events["enter"][calls].min())
@@ -238,16 +262,19 @@ class _Absent:
         for rank in trace.comms[comm].members.tolist():
             if rank in entered:
                 continue
-            if self._passed(rank, comm, seq):
+            if self._passed(rank, instance):
                 continue
             (missing if self.proven(rank, since) else unproven).append(rank)
         return tuple(missing), tuple(unproven)
 
-    def _passed(self, rank: int, comm: int, seq: int) -> bool:
-        """It has made a later call of that communicator: the record of this one is lost."""
-        events, groups = self._trace.events, self._matching.collectives
-        lo, hi = self._matching.of_rank(rank)
-        return bool(((events["comm"][lo:hi] == comm) & (groups.of[lo:hi] >= 0) & (events["context"][lo:hi] > seq)).any())
+    def _passed(self, rank: int, instance: int) -> bool:
+        """It has made a later call of that communicator, or a later start of that request: the record of this one is lost."""
+        m, groups = self._matching, self._matching.collectives
+        lo, hi = m.of_rank(rank)
+        seq, turn = groups.seq[instance], groups.turn[instance]
+        theirs = (m.comm[lo:hi] == groups.comm[instance]) & (groups.of[lo:hi] >= 0)
+        later = (m.seq[lo:hi] == seq) & (m.turn[lo:hi] > turn) if turn else m.seq[lo:hi] > seq
+        return bool((theirs & later).any())
 
 
 # ---- who could go on, and knots ----

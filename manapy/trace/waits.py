@@ -114,13 +114,13 @@ def _sends(events: np.ndarray, matching: Matching) -> tuple[tuple[np.ndarray, np
 
 def _collectives(events: np.ndarray, matching: Matching) -> list[tuple[tuple[np.ndarray, np.ndarray], np.ndarray, Wait]]:
     groups = matching.collectives
-    mine = np.flatnonzero((groups.of >= 0) & (matching.done >= 0))
+    mine = np.flatnonzero((groups.of >= 0) & (matching.done >= 0) & (events["flags"] & Flag.PERSISTENT == 0))  # making one need not wait for anybody
     if not len(mine):
         return []
     of = groups.of[mine]
     complete = groups.missing[of] == 0  # invariant 1
     mine, of = mine[complete], of[complete]
-    op, root = events["op"][mine], events["peer"][mine]
+    op, root = matching.op[mine], matching.peer[mine]
     is_root = events["rank"][mine] == root
     to_root, from_root, partial = np.isin(op, _TO_ROOT), np.isin(op, _FROM_ROOT), np.isin(op, _PARTIAL)
     last = groups.last[of]

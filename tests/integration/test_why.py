@@ -65,6 +65,24 @@ def test_the_rank_and_the_cause(job: Job, kind: str, rank: int | None, causes: t
     assert verdict["rank"] == rank and verdict["cause"] in causes and says in verdict["sentence"], verdict
 
 
+@pytest.mark.parametrize(
+    ("kind", "rank", "cause", "says"),
+    [
+        ("collective", 1, "compute", "never called MPI_Start of MPI_Allreduce_init on MPI_COMM_WORLD (call 2 there, start 6)"),
+        ("messages", 1, "compute", "never called MPI_Send to rank 2, tag 7"),
+        ("fence", 1, "compute", "never called MPI_Win_fence"),
+        ("file", 1, "compute", "never called MPI_File call on data (call 6 there)"),
+        ("lock", 1, "compute", "never called MPI_Win_unlock of rank 0"),
+        ("locks", None, "deadlock", "MPI_Win_lock of rank 2"),
+    ],
+)
+def test_calls_that_are_made_seldom(job: Job, kind: str, rank: int | None, cause: str, says: str) -> None:
+    job.start_python("stuck_calls.py", kind)
+    job.wait_for("stuck")
+    verdict = hung(job)
+    assert (verdict["rank"], verdict["cause"]) == (rank, cause) and says in verdict["sentence"], verdict
+
+
 def test_a_watch_says_what_is_new_runs_a_command_and_ends_the_job(job: Job) -> None:
     job.start_python("stuck.py", "spin")
     job.wait_for("stuck")

@@ -167,6 +167,69 @@ def test_a_process_stopped_in_a_collective_that_all_have_entered() -> None:
     assert (found.cause, found.rank) == (Cause.STOPPED, 1)
 
 
+def test_who_does_not_start_a_persistent_collective() -> None:
+    job = Builder(3)
+    for rank in range(3):
+        job.call(rank, Op.ALLREDUCE, 0, 1, request=9, flags=Flag.PERSISTENT)
+        for i in range(1, 6 if rank == 1 else 7):
+            job.call(rank, Op.START, i * STEP, i * STEP + 1, request=9, comm=-1)
+            job.call(rank, Op.WAIT, i * STEP + 2, OPEN if i == 6 else i * STEP + 9, request=9)
+    found = only(verdicts(job.trace(60 * SECOND)))
+    assert (found.cause, found.rank) == (Cause.COMPUTE, 1)
+    assert "never called MPI_Start of MPI_Allreduce_init on MPI_COMM_WORLD's group (call 1 there, start 6)" in found.sentence
+
+
+def test_a_waitall_that_waits_for_somebody_says_nothing_of_its_transfers() -> None:
+    job = Builder(3)
+    for peer in (1, 2):
+        job.call(0, Op.RECV, STEP, STEP + 1, peer=peer, tag=3, request=peer, flags=Flag.NONBLOCKING)
+    for peer in (1, 2):
+        job.call(0, Op.WAITALL, 2 * STEP, OPEN, request=peer, flags=Flag.MORE if peer == 1 else 0)
+    job.call(1, Op.BARRIER, 0, 1)
+    job.call(2, Op.SEND, STEP, 2 * STEP, peer=0, tag=3)
+    assert only(verdicts(job.trace(60 * SECOND))).rank == 1
+
+
+def locked(job: Builder, rank: int, target: int, at: int, *, held: bool, window: int = 0) -> None:
+    job.call(rank, Op.WIN_LOCK, at, at + 1 if held else OPEN, peer=target, comm=window)
+
+
+def test_a_lock_waits_for_who_has_it() -> None:
+    job = Builder(3)
+    locked(job, 1, 0, STEP, held=True)
+    locked(job, 0, 0, 2 * STEP, held=False)
+    locked(job, 2, 0, 3 * STEP, held=False)
+    found = only(verdicts(job.trace(60 * SECOND)))
+    assert (found.cause, found.rank) == (Cause.COMPUTE, 1) and "never called MPI_Win_unlock of rank 0" in found.sentence
+    job.call(1, Op.WIN_UNLOCK, 4 * STEP, 5 * STEP, peer=0)
+    assert only(verdicts(job.trace(SECOND))).state is State.HEALTHY
+
+
+def test_locks_taken_crosswise_are_a_knot() -> None:
+    job = Builder(3)
+    windows = job.comm(0, 1, 2), job.comm(0, 1, 2)
+    for rank in range(2):
+        locked(job, rank, 2, STEP, held=True, window=windows[rank])
+        locked(job, rank, 2, 2 * STEP, held=False, window=windows[1 - rank])
+    job.call(2, Op.BARRIER, 0, OPEN)
+    found = only(verdicts(job.trace(60 * SECOND)))
+    assert found.cause is Cause.DEADLOCK and "deadlock of ranks 0, 1" in found.sentence
+
+
+@pytest.mark.parametrize(("inside", "polls"), [(False, False), (True, False), (False, True)])
+def test_a_flush_waits_for_a_target_outside_mpi_only(inside: bool, polls: bool) -> None:
+    job = Builder(2)
+    job.call(0, Op.WIN_FLUSH, STEP, OPEN, peer=1)
+    job.call(1, Op.RECV, 0, OPEN if inside else STEP, peer=0, tag=1)
+    if not inside:
+        job.call(0, Op.SEND, 0, STEP, peer=1, tag=1)
+        job.rows[0, 0].reverse()
+    if polls:
+        job.ranks[1].polled_ns = 60 * SECOND
+    found = only(verdicts(job.trace(60 * SECOND)))
+    assert (found.rank == 1 and "in which MPI_Win_flush of rank 1 could go on" in found.sentence) is not (inside or polls)
+
+
 def test_asleep_or_starved() -> None:
     model = Model([ROUND * 8, ROUND * 5 + [SPIN]])
     model.run()

@@ -58,6 +58,44 @@ def test_each_start_of_a_persistent_request_is_an_operation() -> None:
     assert (m.comm[1], m.peer[1], m.tag[1]) == (0, 1, 3)
 
 
+def persistent(job: Builder, rank: int, begins: list[int], request: int = 9) -> None:
+    """A persistent Allreduce: made, and started at these times; each Wait begins 2 ns later and takes 3 ns."""
+    job.call(rank, Op.ALLREDUCE, 0, 1, request=request, flags=Flag.PERSISTENT)
+    for begin in begins:
+        job.call(rank, Op.START, begin, begin + 1, request=request)
+        job.call(rank, Op.WAIT, begin + 2, begin + 5, request=request)
+
+
+def test_starts_of_persistent_collectives_by_the_request_and_their_number() -> None:
+    job = Builder(3)
+    for rank, begins in enumerate(([10, 20], [12, 24], [11])):
+        persistent(job, rank, begins, request=9 + rank)
+    trace = job.trace(100)
+    groups = match(trace).collectives
+    assert list(zip(groups.seq, groups.turn, groups.missing, strict=True)) == [(1, 0, 0), (1, 1, 0), (1, 2, 1)]
+    assert trace.events["rank"][groups.last].tolist() == [2, 1, 1]
+
+
+def test_requests_made_at_one_place_are_one_whatever_order_they_are_started_in() -> None:
+    job = Builder(2)
+    for rank in range(2):
+        for request in (1, 2):
+            job.call(rank, Op.BARRIER, request, request, request=request, flags=Flag.PERSISTENT)
+        for i, request in enumerate((1, 2) if rank == 0 else (2, 1)):
+            job.call(rank, Op.START, 10 + i, 11 + i, request=request)
+    groups = match(job.trace(100)).collectives
+    assert list(zip(groups.seq, groups.turn, groups.missing, strict=True)) == [(1, 0, 0), (1, 1, 0), (2, 0, 0), (2, 1, 0)]
+
+
+def test_starts_are_not_counted_where_some_may_be_lost() -> None:
+    job = Builder(2)
+    for rank in range(2):
+        persistent(job, rank, [10, 20])
+    job.ranks[1].first_ns = 5  # torn, or overwritten, after the request was made
+    m = match(job.trace(100))
+    assert m.turn[[1, 3]].tolist() == [1, 2] and not m.turn[5:].any()
+
+
 def test_collectives_by_communicator_and_seq_and_who_is_missing() -> None:
     job = Builder(3)
     two = job.comm(0, 2)

@@ -59,6 +59,16 @@ def test_of_a_nonblocking_operation_the_wait_counts() -> None:
     assert w.wait.tolist() == [0, 20, 0] and w.transfer[1] == 10
 
 
+def test_of_a_persistent_collective_the_wait_counts_and_making_it_waits_for_nobody() -> None:
+    job = Builder(2)
+    for rank, late in enumerate((0, 30)):
+        job.call(rank, Op.BARRIER, late, 40 + late, request=1, flags=Flag.PERSISTENT)
+        job.call(rank, Op.START, 100 + late, 101 + late, request=1)
+        job.call(rank, Op.WAIT, 105 + late, 140, request=1)
+    w = classified(job)
+    assert w.wait.tolist() == [0, 0, 25, 0, 0, 0] and (w.who[2], w.kind[2], w.transfer[2]) == (1, Wait.WAIT_AT_NXN, 10)
+
+
 def test_a_waitall_waits_for_its_latest() -> None:
     job = Builder(3)
     for peer in (1, 2):
