@@ -1,4 +1,4 @@
-"""manapy trace run: programs of three MPI libraries, their records compared call by call; and what has no records."""
+"""manapy trace run: programs of four MPI libraries, their records compared call by call; and what has no records."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ DEBIAN = Path("/usr/lib/x86_64-linux-gnu")
 
 @dataclass(frozen=True)
 class Stack:
-    """An MPI library: how programs for it are compiled and started. env: of the job; mpi4py: of mpi4py."""
+    """An MPI library: how programs for it are compiled and started. env: of the job; mpi4py: of mpi4py; version: what the library says of itself."""
 
     mpirun: Path
     compiler: tuple[str, ...]
     env: dict[str, str]
     mpi4py: dict[str, str]
+    version: str = "MPICH Version:"
 
 
 STACKS = {
@@ -49,13 +50,31 @@ STACKS = {
             "OMPI_MCA_hwloc_base_binding_policy": "none",
         },
         {"MPI4PY_MPIABI": "openmpi", "MPI4PY_LIBMPI": f"{DEBIAN}/libmpi.so.40"},
+        "Open MPI v",
     ),
 }
 
 
-@pytest.fixture(params=STACKS)
+INTEL = "impi-rt==2021.18.1"  # of PyPI: Intel MPI without its compilers; programs are made for MPICH's binary interface
+
+
+@pytest.fixture(scope="session")
+def intel(tmp_path_factory: pytest.TempPathFactory) -> Stack:
+    """In a folder of its own: its files have the names of MPICH's."""
+    where = tmp_path_factory.mktemp("intel")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--ignore-installed", "--prefix", where, INTEL]
+    done = subprocess.run(pip, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"pip can't install {INTEL}: {done.stderr.strip()}")
+    library = {"LD_LIBRARY_PATH": str(where / "lib")}
+    env = {**library, "I_MPI_ROOT": str(where), "FI_PROVIDER_PATH": str(where / "lib" / "libfabric"), "I_MPI_FABRICS": "shm"}
+    mpi4py = {**library, "MPI4PY_MPIABI": "mpich", "MPI4PY_LIBMPI": str(where / "lib" / "libmpi.so.12")}
+    return Stack(where / "bin" / "mpirun", STACKS["mpich 5"].compiler, env, mpi4py, "Intel(R) MPI Library")
+
+
+@pytest.fixture(params=[*STACKS, "intel mpi"])
 def stack(request: pytest.FixtureRequest) -> Stack:
-    found = STACKS[request.param]
+    found = STACKS[request.param] if request.param in STACKS else request.getfixturevalue("intel")
     if not found.mpirun.exists() or shutil.which(found.compiler[0]) is None:
         pytest.skip(f"{found.mpirun} and {found.compiler[0]} are needed (apt install mpich libmpich-dev openmpi-bin libopenmpi-dev)")
     return found
@@ -209,12 +228,13 @@ def test_python(stack: Stack, tmp_path: Path, trace_root: Path) -> None:
         "print(MPI.Get_library_version())\n"
     )
     env = dict(stack.mpi4py)
-    if "LD_LIBRARY_PATH" in env:  # mpi4py's wheel asks for MPICH by another name than Debian's
+    if env.get("LD_LIBRARY_PATH") == "lib":  # mpi4py's wheel asks for MPICH by another name than Debian's
         (tmp_path / env["LD_LIBRARY_PATH"]).mkdir()
         (tmp_path / env["LD_LIBRARY_PATH"] / "libmpi.so.12").symlink_to(DEBIAN / "libmpich.so.12")
         env["LD_LIBRARY_PATH"] = str(tmp_path / env["LD_LIBRARY_PATH"])
     done = record(tmp_path, stack, sys.executable, "-c", program, ranks=2, **env)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.count(stack.version) == 2, done.stdout
     for rank, path in enumerate(files(trace_root)):
         other = 1 - rank
         found = read(path)
