@@ -29,6 +29,7 @@ COMMANDS = {
     "slurm": "run a job through as many Slurm allocations as it needs",
     "run": "run a job until it has ended, through crashes",
     "rdma": "RDMA traffic that survives its network card",
+    "fcdp": "sharded training that crosses the network once per step",
     "trace": "record what MPI programs do, and look at it",
     "stop": "end a job, with a final checkpoint",
     "bench": "what does manapy cost on this machine?",

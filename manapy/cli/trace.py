@@ -19,7 +19,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from . import _arguments
+from . import _arguments, _quantities
 from ._output import Output, size
 
 TAKES_MORE = True
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     record = commands.add_parser("record", help="keep on disk what a job records", description="Copy what a job records to disk, until it has ended or Ctrl-C; other commands take the folder for JOB.")
     record.add_argument("job", nargs="?", metavar="JOB")
     record.add_argument("--out", metavar="DIR", type=Path, required=True, help="a folder for it")
-    record.add_argument("--limit", metavar="SIZE", type=_bytes, default=10**9, help="at most so much, the newest of all ranks, such as 200MB (default 1GB)")
+    record.add_argument("--limit", metavar="SIZE", type=_quantities.size, default=10**9, help="at most so much, the newest of all ranks, such as 200MB (default 1GB)")
     record.add_argument("--every", metavar="TIME", type=_arguments.seconds, default=0.1, help="before rings have gone round: 65536 calls of a thread (default 100ms)")
     record.add_argument("--for", metavar="TIME", type=_arguments.seconds, dest="duration", help="stop after so long")
     export = commands.add_parser("export", help="for other tools", description="Write what was recorded in another format.")
@@ -53,17 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     top.add_argument("--json", action="store_true", help="the same as data; once")
     top.add_argument("--sort", choices=("rank", "wait", "state"), default="rank", help="state: the most conspicuous first (default rank)")
     _arguments.add_schedule(top)
-
-
-def _bytes(text: str) -> int:
-    """A size such as 200MB."""
-    for suffix, factor in (("kB", 10**3), ("MB", 10**6), ("GB", 10**9), ("TB", 10**12), ("", 1)):
-        if text.endswith(suffix):
-            number = text.removesuffix(suffix)
-            if number.isdigit() and int(number) > 0:
-                return int(number) * factor
-            break
-    raise argparse.ArgumentTypeError(f"not a size such as 200MB or 1GB: '{text}'")
 
 
 def run(options: argparse.Namespace, out: Output) -> int:

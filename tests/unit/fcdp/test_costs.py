@@ -211,6 +211,13 @@ def test_share_that_stays() -> None:
     assert kept_share(480e9, needed, 8e9, 0.9, 32e9) == 1
 
 
+@pytest.mark.parametrize(("gbit", "measured"), [(10, 6.745), (1, 67.66)])
+def test_table_3(gbit: float, measured: float) -> None:
+    """16 GB gathered over Ethernet, in the paper's seconds: what half of it, the part of the other of two nodes, takes, and some 5 % more."""
+    alone = time(all_gather(16e9, 2, 1, "ring"), 1, 0.0, Links(inter=gbit * 1e9 / 8, intra=1, host=1)).inter
+    assert measured == pytest.approx(alone * 1.055, rel=0.005)
+
+
 def test_time_is_between_all_at_once_and_one_after_the_other() -> None:
     seconds = time(Volume(inter=20, intra=80, host=8), 4, 5.0, Links(inter=2, intra=10, host=2))
     assert seconds == Time(compute=5, inter=10, intra=2, host=1)

@@ -1,0 +1,161 @@
+"""Which strategy should a training job use? The closed forms (costs.py) for one job on one cluster, what fits there, and a reason.
+
+ 1. Only what manapy offers is recommended; the paper's variants are reckoned for comparison.
+ 2. Of what fits, the fastest; where steps differ by less than CLOSE, what needs least memory on a device.
+ 3. Nothing is guessed: without a device's or a host's memory, everything fits there.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from . import costs
+from .costs import Links, Memory, Phases, Precision, Time
+
+OFFERED = ("fcdp", "zero3", "hpz", "hpz_naive", "mics")
+CLOSE = 0.01
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained, and where.
+
+    trainable, frozen: numbers of parameters. unit: parameters of the largest unit. activations: bytes of one sample on one device; batch: samples of a micro-batch
+    on one device. compute: seconds of a step. device, host: bytes of memory of one, None if unknown. tau: threshold of FCDP-Cache.
+    """
+
+    nodes: int
+    gpus: int
+    trainable: float
+    frozen: float
+    precision: Precision
+    links: Links
+    micro_batches: int = 1
+    batch: int = 1
+    unit: float = 0
+    activations: float = 0
+    compute: float = 0
+    overlap: float = 0
+    collective: str = "ring"
+    device: float | None = None
+    host: float | None = None
+    tau: float = 0
+    local_weights: bool = False
+
+
+@dataclass(frozen=True)
+class Option:
+    """One strategy in this job. Bytes; device: with activations and what tau keeps there. lacks: what it needs too much of, "" if it fits. None: not known.
+
+    first: bytes that a node sends over the network in the first step, all in all. largest_batch: without what tau keeps. largest_tau: of the strategies with a cache,
+    if unit and activations are known, else it would promise too much.
+    """
+
+    strategy: str
+    phases: Phases
+    first: float
+    memory: Memory
+    device: float
+    lacks: str
+    largest_batch: int | None
+    largest_tau: float | None
+    kept: float
+    time: Time
+    step: float
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The strategy to take, None if none fits, and why, in one sentence."""
+
+    strategy: str | None
+    reason: str
+
+
+def size(value: float) -> str:
+    """Bytes in a sentence."""
+    return f"{value / 1e9:.3g} GB"
+
+
+def assess(job: Job) -> list[Option]:
+    """Every strategy of costs.STRATEGIES in this job. Raises ValueError for what makes no sense."""
+    if not 0 <= job.tau <= 1:
+        raise ValueError(f"tau is between 0 and 1, not {job.tau:g}")
+    if job.tau and job.device is None:
+        raise ValueError("tau is a share of the device's memory, which isn't given")
+    return [_option(job, strategy) for strategy in costs.STRATEGIES]
+
+
+def _option(job: Job, strategy: str) -> Option:
+    needed = costs.memory(strategy, job.nodes, job.gpus, job.trainable, job.frozen, job.precision, unit=job.unit)
+    activations = job.batch * job.activations
+    weights = job.precision.parameter * (job.trainable + job.frozen)
+    cached = strategy.startswith("fcdp")
+    kept, most = 0.0, None
+    if cached and job.device is not None:
+        kept = costs.kept_share(job.device, needed, activations, job.tau, weights)
+        most = costs.largest_tau(job.device, needed, activations) if job.unit and activations else None
+
+    def sent(first: bool) -> Phases:
+        sizes = (job.precision.parameter * job.trainable, job.precision.parameter * job.frozen, job.precision.reduced * job.trainable)
+        local = job.local_weights and strategy == "fcdp"
+        return costs.bytes_per_node(strategy, job.nodes, job.gpus, *sizes, job.micro_batches, first=first, local_weights=local, kept=kept, collective=job.collective)
+
+    phases = sent(first=False)
+    device = needed.device + activations + kept * weights
+    lacks = []
+    if job.device is not None and device > job.device:
+        lacks.append(f"{size(device)} on a device with {size(job.device)}")
+    if job.host is not None and needed.host > job.host:
+        lacks.append(f"{size(needed.host)} on a host with {size(job.host)}")
+    time = costs.time(phases.total, job.gpus, job.compute, job.links)
+    return Option(
+        strategy, phases, sent(first=True).total.inter, needed, device, " and ".join(lacks),
+        None if job.device is None or not job.activations else costs.largest_batch(job.device, needed, job.activations), most, kept, time, time.step(job.overlap),
+    )  # fmt: skip
+
+
+def advise(job: Job, options: list[Option]) -> Advice:
+    """What to take (invariants 1 and 2)."""
+    offered = {option.strategy: option for option in options if option.strategy in OFFERED}
+    fitting = [option for option in offered.values() if not option.lacks]
+    if not fitting:
+        return Advice(None, _nothing_fits(job, offered["zero3"]))
+    fastest = min(option.step for option in fitting)
+    best = min((option for option in fitting if option.step <= fastest * (1 + CLOSE)), key=lambda option: option.device)
+    return Advice(best.strategy, f"{best.strategy}: {_seconds(best.step)} a step" + "".join(_comparisons(best, offered)))
+
+
+def _comparisons(best: Option, offered: dict[str, Option]) -> list[str]:
+    """Half-sentences about the others that someone would think of: ZeRO-3, what is as fast, what would be faster."""
+    said = []
+    base = offered["zero3"]
+    if best is not base:
+        ratio = base.step / best.step
+        if ratio > 1 + CLOSE:
+            said.append(f", {ratio:.3g} times as fast as zero3, since a node sends {size(best.phases.total.inter)} instead of {size(base.phases.total.inter)}")
+    for other in offered.values():
+        if other is best or other.strategy == "hpz_naive":  # hpz sends no more and needs the same
+            continue
+        if other.lacks and other.step < best.step:
+            said.append(f"; {other.strategy} would take {_seconds(other.step)} but needs {other.lacks}")
+        elif not other.lacks and other.step <= best.step * (1 + CLOSE) and other.device > best.device:
+            said.append(f"; {other.strategy} is as fast but needs {size(other.device)} on a device instead of {size(best.device)}")
+        elif not other.lacks and other.strategy == "fcdp" and other.device < best.device:
+            said.append(f"; fcdp takes {_seconds(other.step)} and needs {size(other.device)} on a device instead of {size(best.device)}")
+    return said or [", and nothing that fits is faster"]
+
+
+def _nothing_fits(job: Job, zero3: Option) -> str:
+    """zero3 needs least on a device, and nothing of a host: so it's the device that is too small."""
+    assert job.device is not None
+    said = f"nothing fits: even zero3 needs {size(zero3.device)} on a device with {size(job.device)}"
+    anywhere = zero3.device - zero3.memory.states
+    if anywhere >= job.device:
+        return f"{said}, and {size(anywhere)} of that on any number of nodes"
+    return f"{said}; on {math.ceil(zero3.memory.states * job.nodes / (job.device - anywhere))} nodes it would fit"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3g} s"
