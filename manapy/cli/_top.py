@@ -99,7 +99,7 @@ class View:
 
     def _labels(self, trace: Trace) -> stages.Labels | None:
         self.misfit = ""
-        if self.plan is None:
+        if self.plan is None or self.plan.flat:
             return None
         try:
             return stages.label(trace, self.plan)

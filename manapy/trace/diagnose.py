@@ -46,6 +46,9 @@ def labels_of(trace: Trace, schedule: Schedule | None) -> tuple[stages.Labels | 
     """Labels of the calls, by the schedule that was given or, if calls show one with pipeline stages, by that; and what is wrong with the given one."""
     try:
         known = schedule if schedule is not None else stages.infer(trace)
+        if known.flat:
+            stages.check_size(trace, known)
+            return None, ""
         return (stages.label(trace, known) if schedule is not None or known.pp > 1 else None), ""
     except ScheduleError as error:
         return None, str(error) if schedule is not None else ""

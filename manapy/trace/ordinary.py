@@ -1,7 +1,7 @@
 """Stragglers of programs without a known schedule: who keeps others waiting in collectives, by own work before them.
 
-In a collective in which everybody needs everybody, all wait for the last to come. What the last one's own work before it (the time since its last call) was longer than that of the others,
-and by which it came later than the last but one, is held against it. Coming late because of waiting elsewhere is not.
+In a collective in which everybody needs everybody, all wait for the last to come. What the last one's own work before it (the time since its last call) was longer than that of
+the others (their median), and by which it came later than the last but one, is held against it. Coming late because of waiting elsewhere is not.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ def _late(trace: Trace, order: np.ndarray, least: int) -> tuple[np.ndarray, np.n
         came = np.sort(enter[at], axis=1)
         slowest = enter[at].argmax(axis=1)
         rows = np.arange(len(at))
-        excess = own[at][rows, slowest] - np.median(own[at], axis=1)
+        others = own[at].astype(float)
+        others[rows, slowest] = np.nan
+        excess = own[at][rows, slowest] - np.nanmedian(others, axis=1)
         gap = np.minimum(came[:, -1] - came[:, -2], excess)
         held = gap > least
         np.add.at(late, rank[at][rows, slowest][held], gap[held])

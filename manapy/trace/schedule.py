@@ -72,6 +72,11 @@ class Schedule:
         """Of one stage in one iteration."""
         return 2 * self.micro * self.chunks
 
+    @property
+    def flat(self) -> bool:
+        """All ranks do the same at the same time, as in TP alone or DP alone: no call tells one block or iteration from the next."""
+        return self.pp == 1 and 1 in (self.tp, self.dp)
+
     def __str__(self) -> str:
         more = [f"kind={self.kind}"] if self.kind != KINDS[0] else []
         more += [f"chunks={self.chunks}"] if self.chunks > 1 else []

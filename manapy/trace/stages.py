@@ -142,10 +142,15 @@ class Labels:
         return tables[self.stage, self.item]
 
 
-def label(trace: Trace, schedule: Schedule) -> Labels:
-    """Labels of all calls. Raises ScheduleError where the schedule can't be that of this trace."""
+def check_size(trace: Trace, schedule: Schedule) -> None:
+    """Raises ScheduleError where a schedule is one of more ranks, or of fewer."""
     if schedule.size != trace.size:
         raise ScheduleError(f"the schedule {schedule} is one of {schedule.size} ranks, and the trace is of {trace.size}")
+
+
+def label(trace: Trace, schedule: Schedule) -> Labels:
+    """Labels of all calls. Raises ScheduleError where the schedule can't be that of this trace."""
+    check_size(trace, schedule)
     events = trace.events
     starts = np.searchsorted(events["rank"], np.arange(trace.size + 1))
     kinds = _kinds(trace, schedule)

@@ -218,3 +218,43 @@ def test_a_change_of_all_ranks_hides_no_fault() -> None:
     faults = [Fault(Kind.RANK, rank, 6, factor=1.4, until=7) for rank in range(16)]
     (verdict,) = judged(*faults, Fault(Kind.COMPUTE, 9, 6, 3, Phase.BACKWARD, seconds=2.0))
     assert (verdict.rank, verdict.iteration, verdict.micro) == (9, 6, 3)
+
+
+@pytest.mark.parametrize("text", ["tp=4,micro=4", "dp=4,micro=4", "tp=2,micro=4", "dp=2,micro=4"])
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("factor", [1.0, 1.3, 3.0])
+def test_tp_alone_and_dp_alone(text: str, given: bool, factor: float) -> None:
+    """No call tells their iterations; what a slow rank costs in all of them is what a replay is shorter by."""
+    model = Model(parse(text), iterations=20)
+    fault = Fault(Kind.RANK, 1, factor=factor)
+    (verdict,) = judged(fault, model=model, given=given)
+    if factor == 1.0:
+        assert verdict.state is State.HEALTHY
+        return
+    assert (verdict.state, verdict.cause, verdict.rank) == (State.SLOW, Cause.COMPUTE, 1)
+    assert verdict.cost_ns == pytest.approx(sum(saved(fault, iteration=i, model=model) for i in range(20)), rel=0.1)
+
+
+@pytest.mark.parametrize("text", ["tp=4,micro=4", "dp=4,micro=4"])
+def test_tp_alone_and_dp_alone_of_another_size(text: str) -> None:
+    trace = simulate(Model(parse("tp=2,dp=1,micro=4"), iterations=4)).trace
+    assert trace is not None
+    with pytest.raises(ScheduleError, match="is one of 4 ranks, and the trace is of 2"):
+        slow.verdicts(trace, parse(text))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("factor", [1.3, 3.0])
+def test_of_two_stages_with_a_rank_each_one_that_becomes_slow(rank: int, factor: float) -> None:
+    """The slow one is no change of all ranks' work, though it is half of them."""
+    model = Model(parse("pp=2,micro=4"), iterations=20)
+    fault = Fault(Kind.RANK, rank, 8, factor=factor)
+    (verdict,) = judged(fault, model=model)
+    assert (verdict.state, verdict.rank, verdict.iteration) == (State.SLOW, rank, 8) and "in 12 iterations from 8 on" in verdict.sentence
+    assert verdict.cost_ns == pytest.approx(np.mean([saved(fault, iteration=i, model=model) for i in range(8, 20)]), rel=0.05)
+
+
+def test_of_two_stages_with_a_rank_each_one_that_has_always_been_slow_is_not_claimed() -> None:
+    """Without peers and without a time in which it was faster, it may as well have more work."""
+    (verdict,) = judged(Fault(Kind.RANK, 1, factor=3.0), model=Model(parse("pp=2,micro=4"), iterations=20))
+    assert verdict.state is State.HEALTHY and any("can't be told from a larger stage" in said for said in verdict.evidence)
