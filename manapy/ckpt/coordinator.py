@@ -178,7 +178,8 @@ class Coordinator:
         self._write_record()
 
     def _write_record(self, state: str = "") -> None:
-        self.record |= {"state": state or self.state, "changed": round(time.time(), 3)}
+        hosts = sorted({rank.host for rank in self.ranks.values()})
+        self.record |= {"state": state or self.state, "changed": round(time.time(), 3), "hosts": hosts}
         try:
             job.write(self.dir, self.record)
         except OSError as error:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import math
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..chain.attempt import Policy
     from ..chain.policy import Limits
+    from ..trace.find import Found
     from ..trace.schedule import Schedule
 
 
@@ -27,6 +29,19 @@ def add_schedule(parser: argparse.ArgumentParser) -> None:
     """--schedule of a training job."""
     names = "tp=2,pp=4,dp=2,micro=8[,kind=1f1b|gpipe|interleaved]"
     parser.add_argument("--schedule", metavar="S", type=schedule, help=f"of a training job, so that its micro-batches are named: {names} (default: found in its calls, if it can be)")
+
+
+def add_hosts(parser: argparse.ArgumentParser) -> None:
+    """Where a recorded job runs, and how to get there: `recording` needs both."""
+    parser.add_argument("--hosts", metavar="HOST,...", type=names, default=[], help="the job's hosts (default: those of a job of manapy-launch)")
+    parser.add_argument("--rsh", metavar="CMD", type=shlex.split, help="how to get to them: a host's name and a command are put behind it (default: srun in an allocation of Slurm, else ssh)")
+
+
+def recording(options: argparse.Namespace) -> Found:
+    """The recording that JOB, --hosts and --rsh mean. Raises JobError."""
+    from ..trace import find
+
+    return find.find(options.job, options.hosts, options.rsh)
 
 
 def schedule(text: str) -> Schedule:

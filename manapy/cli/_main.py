@@ -39,6 +39,7 @@ COMMANDS = {
 HIDDEN = {
     "_coordinator": "the process that drives a job's checkpoints (started by manapy-launch)",
     "_step": "what a manapy-launch in a chain has to do (asked by manapy-launch)",
+    "_collect": "what one host of a job knows, for `manapy why` on another one",
     "_shift": "backup RNICs and an agent for the MPI of one rank (asked by manapy-launch)",
 }
 

@@ -63,7 +63,7 @@ class View:
         self.due = 0.0
         self._sight: proc.Sight | None = None
         self._files = max(sum(1 for _ in found.folder.glob("rank-*.trace")), 1)
-        self._reader = rings.Reader(found.folder, keep=self._each(WHY))
+        self._reader = rings.Reader(found.folder, keep=self._each(WHY), others=found.others)
 
     def look(self) -> None:
         """Rows of the time since the last look; and a verdict, if one is due, or at the end."""

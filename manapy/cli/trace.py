@@ -34,20 +34,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--mpi", choices=("mpich", "openmpi", "intel"), help="whose library the program uses (default: found out from the command)")
     record = commands.add_parser("record", help="keep on disk what a job records", description="Copy what a job records to disk, until it has ended or Ctrl-C; other commands take the folder for JOB.")
     record.add_argument("job", nargs="?", metavar="JOB")
+    _arguments.add_hosts(record)
     record.add_argument("--out", metavar="DIR", type=Path, required=True, help="a folder for it")
     record.add_argument("--limit", metavar="SIZE", type=_quantities.size, default=10**9, help="at most so much, the newest of all ranks, such as 200MB (default 1GB)")
     record.add_argument("--every", metavar="TIME", type=_arguments.seconds, default=0.1, help="before rings have gone round: 65536 calls of a thread (default 100ms)")
     record.add_argument("--for", metavar="TIME", type=_arguments.seconds, dest="duration", help="stop after so long")
     export = commands.add_parser("export", help="for other tools", description="Write what was recorded in another format.")
     export.add_argument("job", nargs="?", metavar="JOB")
+    _arguments.add_hosts(export)
     export.add_argument("--format", choices=("json", "openmetrics", "perfetto", "otf2"), required=True, help="otf2 makes a folder and needs pip install 'manapy[trace]'")
     export.add_argument("--out", metavar="FILE", type=Path, help="(default: trace.json, .prom, .pftrace or .otf2 here)")
     report = commands.add_parser("report", help="a page of HTML", description="Write what was recorded, and what `manapy why` says of it, as one page of HTML that needs nothing else.")
     report.add_argument("job", nargs="?", metavar="JOB")
+    _arguments.add_hosts(report)
     report.add_argument("--out", metavar="FILE", type=Path, default=Path("report.html"), help="(default: report.html here)")
     _arguments.add_schedule(report)
     top = commands.add_parser("top", help="what each rank is doing now", description="A live view: a line for each rank, and what is wrong. Ctrl-C leaves it.")
     top.add_argument("job", nargs="?", metavar="JOB")
+    _arguments.add_hosts(top)
     top.add_argument("--interval", metavar="TIME", type=_arguments.seconds, default=1.0, help="between two looks; longer if a look costs too much (default 1s)")
     top.add_argument("--once", action="store_true", help="look once and print (where stdout is no terminal, always)")
     top.add_argument("--json", action="store_true", help="the same as data; once")
@@ -118,13 +122,14 @@ def _supervise(command: list[str], env: dict[str, str]) -> int:
 
 def _record(options: argparse.Namespace, out: Output) -> int:
     from ..ckpt.errors import UsageError
-    from ..trace import find, record
+    from ..trace import record
 
     if options.every <= 0:
         raise UsageError("--every must be more than 0")
     if any(options.out.glob("rank-*.trace")):
         raise UsageError(f"{options.out} holds a recording already")
-    recording = record.Recording(find.find(options.job).folder, options.out, options.limit)
+    found = _arguments.recording(options)
+    recording = record.Recording(found.folder, options.out, options.limit, found.others)
     end = None if options.duration is None else time.monotonic() + options.duration
     try:
         while True:
@@ -141,23 +146,24 @@ def _record(options: argparse.Namespace, out: Output) -> int:
 
 
 def _export(options: argparse.Namespace, out: Output) -> int:
-    from ..trace import export, find, rings
+    from ..trace import export, rings
 
     write, suffix = export.FORMATS[options.format]
     target = options.out or Path(f"trace{suffix}")
-    trace = rings.read(find.find(options.job).folder)
+    found = _arguments.recording(options)
+    trace = rings.read(found.folder, others=found.others)
     write(trace, target)
     out.line(f"{len(trace.events)} records of {len(trace.ranks)} ranks in {target}{f' ({size(target.stat().st_size)})' if target.is_file() else ''}")
     return 0
 
 
 def _report(options: argparse.Namespace, out: Output) -> int:
-    from ..trace import find, report, rings
+    from ..trace import report, rings
     from ..trace.diagnose import labels_of
     from . import why
 
-    found = find.find(options.job)
-    trace = rings.read(found.folder)
+    found = _arguments.recording(options)
+    trace = rings.read(found.folder, others=found.others)
     verdicts = why.judge(found, trace, options.schedule, live=found.live)
     text = report.page(trace, verdicts, labels_of(trace, options.schedule)[0])
     options.out.write_text(text, encoding="utf-8")
@@ -171,10 +177,9 @@ def _report(options: argparse.Namespace, out: Output) -> int:
 
 def _top(options: argparse.Namespace, out: Output) -> int:
     from ..ckpt.errors import UsageError
-    from ..trace import find
     from . import _top as view
 
     if options.interval < SHORTEST:
         raise UsageError(f"--interval must be at least {SHORTEST} s")
-    view.top(find.find(options.job), options.schedule, options.interval, options.once or options.json or not out.file.isatty(), options.sort, out)
+    view.top(_arguments.recording(options), options.schedule, options.interval, options.once or options.json or not out.file.isatty(), options.sort, out)
     return 0

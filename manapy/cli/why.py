@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("job", nargs="?", metavar="JOB", help="job directory or id, name of a recording, or folder of trace files (default: the only live job here)")
     parser.add_argument("--json", action="store_true")
+    _arguments.add_hosts(parser)
     _arguments.add_schedule(parser)
     parser.add_argument("--waits", action="store_true", help="also a table of what each rank has waited in which calls, and for whom")
     parser.add_argument("--watch", action="store_true", help="go on until the job has ended; each new verdict is said")
@@ -43,17 +44,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, out: Output) -> int:
     """Find the recording, look, say."""
     from ..ckpt.errors import UsageError
-    from ..trace import find
 
     if not options.watch and (options.run or options.on_hang):
         raise UsageError("--run and --on-hang need --watch")
     if options.watch and options.every <= 0:
         raise UsageError("--every must be more than 0")
-    found = find.find(options.job)
+    found = _arguments.recording(options)
     if options.watch:
         return _watch(found, options.schedule, options, out)
     trace, verdicts = _look(found, options.schedule)
-    for problem in [*trace.problems, *(problem for known in trace.ranks.values() for problem in known.problems)][:8]:
+    for problem in list(dict.fromkeys([*trace.problems, *(problem for known in trace.ranks.values() for problem in known.problems)]))[:8]:
         out.note(problem)
     waits = _waits(trace) if options.waits else None
     said = _say(found, verdicts, out, waits)
@@ -67,7 +67,7 @@ def _look(found: Found, plan: Schedule | None) -> tuple[Trace, list[Verdict]]:
     """The recording and what it says."""
     from ..trace import rings
 
-    trace = rings.read(found.folder)
+    trace = rings.read(found.folder, others=found.others)
     return trace, judge(found, trace, plan, live=found.live)
 
 
@@ -78,7 +78,7 @@ def judge(found: Found, trace: Trace, plan: Schedule | None, *, live: bool) -> l
     from ..trace.verdict import State
 
     failure = job.read(found.job.dir).record.get("first_failure") if found.job is not None else None
-    verdicts = diagnose(trace, plan, live=live, died=failure["rank"] if failure else None)
+    verdicts = diagnose(trace, plan, live=live, died=failure["rank"] if failure else None, stack=found.others.stack if found.others else None)
     if found.job is not None and any(verdict.state is State.HUNG for verdict in verdicts) and (parked := _parked(found)):
         verdicts = diagnose(trace, plan, parked=parked)
     return verdicts
@@ -173,8 +173,8 @@ def _over(found: Found, trace: Trace) -> bool:
 
     if all(known.ended for known in trace.ranks.values()):
         return True
-    here = proc.here(trace)
-    return bool(here) and len(here) == len(trace.ranks) and all(proc.look(trace.ranks[r].pid, trace.ranks[r].pid_start).state == proc.DEAD for r in here)
+    here, gone = proc.here(trace), found.others.gone() if found.others else frozenset()
+    return gone.union(here) >= set(trace.ranks) and all(proc.look(trace.ranks[r].pid, trace.ranks[r].pid_start).state == proc.DEAD for r in here)
 
 
 def _command(command: str | None, verdict: Verdict, out: Output) -> None:

@@ -5,12 +5,13 @@ The one place where the pure analyses (hang.py, slow.py) meet the machine they r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from enum import Enum
 from typing import Any
 
 from . import hang, match, proc, slow, stacks, stages
-from .events import Trace
+from .events import Rank, Trace
 from .schedule import Schedule, ScheduleError
 from .verdict import State, Verdict
 
@@ -25,9 +26,10 @@ def diagnose(
     died: int | None = None,
     probe: hang.Probe | None = None,
     parked: frozenset[int] = frozenset(),
+    stack: Callable[[Rank], list[str]] | None = None,
 ) -> list[Verdict]:
     """Verdicts, the gravest first. live: the trace is of now, so that processes of this host are looked at, which takes proc.INTERVAL seconds. died: the rank that was the
-    first to die, of a job that is over. A schedule that doesn't fit is said so in the evidence, and not used."""
+    first to die, of a job that is over. stack: asks other hosts where a rank is. A schedule that doesn't fit is said so in the evidence, and not used."""
     if live:
         trace = proc.examine(trace)
     if died is not None and died in trace.ranks and all(known.process == proc.DEAD for known in trace.ranks.values()):
@@ -38,7 +40,7 @@ def diagnose(
     if state(found) is State.HEALTHY and not parked:
         return _slow(trace, found, None if misfit else schedule, misfit)
     if live:
-        found = [_with_stack(verdict, trace) if i < STACKS and verdict.state is State.HUNG else verdict for i, verdict in enumerate(found)]
+        found = [_with_stack(verdict, trace, stack) if i < STACKS and verdict.state is State.HUNG else verdict for i, verdict in enumerate(found)]
     return [replace(found[0], evidence=(*found[0].evidence, misfit)), *found[1:]] if misfit else found
 
 
@@ -70,11 +72,15 @@ def state(verdicts: list[Verdict]) -> State:
     return State.HEALTHY
 
 
-def _with_stack(verdict: Verdict, trace: Trace) -> Verdict:
-    if verdict.rank is None or verdict.rank not in proc.here(trace):
+def _with_stack(verdict: Verdict, trace: Trace, elsewhere: Callable[[Rank], list[str]] | None) -> Verdict:
+    known = trace.ranks.get(verdict.rank) if verdict.rank is not None else None
+    if known is None:
         return verdict
-    known = trace.ranks[verdict.rank]
-    return replace(verdict, evidence=(*verdict.evidence, *stacks.of(known.pid, known.pid_start)))
+    if known.rank in proc.here(trace):
+        found = stacks.of(known.pid, known.pid_start)
+    else:
+        found = elsewhere(known) if elsewhere is not None else []
+    return replace(verdict, evidence=(*verdict.evidence, *found))
 
 
 

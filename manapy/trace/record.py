@@ -10,99 +10,61 @@ Invariants
 from __future__ import annotations
 
 import ctypes
-import mmap
-import socket
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from ..ckpt.errors import UsageError
-from . import format, proc
-from .rings import read_places
+from . import format
+from .rings import Elsewhere, trace_files
+from .tail import Tail, is_made
 
 SMALLEST = 1024  # records of a ring
 RINGS = 2  # threads that a rank has room for at least
 
 
-@dataclass
-class _Ring:
-    """next: the seq that is to be copied. open: seqs of calls that had not returned."""
-
-    next: int = 0
-    open: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64))
-
-
 class _Copy:
-    """One rank's file, and its copy. copied, lost: records so far."""
+    """One rank's file, and its copy."""
 
     def __init__(self, source: Path, out: Path, limit: int) -> None:
-        self.copied = self.lost = 0
-        with source.open("rb") as stream:
-            self.source = np.frombuffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-        head = self.head
-        count = min(max(head.rings, RINGS), head.rings_capacity)
-        self.capacity = _capacity(limit // head.size // count)
+        self.source = Tail(source)
+        head = self.source.head
+        self.rings = min(max(head.rings, RINGS), head.rings_capacity)
+        self.capacity = _capacity(limit // head.size // self.rings)
         if self.capacity < SMALLEST:
-            needed = head.size * count * (format.PAGE + SMALLEST * format.RECORD.itemsize)
+            needed = head.size * self.rings * (format.PAGE + SMALLEST * format.RECORD.itemsize)
             raise UsageError(f"--limit is too small: {head.size} ranks need at least {-(-needed // 10**6)} MB")
         self.stride = format.PAGE + self.capacity * format.RECORD.itemsize
-        self.rings = [_Ring() for _ in range(count)]
         self.path = out / source.name
         self.path.unlink(missing_ok=True)
-        self.copy = np.memmap(self.path, np.uint8, "w+", shape=(head.rings_offset + count * self.stride,))
-
-    @property
-    def head(self) -> format.FileStruct:
-        """The source's, as it is now."""
-        return format.FileStruct.from_buffer_copy(self.source[: ctypes.sizeof(format.FileStruct)].tobytes())
-
-    @property
-    def over(self) -> bool:
-        """Will nothing more be written into the source?"""
-        head = self.head
-        return head.end != format.RUNNING or (head.host.decode(errors="replace") == socket.gethostname() and proc.look(head.pid, head.pid_start).state == proc.DEAD)
+        self.copy = np.memmap(self.path, np.uint8, "w+", shape=(head.rings_offset + self.rings * self.stride,))
 
     def poll(self) -> None:
         """Copy what is new."""
-        head = self.head
+        head = self.source.head
         dropped = 0
         for i in range(head.rings):
-            start = head.rings_offset + i * head.ring_stride
-            ring = format.RingStruct.from_buffer_copy(self.source[start : start + ctypes.sizeof(format.RingStruct)].tobytes())
-            if i >= len(self.rings):
+            ring = self.source.ring(i)
+            if i >= self.rings:
                 dropped += ring.head
             elif ring.first:
-                places = self.source[start + format.PAGE :][: head.capacity * format.RECORD.itemsize].view(format.RECORD)
-                self._ring(i, ring, places, head)
+                self._ring(i, ring, head)
         self._tables(head)
-        head.capacity, head.ring_stride, head.rings_capacity = self.capacity, self.stride, len(self.rings)
-        head.rings = min(head.rings, len(self.rings))
+        head.capacity, head.ring_stride, head.rings_capacity = self.capacity, self.stride, self.rings
+        head.rings = min(head.rings, self.rings)
         head.unrecorded += dropped
         self.copy[: ctypes.sizeof(head)] = np.frombuffer(bytes(head), np.uint8)
 
-    def _ring(self, i: int, ring: format.RingStruct, places: np.ndarray, head: format.FileStruct) -> None:
-        state = self.rings[i]
+    def _ring(self, i: int, ring: format.RingStruct, head: format.FileStruct) -> None:
         start = head.rings_offset + i * self.stride
-        mine = self.copy[start + format.PAGE : start + self.stride].view(format.RECORD)
-        newest = int(ring.head)
-        first = state.next or int(ring.first)
-        oldest = max(first, newest - head.capacity + 1, newest - self.capacity + 1)
-        new = np.arange(oldest, newest + 1, dtype=np.uint64)
-        seqs = np.concatenate((state.open[state.open + np.uint64(self.capacity) > newest], new))
-        records, good = read_places(places, seqs)
-        at = ((seqs - np.uint64(1)) % np.uint64(self.capacity)).astype(np.int64)
-        mine[at[good]] = records[good]
-        state.open = seqs[good & (records["exit"] == 0)]
-        fresh = good[len(seqs) - len(new) :]
-        self.copied += int(fresh.sum())
-        self.lost += oldest - first + int((~fresh).sum())
-        state.next = newest + 1
+        records = self.source.new(i, ring, self.capacity)
+        at = ((records["seq"] - np.uint64(1)) % np.uint64(self.capacity)).astype(np.int64)
+        self.copy[start + format.PAGE : start + self.stride].view(format.RECORD)[at] = records
         self.copy[start : start + ctypes.sizeof(ring)] = np.frombuffer(bytes(ring), np.uint8)
 
     def _tables(self, head: format.FileStruct) -> None:
         for offset, size in ((head.comms_offset, head.comms * ctypes.sizeof(format.CommStruct)), (head.members_offset, head.members * 4)):
-            self.copy[offset : offset + size] = self.source[offset : offset + size]
+            self.copy[offset : offset + size] = self.source.data[offset : offset + size]
 
 
 def _capacity(room: int) -> int:
@@ -112,49 +74,51 @@ def _capacity(room: int) -> int:
 
 
 class Recording:
-    """The job whose trace is in `folder`, kept in `out` (which is made), in at most `limit` bytes. Raises UsageError if that is too little."""
+    """The job whose trace is in `folder`, and in `others`, kept in `out` (which is made), in at most `limit` bytes. Raises UsageError if that is too little."""
 
-    def __init__(self, folder: Path, out: Path, limit: int) -> None:
-        self.folder, self.out, self.limit = folder, out, limit
+    def __init__(self, folder: Path, out: Path, limit: int, others: Elsewhere | None = None) -> None:
+        self.folder, self.out, self.limit, self.others = folder, out, limit, others
         self.copies: dict[int, _Copy] = {}  # by rank
+        self.seen: dict[int, Path] = {}  # at the last look
         out.mkdir(parents=True, exist_ok=True)
 
     def poll(self) -> None:
         """Copy what is new of all ranks."""
-        for rank, path in self._newest().items():
+        if self.others is not None:
+            self.others.poll()
+        self.seen = self._newest()
+        for rank, path in self.seen.items():
             copy = self.copies.get(rank)
             if copy is None or copy.path.name != path.name:
                 if copy is not None:
                     copy.path.unlink(missing_ok=True)
-                if not _is_made(path):
+                if not is_made(path):
                     continue
                 self.copies[rank] = _Copy(path, self.out, self.limit)
+            self.copies[rank].source.follow(path)
             self.copies[rank].poll()
 
     def _newest(self) -> dict[int, Path]:
         """The file of each rank's newest generation."""
         found: dict[int, tuple[int, Path]] = {}
-        for path in self.folder.glob("rank-*.trace"):
-            if (which := format.rank_and_generation(path)) is not None and which[1] >= found.get(which[0], (-1, path))[0]:
+        for path in trace_files(self.folder, others=self.others):
+            which = format.rank_and_generation(path)
+            if which is not None and which[1] >= found.get(which[0], (-1, path))[0]:
                 found[which[0]] = which[1], path
         return {rank: path for rank, (_, path) in found.items()}
 
     @property
     def over(self) -> bool:
-        """Have all its processes ended?"""
-        return bool(self.copies) and all(copy.over for copy in self.copies.values())
+        """Have all its processes ended, that can be seen?"""
+        gone = self.others.gone() if self.others is not None else frozenset()
+        return bool(self.copies) and all(copy.source.over or rank in gone or rank not in self.seen for rank, copy in self.copies.items())
 
     @property
     def copied(self) -> int:
         """Records kept so far, those included that were overwritten since."""
-        return sum(copy.copied for copy in self.copies.values())
+        return sum(copy.source.copied for copy in self.copies.values())
 
     @property
     def lost(self) -> int:
         """Records that were overwritten before they were read."""
-        return sum(copy.lost for copy in self.copies.values())
-
-
-def _is_made(path: Path) -> bool:
-    with path.open("rb") as stream:
-        return int.from_bytes(stream.read(8), "little") == format.MAGIC
+        return sum(copy.source.lost for copy in self.copies.values())

@@ -11,7 +11,8 @@ Invariants
  1. A record is taken only if `seq` was right before and after it was copied; `exit` is read before the fields that it makes valid.
  2. What was overwritten before it was read, torn, or not kept is counted in Rank.lost, and Rank.first_ns lies behind it.
  3. A file that isn't sound costs its rank only; it leaves one line in `problems`.
- 4. What a restart has taken back isn't in the trace. A call that was open when its generation ended is in the next one, or has ended with it (STOPPED).
+ 4. A trace of several hosts is of one moment: the earliest up to which one of them was read. What one host did after it would not fit to what another had done.
+ 5. What a restart has taken back isn't in the trace. A call that was open when its generation ended is in the next one, or has ended with it (STOPPED).
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ import mmap
 import os
 import socket
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -214,26 +216,64 @@ class _File:
 # ---- a job
 
 
-class Reader:
-    """The trace files of a job, in one folder or (saved ones of several hosts) in several. keep: records of each thread that are kept at least."""
+@dataclass(frozen=True)
+class Mirror:
+    """The trace files of one other host, copied here. monotonic: ns by that host's clock, of the moment up to which they were read. alive: does a process that writes them
+    still run? ranks: what was seen there of the ranks' processes: fields of Rank, by rank and generation."""
 
-    def __init__(self, *folders: Path, keep: int = KEEP) -> None:
-        self.folders, self.keep = folders, keep
+    folder: Path
+    host: str
+    monotonic: int
+    alive: bool
+    ranks: dict[tuple[int, int], dict[str, Any]]
+
+
+class Elsewhere(Protocol):
+    """The job's other hosts (collect.py)."""
+
+    mirrors: list[Mirror]  # of those that could be reached at the last look
+    problems: list[str]  # with the others, one line each
+
+    def poll(self) -> None:
+        """Look at all of them."""
+
+    def gone(self) -> frozenset[int]:
+        """Ranks whose processes have ended there."""
+
+
+def trace_files(*folders: Path, others: Elsewhere | None = None) -> list[Path]:
+    """Each rank's generations, each once: where hosts share a folder, what is here is newer than any copy of it."""
+    found: dict[str, Path] = {}
+    for folder in (*folders, *(mirror.folder for mirror in (others.mirrors if others else ()))):
+        for path in folder.glob("rank-*.trace"):
+            if format.rank_and_generation(path) is not None:
+                found.setdefault(path.name, path)
+    return [found[name] for name in sorted(found)]
+
+
+class Reader:
+    """The trace files of a job, in one folder or (saved ones of several hosts) in several; others: its other hosts. keep: records of each thread that are kept at least."""
+
+    def __init__(self, *folders: Path, keep: int = KEEP, others: Elsewhere | None = None) -> None:
+        self.folders, self.keep, self.others = folders, keep, others
         self.problems: list[str] = []
         self._files: dict[Path, _File] = {}
         self._bad: dict[Path, int] = {}  # by inode: a file may be replaced by a good one
 
     def poll(self) -> None:
-        """Look for new files, and copy what is new in all."""
-        for path in (path for folder in self.folders for path in sorted(folder.glob("rank-*.trace"))):
+        """Look for new files, and copy what is new in all. Those of a host that can't be reached any more are given up: what its ranks do now isn't known."""
+        if self.others is not None:
+            self.others.poll()
+        found = trace_files(*self.folders, others=self.others)
+        if self.others is not None:
+            self._files = {path: file for path, file in self._files.items() if path in found}
+        for path in found:
             if path not in self._files:
                 self._open(path)
         for file in self._files.values():
             file.poll()
 
     def _open(self, path: Path) -> None:
-        if format.rank_and_generation(path) is None:
-            return
         try:
             inode = path.stat().st_ino
             if self._bad.get(path) != inode:
@@ -252,7 +292,7 @@ class Reader:
         """All that is kept, or the newest so many records of each thread; those before them count as lost."""
         files = sorted(self._files.values(), key=lambda f: (f.head.rank, f.head.generation))
         if not files:
-            raise NoTraceError("; ".join(self.problems) or f"{self.folders[0]}: no trace files")
+            raise NoTraceError("; ".join(self._problems()) or f"{self.folders[0]}: no trace files")
         heads = [f.head for f in files]
         found, on = clocks.lines([(h.host.decode(errors="replace"), f.samples(), h.ticks_per_second, bool(h.invariant_ticks)) for f, h in zip(files, heads, strict=True)])
         table: dict[int, int] = {}
@@ -267,11 +307,23 @@ class Reader:
         for i, (file, head) in enumerate(zip(files, heads, strict=True)):
             _shift(parts[i], found[on[i]])
             self._note(ranks, file, head, found[on[i]], parts[i], newest)
+        self._seen_elsewhere(ranks)
         events = np.concatenate(parts)
         events = events[np.lexsort((events["seq"], events["thread"], events["rank"]))]
+        job = heads[0].job.decode(errors="replace")
+        now, events = self._until(self._moments(files, [found[i] for i in on]), found[base], events)
         rdma = events["op"] == Op.RDMA_QP
-        job, now = heads[0].job.decode(errors="replace"), self._now(files, found[base], events)
-        return Trace(events[~rdma], comms, max(h.size for h in heads), ranks, now, job, list(self.problems), events[rdma], devices)
+        return Trace(events[~rdma], comms, max(h.size for h in heads), ranks, now, job, self._problems(), events[rdma], devices)
+
+    def _problems(self) -> list[str]:
+        return [*self.problems, *(self.others.problems if self.others is not None else ())]
+
+    def _seen_elsewhere(self, ranks: dict[int, Rank]) -> None:
+        """Note what was seen of the ranks' processes on other hosts."""
+        for mirror in self.others.mirrors if self.others is not None else ():
+            for (rank, generation), seen in mirror.ranks.items():
+                if rank in ranks and ranks[rank].generation == generation:
+                    ranks[rank] = replace(ranks[rank], **seen)
 
     def _events(
         self,
@@ -336,13 +388,28 @@ class Reader:
             rank.problems.append(f"rank {head.rank}: {head.unrecorded} calls or threads were not recorded: more than {head.rings_capacity} threads, or no room")
         ranks[head.rank] = rank
 
-    @staticmethod
-    def _now(files: list[_File], base: clocks.Line, events: np.ndarray) -> int:
-        """The moment of the trace: now if the job runs, else the last thing that is known."""
+    def _moments(self, files: list[_File], on: list[clocks.Line]) -> list[int]:
+        """Of each host on which the job runs: up to when it was read, ns."""
+        mirrors = {mirror.folder: mirror for mirror in (self.others.mirrors if self.others is not None else ())}
+        read: dict[str, int] = {}
+        for file, line in zip(files, on, strict=True):
+            mirror = mirrors.get(file.path.parent)
+            if line.host not in read and (mirror.alive if mirror else file.alive):
+                monotonic = mirror.monotonic if mirror else time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+                read[line.host] = int(line.shifted(np.array([line.anchor.realtime + monotonic - line.anchor.monotonic]))[0])
+        return list(read.values())
+
+    def _until(self, moments: list[int], base: clocks.Line, events: np.ndarray) -> tuple[int, np.ndarray]:
+        """The moment of the trace, and what there was then (invariant 4): now if the job runs, else the last thing that is known."""
         last = max(int(events["enter"].max(initial=0)), int(events["exit"].max(initial=0)))
-        if any(f.alive for f in files) and base.host == socket.gethostname():
-            return max(last, base.anchor.realtime + time.clock_gettime_ns(time.CLOCK_MONOTONIC) - base.anchor.monotonic)
-        return max(last, base.samples[-1].realtime if base.samples else 0)
+        if not moments:
+            return max(last, base.samples[-1].realtime if base.samples else 0), events
+        if self.others is None or not self.others.mirrors:
+            return max(last, *moments), events
+        now = min(moments)
+        events = events[events["enter"] <= now]
+        events["exit"][events["exit"] > now] = OPEN
+        return now, events
 
 
 def _last(file: _File) -> int:
@@ -386,8 +453,8 @@ def _peers(peer: np.ndarray, comm: np.ndarray, own: list[Communicator]) -> np.nd
     return np.where(known, world[np.where(known, start + peer, 0)], np.where(named, peer, NO_PEER)).astype(np.int32)
 
 
-def read(*folders: Path) -> Trace:
-    """One look at the trace files in these folders."""
-    reader = Reader(*folders)
+def read(*folders: Path, others: Elsewhere | None = None) -> Trace:
+    """One look at the trace files in these folders, and on the job's other hosts."""
+    reader = Reader(*folders, others=others)
     reader.poll()
     return reader.trace()

@@ -1,0 +1,328 @@
+"""The job's other hosts: what is recorded there, copied here, and what their processes do. One small process a host, `manapy _collect`.
+
+    others = Hosts(["node2", "node3"], "my-job-directory-0a1b2c3d")
+    reader = rings.Reader(found.folder, others=others)      # polls them with its own files
+
+It is started by a remote shell (ssh, or srun in an allocation of Slurm) and answers requests on its standard input: what it sends has come from this user, as far as the
+remote shell can be trusted, and no port is open anywhere. A request is a line of JSON; an answer is one, too, whose `bytes` says how many follow it.
+
+Invariants
+ 1. Copies have the layout of their originals (lowerhalf/include/manapy/trace.h) and are changed only between two polls of whoever reads them.
+ 2. A host that doesn't answer, or not within PATIENCE seconds, costs its own ranks only: its copies are removed, as what its ranks do isn't known any more. It is tried again
+    after RETRY seconds.
+ 3. The other process ends when its standard input does, whatever has become of this one. It reads only: nothing of the job is changed, or waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import shlex
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from .. import _install
+from ..ckpt.errors import ManapyError
+from . import format, proc, stacks
+from .events import Rank, Trace
+from .rings import KEEP, Mirror
+from .tail import Tail, is_made
+
+PATIENCE = 30.0  # seconds for an answer: a remote shell may be slow to start
+RETRY = 30.0
+AT_ONCE = 64  # hosts that are asked at the same time
+FORMAT = 1  # of requests and answers
+SEEN = ("process", "cpu_share")  # of Rank: what /proc says
+
+
+class LostError(ManapyError):
+    """A host can't be reached; says why."""
+
+
+# ---- there: `manapy _collect`
+
+
+class Tails:
+    """The trace files that processes of this host write, or have written."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self.folder, self.keep = folder, keep
+        self._tails: dict[tuple[str, int], Tail] = {}  # by name and inode: a restart from an earlier checkpoint replaces files
+        self._sent: dict[tuple[str, int], dict[int, bytes]] = {}  # heads, by offset
+        self._tables: dict[tuple[str, int], list[int]] = {}  # entries sent so far of both
+        self._sight: proc.Sight | None = None
+
+    def news(self) -> tuple[dict[str, Any], list[bytes]]:
+        """What is new: of each file its size and where the bytes that follow belong; and what its processes do, after proc.INTERVAL seconds at least since the last look."""
+        self._look_for_files()
+        ranks = self._ranks()
+        monotonic = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        files, data = [], []
+        for (name, inode), tail in self._tails.items():
+            patches = list(self._patches((name, inode), tail))
+            files.append({"name": name, "inode": inode, "size": len(tail.data), "patches": [(offset, len(part)) for offset, part in patches]})
+            data += [part for _, part in patches]
+        alive = any(known["process"] != proc.DEAD for known in ranks)
+        return {"monotonic": monotonic, "alive": alive, "ranks": ranks, "files": files}, data
+
+    def _look_for_files(self) -> None:
+        own = socket.gethostname()
+        for path in self.folder.glob("rank-*.trace"):
+            with contextlib.suppress(FileNotFoundError):
+                key = path.name, path.stat().st_ino
+                if key in self._tails or format.rank_and_generation(path) is None or not is_made(path):
+                    continue
+                tail = Tail(path)
+                if tail.host == own:  # hosts may share the folder
+                    self._tails = {k: t for k, t in self._tails.items() if k[0] != path.name} | {key: tail}
+                    self._sent[key], self._tables[key] = {}, [0, 0]
+
+    def _ranks(self) -> list[dict[str, Any]]:
+        """What was seen of each process that has not ended by itself: as proc.examine, but of the time since the last look."""
+        ranks = {}
+        for tail in self._tails.values():
+            head = tail.head
+            if head.end == format.RUNNING and head.generation >= (ranks[head.rank].generation if head.rank in ranks else 0):
+                ranks[head.rank] = Rank(head.rank, tail.host, head.pid, head.pid_start, head.generation)
+        trace = Trace(np.empty(0), [], 0, ranks, 0)
+        before = self._sight
+        if before is not None and (left := before.at + proc.INTERVAL - time.monotonic()) > 0 and any(seen.state != proc.DEAD for seen in before.seen.values()):
+            time.sleep(left)
+        self._sight = proc.sight(trace)
+        seen = proc.described(trace, before or self._sight, self._sight).ranks
+        return [{"rank": rank, "generation": known.generation, **{name: getattr(known, name) for name in SEEN}} for rank, known in seen.items()]
+
+    def _patches(self, key: tuple[str, int], tail: Tail) -> Iterator[tuple[int, bytes]]:
+        """(offset, bytes), so that a copy to which only the first of them were applied is sound."""
+        head = tail.head
+        for i in range(min(head.rings, head.rings_capacity)):
+            ring, start = tail.ring(i), head.rings_offset + i * head.ring_stride
+            if ring.first:
+                yield from _runs(tail.new(i, ring, self.keep), head.capacity, start + format.PAGE)
+            yield from self._changed(key, start, bytes(ring))
+        head = tail.head  # anew: records name what has come into the tables meanwhile
+        sent = self._tables[key]
+        for table, (offset, count, each) in enumerate(((head.comms_offset, head.comms, ctypes.sizeof(format.CommStruct)), (head.members_offset, head.members, 4))):
+            if count > sent[table]:
+                yield offset + sent[table] * each, tail.data[offset + sent[table] * each : offset + count * each].tobytes()
+                sent[table] = count
+        yield from self._changed(key, 0, bytes(head))
+
+    def _changed(self, key: tuple[str, int], offset: int, data: bytes) -> Iterator[tuple[int, bytes]]:
+        if self._sent[key].get(offset) != data:
+            self._sent[key][offset] = data
+            yield offset, data
+
+
+def _runs(records: np.ndarray, capacity: int, start: int) -> Iterator[tuple[int, bytes]]:
+    """Records that lie side by side in their ring, which begins at `start`."""
+    places = (records["seq"].astype(np.int64) - 1) % capacity
+    for run in np.split(np.arange(len(records)), np.flatnonzero(np.diff(places) != 1) + 1):
+        if len(run):
+            yield start + int(places[run[0]]) * records.itemsize, records[run].tobytes()
+
+
+def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
+    """Until there are no more requests."""
+    tails: Tails | None = None
+    for line in requests:
+        request, data = json.loads(line), list[bytes]()
+        if request["do"] == "open":
+            root = Path(request["root"]) / f"manapy-trace-{os.getuid()}" if request["root"] else format.root()
+            tails = Tails(root / request["job"], request["keep"])
+            said: dict[str, Any] = {"format": FORMAT, "version": format.VERSION, "host": socket.gethostname()}
+        elif request["do"] == "stack":
+            said = {"stack": stacks.of(request["pid"], request["start"])}
+        else:
+            assert tails is not None
+            said, data = tails.news()
+        answers.write(json.dumps(said | {"bytes": sum(map(len, data))}).encode() + b"\n")
+        answers.writelines(data)
+        answers.flush()
+
+
+# ---- here
+
+
+def remote_shell() -> list[str]:
+    """How a command gets to another host, whose name and the command come behind it: srun within an allocation of Slurm, else ssh."""
+    if allocation := os.environ.get("SLURM_JOB_ID"):
+        return ["srun", "--overlap", f"--jobid={allocation}", "--nodes=1", "--ntasks=1", "--quiet", "--nodelist"]
+    return ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
+
+
+class _Host:
+    """One other host. mirror: None until it has answered."""
+
+    def __init__(self, name: str, where: Path) -> None:
+        self.name = name
+        self.mirror: Mirror | None = None
+        self.folder = Path(tempfile.mkdtemp(dir=where))
+        self._inodes: dict[str, int] = {}
+        self._errors = tempfile.TemporaryFile()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def open(self, shell: Sequence[str], job: str, keep: int) -> None:
+        """Start what answers there. LostError."""
+        program = shlex.quote(str(_install.executable("manapy") or "manapy"))  # as it is here; ssh hands it to a shell
+        command = [*shell, self.name, program, "_collect"]
+        try:
+            # A session of its own: Ctrl-C is for us, and what has come until then is still wanted.
+            self._process = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, start_new_session=True)
+        except OSError as error:
+            raise LostError(f"{shell[0]}: {error.strerror}") from error
+        said, _ = self.ask({"do": "open", "job": job, "root": os.environ.get("MANAPY_TRACE_ROOT"), "keep": keep})
+        if (said.get("format"), said.get("version")) != (FORMAT, format.VERSION):
+            raise LostError("another version of manapy is installed there")
+
+    def poll(self) -> None:
+        """Copy what is new."""
+        said, data = self.ask({"do": "news"})
+        at = 0
+        for file in said["files"]:
+            with self._copy(file["name"], file["inode"], file["size"]) as copy:
+                for offset, size in file["patches"]:
+                    os.pwrite(copy.fileno(), data[at : at + size], offset)
+                    at += size
+        ranks = {(known["rank"], known["generation"]): {name: known[name] for name in SEEN} for known in said["ranks"]}
+        self.mirror = Mirror(self.folder, self.name, said["monotonic"], said["alive"], ranks)
+
+    def _copy(self, name: str, inode: int, size: int) -> IO[bytes]:
+        path = self.folder / name
+        if format.rank_and_generation(path) is None or path.parent != self.folder:
+            raise LostError(f"what it sends isn't a trace file: {name!r}")
+        if self._inodes.get(name) != inode:
+            path.unlink(missing_ok=True)
+            self._inodes[name] = inode
+            path.touch(0o600)
+            os.truncate(path, size)
+        return path.open("r+b", buffering=0)
+
+    def ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        """The answer, and the bytes behind it. LostError."""
+        deadline = time.monotonic() + PATIENCE
+        assert self._process is not None and self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            got = bytearray()
+            while (end := got.find(b"\n")) < 0:
+                got += self._read(deadline)
+            said, data = json.loads(got[:end]), got[end + 1 :]
+            while len(data) < said["bytes"]:
+                data += self._read(deadline)
+            return said, bytes(data)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise LostError(self._last_words(str(error))) from error
+
+    def _read(self, deadline: float) -> bytes:
+        assert self._process is not None and self._process.stdout is not None
+        out = self._process.stdout.fileno()
+        if not select.select([out], [], [], max(deadline - time.monotonic(), 0))[0]:
+            raise LostError(f"no answer within {PATIENCE:.0f} s")
+        if not (data := os.read(out, 1 << 20)):
+            raise LostError(self._last_words("the connection was closed"))
+        return data
+
+    def _last_words(self, otherwise: str) -> str:
+        """The last line that the remote shell, or what it has started, has said; or how it has ended."""
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if code := self._process.wait(1):
+                otherwise = f"{self._process.args[0]} ended with {code}"  # type: ignore[index]
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").splitlines()
+        return next((line.strip() for line in reversed(lines) if line.strip()), otherwise)
+
+    def close(self) -> None:
+        """End it there, and remove the copies."""
+        if self._process is not None:
+            for pipe in (self._process.stdin, self._process.stdout):
+                assert pipe is not None
+                pipe.close()
+            self._process.terminate()
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._errors.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Hosts:
+    """The other hosts of the job whose trace is called `job`: rings.Elsewhere. Nothing happens before the first poll. shell: words before a host's name, None: remote_shell().
+    keep: records of each thread that are copied at least. Everything is ended and removed with this object, or at the end of this process."""
+
+    def __init__(self, names: Iterable[str], job: str, shell: Sequence[str] | None = None, keep: int = KEEP) -> None:
+        self.names, self.job, self.shell, self.keep = tuple(names), job, tuple(shell or remote_shell()), keep
+        self.mirrors: list[Mirror] = []
+        self._hosts: dict[str, _Host] = {}
+        self._lost: dict[str, tuple[float, str]] = {}  # when, and why
+        self._where = Path(tempfile.mkdtemp(prefix="manapy-hosts-"))
+        self._end = weakref.finalize(self, _close, self._hosts, self._where)
+
+    @property
+    def problems(self) -> list[str]:
+        """With hosts that could not be reached, one line each."""
+        return [f"{name} can't be looked at, nothing is known of its ranks: {why}" for name, (_, why) in self._lost.items()]
+
+    def poll(self) -> None:
+        """Look at all of them. New ones are asked twice: first for all that they have, and then, with the others, for what has come meanwhile: the sooner all have answered, the
+        nearer to now is the moment that is known of all."""
+        now = time.monotonic()
+        due = [name for name in self.names if name not in self._hosts and (name not in self._lost or now >= self._lost[name][0] + RETRY)]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(self._begin, due))
+            list(pool.map(self._look, list(self._hosts)))
+        self.mirrors = [host.mirror for host in self._hosts.values() if host.mirror is not None]
+
+    def gone(self) -> frozenset[int]:
+        """Ranks whose processes were killed there."""
+        return frozenset(rank for mirror in self.mirrors for (rank, _), seen in mirror.ranks.items() if seen["process"] == proc.DEAD)
+
+    def stack(self, rank: Rank) -> list[str]:
+        """Evidence on where a rank of one of them is: stacks.of, asked there. Empty if it can't be learned."""
+        host = next((host for host in self._hosts.values() if host.mirror and (rank.rank, rank.generation) in host.mirror.ranks), None)
+        try:
+            return list(host.ask({"do": "stack", "pid": rank.pid, "start": rank.pid_start})[0]["stack"]) if host is not None else []
+        except LostError:
+            return []
+
+    def _begin(self, name: str) -> None:
+        self._lost.pop(name, None)
+        self._hosts[name] = _Host(name, self._where)
+        try:
+            self._hosts[name].open(self.shell, self.job, self.keep)
+        except LostError as error:
+            self._lose(name, error)
+        else:
+            self._look(name)
+
+    def _look(self, name: str) -> None:
+        try:
+            self._hosts[name].poll()
+        except LostError as error:
+            self._lose(name, error)
+
+    def _lose(self, name: str, why: LostError) -> None:
+        self._hosts.pop(name).close()
+        self._lost[name] = time.monotonic(), str(why)
+
+
+def _close(hosts: dict[str, _Host], where: Path) -> None:
+    for host in hosts.values():
+        host.close()
+    shutil.rmtree(where, ignore_errors=True)

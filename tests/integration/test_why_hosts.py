@@ -1,0 +1,98 @@
+"""`manapy why` and `manapy trace` on a job of several hosts: emulated nodes, each with a name, a network and a /dev/shm of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
+from test_nodes import NODES, TOOLS, inside, mpirun, nodes  # noqa: F401 (a fixture)
+
+RSH = str(TOOLS / "nodes-launch")
+HERE, THERE = NODES
+RANKS = 3  # 0 here, 1 and 2 there
+
+
+@pytest.fixture
+def job(make_job: Callable[..., Job], nodes: None) -> Iterator[Job]:  # noqa: F811
+    yield make_job(RANKS, mpirun=[*mpirun(f"{HERE}:1,{THERE}:2"), "-disable-auto-cleanup"], inside=inside(HERE), env={"UCX_TLS": "tcp,self"})
+
+
+def why(job: Job, which: Path | None = None, rsh: str = RSH, *options: str) -> tuple[int, dict[str, Any], str]:
+    """As asked on the first node: exit code, data, and what is said beside it."""
+    done = manapy("why", which or job.dir, "--json", "--rsh", rsh, *options, inside=inside(HERE))
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+def hung(job: Job) -> dict[str, Any]:
+    """The verdict, as soon as it is HUNG; whatever is said before must accuse nobody."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        code, said, _ = why(job)
+        if said["state"] == "hung":
+            assert code == 4 and len(said["verdicts"]) == 1, said
+            return dict(said["verdicts"][0])
+        assert all(verdict["rank"] is None for verdict in said["verdicts"]), said
+        assert time.monotonic() < deadline, (said, job.report())
+        time.sleep(0.2)
+
+
+def test_a_rank_stuck_on_the_other_host(job: Job, tmp_path: Path) -> None:
+    """Its process is seen there. What is kept on disk of all hosts says the same; a host that can't be reached costs no rank its good name."""
+    job.start_python("stuck.py", "spin")
+    job.wait_for("stuck")
+    verdict = hung(job)
+    assert verdict["rank"] == 1 and verdict["cause"] == "compute", verdict
+    assert f"rank 1 ({THERE})" in verdict["sentence"] and "spinning in user code" in verdict["sentence"], verdict
+
+    done = manapy("trace", "record", job.dir, "--rsh", RSH, "--for", "1s", "--out", tmp_path / "saved", inside=inside(HERE))
+    assert f"of {RANKS} ranks" in done.stdout, (done.stdout, done.stderr)
+    code, said, _ = why(job, tmp_path / "saved")
+    assert code == 4 and said["verdicts"][0]["rank"] == 1, said
+
+    shown = json.loads(manapy("trace", "top", job.dir, "--json", "--rsh", RSH, inside=inside(HERE)).stdout)
+    assert [(row["rank"], row["host"]) for row in shown["ranks"]] == [(0, HERE), (1, THERE), (2, THERE)], shown
+    assert shown["ranks"][1]["state"] == "awaited" and shown["verdicts"][0]["rank"] == 1, shown
+
+    code, said, errors = why(job, rsh="false")
+    assert code == 1 and all(verdict["rank"] is None for verdict in said["verdicts"]), said
+    assert f"{THERE} can't be looked at, nothing is known of its ranks: false ended with 1" in errors
+    assert "rank 1, of which there is no trace" in said["verdicts"][0]["sentence"], said
+
+
+def test_stopped_and_killed_on_the_other_host(job: Job) -> None:
+    job.start_python("stuck.py", "healthy")
+    job.wait_for("going on")
+    code, said, errors = why(job)
+    assert (code, said["state"]) == (0, "healthy"), (said, errors)
+    os.kill(job.pids()[2], signal.SIGSTOP)
+    verdict = hung(job)
+    assert (verdict["rank"], verdict["cause"]) == (2, "stopped process"), verdict
+    os.kill(job.pids()[2], signal.SIGKILL)
+    verdict = hung(job)
+    assert (verdict["rank"], verdict["cause"]) == (2, "dead process"), verdict
+
+
+def test_without_manapy_launch_hosts_are_named(job: Job) -> None:
+    """A command where nothing of the job runs sees all of it."""
+    name = job.where / "traced"
+    program = [sys.executable, PROGRAMS / "stuck.py", "sleep"]
+    job.spawn([*job.inside, BIN / "manapy", "trace", "run", "--mpi", "mpich", "--dir", name, "--", *job.mpirun[len(job.inside) :], "-n", str(RANKS), *program])
+    job.wait_for("stuck")
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        done = manapy("why", name, "--hosts", ",".join(NODES), "--rsh", RSH, "--json")
+        said = json.loads(done.stdout)
+        if said["state"] == "hung":
+            break
+        assert time.monotonic() < deadline, (said, done.stderr)
+    (verdict,) = said["verdicts"]
+    assert verdict["rank"] == 1 and "asleep outside MPI" in verdict["sentence"], verdict
