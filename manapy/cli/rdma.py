@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,7 @@ def _agent(options: argparse.Namespace, out: Output) -> int:
 
     def ready(text: str) -> None:
         if options.ready_fd is not None:
-            with open(options.ready_fd, "w") as stream:
+            with suppress(BrokenPipeError), open(options.ready_fd, "w") as stream:  # who has started it may be killed; other ranks need it all the same
                 stream.write(text + "\n")
 
     try:

@@ -15,6 +15,7 @@ Invariants
     delete is in the cache at once.
  5. Whatever the store does, each request is answered: an error costs the program nothing but its answer.
  6. All state is touched by the event loop's thread only; the store's methods run on threads of their own.
+ 7. Once the agent is to end, no request is answered any more, though it takes a moment to leave its store: who was told OK could rely on an agent that isn't there.
 """
 
 from __future__ import annotations
@@ -312,7 +313,7 @@ class Agent:
                 line = await reader.readline()
             except ValueError:  # longer than LINE_MAX
                 return
-            if not line.endswith(b"\n"):
+            if not line.endswith(b"\n") or self._over.is_set():  # invariant 7
                 return
             try:
                 request = protocol.parse(line, kinds)

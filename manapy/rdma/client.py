@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,7 +24,7 @@ class Connection(connection.Connection):
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             secret = place.secret.read_bytes()
-            connected.settimeout(ANSWER_SECONDS)
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(ANSWER_SECONDS), 0))  # a full queue is waited for, if the socket blocks (unix(7))
             connected.connect(str(place.address))
         except OSError as error:
             connected.close()

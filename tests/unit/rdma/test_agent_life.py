@@ -1,0 +1,91 @@
+"""Who comes while an agent starts or ends: he is served, or told to look for the next one, never left with one that is going."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from manapy.ckpt.errors import AgentError
+from manapy.rdma import client, place
+from rdma_agents import MANAPY, Agent, until
+
+Start = Callable[..., Agent]
+CONNECT = "42"  # the system call in which a thread is: proc_pid_syscall(5)
+
+
+def test_its_starter_is_killed(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that dies while it starts leaves an agent whose word that it is ready nobody hears. It stays: ranks that have found its socket rely on it."""
+    monkeypatch.setenv("MANAPY_SHIFT_DIR", str(short / "host"))
+    where = place.make("job")
+    ready, ready_end = os.pipe()
+    os.close(ready)
+    with where.locked(), where.listen() as listener, where.log.open("wb") as log:
+        fds = (listener.fileno(), ready_end)
+        command = [*MANAPY, "rdma", "agent", "--job", "job", "--linger=1000s", "--fd", str(fds[0]), "--ready-fd", str(fds[1])]
+        agent = subprocess.Popen(command, stdout=log, stderr=log, pass_fds=fds)
+    os.close(ready_end)
+    try:
+        until(lambda: "the store is reached" in where.log.read_text() or agent.poll() is not None, "the agent's start")
+    finally:
+        agent.terminate()
+    assert agent.wait(60) == 0 and "Traceback" not in where.log.read_text(), where.log.read_text()
+
+
+def test_nobody_is_told_that_an_agent_stays_that_ends(agent: Start, short: Path) -> None:
+    """A rank of the next job comes when the agent has just decided to end, which takes as long as its store does to be left."""
+    leave = short / "leave"
+    slow = f"""
+import time
+from pathlib import Path
+from manapy.rdma.sqlite import SqliteStore
+close = SqliteStore.close
+def when_told(self):
+    while not Path({str(leave)!r}).exists():
+        time.sleep(0.01)
+    close(self)
+SqliteStore.close = when_told
+"""
+    old = agent("host", "--linger=1s", settings=slow)
+    with client.Connection(old.place) as connection:
+        until(lambda: not old.place.address.exists(), "the agent's decision")
+        with pytest.raises(AgentError, match="the agent has ended"):
+            connection.ask("STAY", "-")
+    leave.touch()
+    assert old.process.wait(60) == 0
+
+
+def test_more_come_at_once_than_its_queue_holds(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that is still starting takes no connections: they wait until it does."""
+    monkeypatch.setenv("MANAPY_SHIFT_DIR", str(short / "host"))
+    where = place.make("job")
+    said: list[str] = []
+
+    def connect() -> None:
+        try:
+            client.Connection(where)
+        except AgentError as error:
+            said.append(str(error))
+
+    with where.locked(), where.listen() as listener:
+        listener.listen(0)
+        waiting = []
+        with pytest.raises(BlockingIOError):
+            while True:
+                waiting.append(socket.socket(socket.AF_UNIX))
+                waiting[-1].setblocking(False)
+                waiting[-1].connect(str(where.address))
+        late = threading.Thread(target=connect)
+        late.start()
+        until(lambda: said or Path(f"/proc/self/task/{late.native_id}/syscall").read_text().split()[0] == CONNECT, "the late one")
+        assert not said
+        for _ in waiting:  # the last one didn't get in: instead of it comes the late one
+            listener.accept()[0].close()
+        late.join(60)
+        for one in waiting:
+            one.close()
+    assert said == ["job job: the agent has ended"]
