@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import emulated
 import pytest
+from emulated import TOOLS, inside
 from jobs import BIN, Job
 from test_heat2d import SOLVER, after, step, undisturbed  # noqa: F401 (a fixture)
 from test_run import HEAT, Run
 
-TOOLS = Path(__file__).resolve().parent.parent.parent / "tools"
 NODES = ("mpy-node0", "mpy-node1")
 SPARE = "mpy-node2"
 
 
-def inside(node: str) -> list[str | Path]:
-    return [TOOLS / "nodes", "run", node]
-
-
 def mpirun(hosts: str) -> list[str | Path]:
-    return [*inside(NODES[0]), BIN / "mpirun", "-launcher", "ssh", "-launcher-exec", TOOLS / "nodes-launch", "-hosts", hosts]
+    return emulated.mpirun(NODES[0], hosts)
 
 
 def received(node: str) -> int:
@@ -34,14 +30,8 @@ def received(node: str) -> int:
 
 @pytest.fixture
 def nodes() -> Iterator[None]:
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("emulated nodes need root and iproute2")
-    subprocess.run([str(TOOLS / "nodes"), "down", *NODES, SPARE], check=True)
-    if subprocess.run([str(TOOLS / "nodes"), "up", *NODES, SPARE], capture_output=True).returncode:
-        subprocess.run([str(TOOLS / "nodes"), "down", *NODES, SPARE], check=True)
-        pytest.skip("network namespaces are not available here")
-    yield
-    subprocess.run([str(TOOLS / "nodes"), "down", *NODES, SPARE], check=True)
+    with emulated.cluster((*NODES, SPARE)):
+        yield
 
 
 def test_ranks_placed_differently(make_job: Callable[..., Job], nodes: None, undisturbed: bytes) -> None:  # noqa: F811

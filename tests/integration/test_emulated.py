@@ -1,0 +1,48 @@
+"""Emulated nodes: what their interfaces count is what the closed forms of sharded training say of a collective."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+
+import emulated
+import pytest
+from jobs import PROGRAMS
+from manapy.fcdp.costs import all_gather
+
+NAMES = [f"mpy{os.getpid()}-{i}" for i in range(2)]
+RANKS = 2  # of a node
+SIZE, TIMES = 8 * 2**20, 4
+
+
+@pytest.fixture(scope="module")
+def names() -> Iterator[Sequence[str]]:
+    with emulated.cluster(NAMES, rate=("1gbit", "1mb")):
+        yield NAMES
+
+
+@pytest.mark.parametrize(("how", "collective"), [("hierarchical", "hierarchical"), ("flat", "ring")])
+def test_bytes_at_the_interfaces(how: str, collective: str, names: Sequence[str]) -> None:
+    """No less than the closed form, and by headers and mpirun's own talk at most a tenth more."""
+    said, sent = emulated.sent_by(names, RANKS, [sys.executable, PROGRAMS / "gather_over_nodes.py", how, str(SIZE), str(TIMES)])
+    assert said.splitlines()[-1] == "ok 2", said
+    expected = TIMES * all_gather(SIZE, 2, RANKS, collective).inter
+    assert all(expected <= each <= 1.1 * expected for each in sent), (sent, expected)
+
+
+def test_links_are_shaped_at_both_ends(names: Sequence[str]) -> None:
+    for namespace, device in ((names[0], "eth0"), (names[1], "eth0"), (f"{names[0]}-switch", "port1"), (f"{names[0]}-switch", "port2")):
+        said = subprocess.run(["tc", "-n", namespace, "qdisc", "show", "dev", device], capture_output=True, text=True, check=True).stdout
+        assert said.startswith("qdisc tbf") and "rate 1Gbit " in said, said
+
+
+def test_nothing_is_left() -> None:
+    """Also when the test fails: the nodes, their switch and their files."""
+    names = [f"{name}x" for name in NAMES]
+    with pytest.raises(ZeroDivisionError), emulated.cluster(names):
+        assert len(emulated.sent(names)) == 2
+        raise ZeroDivisionError
+    left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    assert not any(name in left for name in names) and not any(os.path.exists(f"/etc/netns/{name}") for name in names)
