@@ -1,1 +1,15 @@
-"""FCDP: sharded training that crosses the network once per step (Fully Cached Data Parallel)."""
+"""FCDP: sharded training that crosses the network once per step (Fully Cached Data Parallel). See README.md of this folder."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_EXPORTS = {"Engine": "engine", "Topology": "topology", "Phase": "traffic", "Unit": "units"}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports on first use: importing mpi4py.MPI initialises MPI, which who only plans or computes doesn't want."""
+    if name in _EXPORTS:
+        return getattr(import_module(f".{_EXPORTS[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

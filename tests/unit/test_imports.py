@@ -26,6 +26,7 @@ ALLOWED = {
     ("clock", ""),
     ("doctor", "mpi"),
     ("doctor", ""),
+    ("fcdp", "ckpt"),  # errors
     ("mpi", ""),
     ("rdma", "ckpt"),  # errors, auth
     ("rdma", ""),
@@ -68,6 +69,16 @@ def edges(root: Path) -> set[tuple[str, str, str]]:
 
 def test_no_new_edges(root: Path) -> None:
     assert sorted(e for e in edges(root) if e[:2] not in ALLOWED) == []
+
+
+def test_the_sharding_engine_knows_no_front_end(root: Path) -> None:
+    front_ends = {"layers", "training", "adam"}
+    found = []
+    for path in (root / "manapy" / "fcdp").glob("*.py"):
+        if path.stem not in front_ends:
+            imports = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+            found += [f"{path.name} imports {node.module}" for node in imports if node.level and node.module in front_ends]
+    assert found == []
 
 
 def test_only_cli_prints_or_exits(root: Path) -> None:

@@ -1,0 +1,77 @@
+"""The device's memory, as far as training accounts for it.
+
+1. Whatever lies on the device is taken from the arena and given back to it: shards, caches, gathered units, gradients, activations.
+2. used never exceeds limit. What doesn't fit raises BudgetError; nothing is evicted here.
+
+3. Only the program's thread takes and frees, in the order of its calls: what is in use doesn't depend on the speed of the network.
+
+On a CPU the arena is numpy memory under a limit, so that claims about device memory can be tested without a device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .errors import BudgetError
+
+EMPTY = np.empty(0, np.uint8)
+
+
+def amount(count: int) -> str:
+    """Bytes for a message."""
+    return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count} bytes"
+
+
+@dataclass
+class Block:
+    """Memory taken. array: flat, contents undefined; empty for memory that the caller has elsewhere and only accounts for."""
+
+    nbytes: int
+    arena: Arena
+    array: np.ndarray = field(default_factory=lambda: EMPTY)
+
+    def free(self) -> None:
+        """Give it back; a second time does nothing."""
+        self.array = EMPTY
+        self.arena.give_back(self)
+
+
+class Arena:
+    """limit: bytes, None for no limit; used, peak: bytes."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
+        self.used = 0
+        self.peak = 0
+
+    @property
+    def utilisation(self) -> float:
+        """used / limit; 0 without a limit."""
+        return self.used / self.limit if self.limit else 0.0
+
+    def fits(self, nbytes: int) -> bool:
+        """Whether there is room now."""
+        return self.limit is None or self.used + nbytes <= self.limit
+
+    def hold(self, nbytes: int, what: str) -> Block:
+        """Account for memory that lies elsewhere. Raises BudgetError with `what` and how much is missing."""
+        if not self.fits(nbytes):
+            assert self.limit is not None
+            missing = self.used + nbytes - self.limit
+            raise BudgetError(f"{what} needs {amount(nbytes)} of the device, {amount(self.used)} of {amount(self.limit)} are in use: {amount(missing)} are missing")
+        self.used += nbytes
+        self.peak = max(self.peak, self.used)
+        return Block(nbytes, self)
+
+    def take(self, elements: int, dtype: str, what: str) -> Block:
+        """A flat array."""
+        block = self.hold(elements * np.dtype(dtype).itemsize, what)
+        block.array = np.empty(elements, dtype)
+        return block
+
+    def give_back(self, block: Block) -> None:
+        """For Block.free."""
+        self.used -= block.nbytes
+        block.nbytes = 0

@@ -1,0 +1,42 @@
+"""What can go wrong in sharded training. All are ManapyError, so that the command line shows one line.
+
+FcdpError
+  TopologyError     the ranks can't be laid out in nodes of one size, or MPI lacks MPI_THREAD_MULTIPLE
+  SetupError        unknown strategy, threshold out of range, bad units, or parameters that differ between ranks
+  BudgetError       something doesn't fit into the device budget: what, and how much is missing
+  OrderError        the ranks use units in different orders, or the engine's calls don't follow one another as they must
+  GradientError     gradients that aren't finite
+  RemoteError       another rank has failed: which, and with what message
+"""
+
+from __future__ import annotations
+
+from ..ckpt.errors import ManapyError
+
+
+class FcdpError(ManapyError):
+    """The root."""
+
+
+class TopologyError(FcdpError):
+    """No layout of nodes."""
+
+
+class SetupError(FcdpError):
+    """Units or options that can't be used."""
+
+
+class BudgetError(FcdpError):
+    """Device memory is short."""
+
+
+class OrderError(FcdpError):
+    """Calls in a wrong order."""
+
+
+class GradientError(FcdpError):
+    """Gradients aren't finite."""
+
+
+class RemoteError(FcdpError):
+    """Another rank has failed."""

@@ -1,0 +1,151 @@
+"""Sharded training on 4 ranks, 2 emulated nodes: losses against one process, bytes against closed forms, memory, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from jobs import BIN, PROGRAMS, Job
+
+from manapy.fcdp.costs import bytes_per_node
+from manapy.fcdp.strategy import STRATEGIES
+
+NODES, RANKS_PER_NODE = 2, 2
+PROGRAM = PROGRAMS / "fcdp_train.py"
+Make = Callable[..., Job]
+
+
+def train(make_job: Make, *options: str, ranks: int = NODES * RANKS_PER_NODE) -> dict[str, Any]:
+    """What one training did."""
+    (only,) = results(start(make_job, ranks, *options))
+    return only
+
+
+def start(make_job: Make, ranks: int, *options: str) -> Job:
+    return make_job(ranks).spawn([BIN / "mpirun", "-n", str(ranks), sys.executable, PROGRAM, *options])
+
+
+def fail(make_job: Make, *options: str, ranks: int = NODES * RANKS_PER_NODE) -> list[str]:
+    """Run the program, which must fail; the errors of its ranks."""
+    job = start(make_job, ranks, *options)
+    assert job.wait() != 0
+    return [line for line in job.output().splitlines() if "Error: " in line]
+
+
+def results(job: Job) -> list[dict[str, Any]]:
+    """What the program printed, one for each number of micro-batches."""
+    return list(json.loads(next(line for line in job.finish().splitlines() if line.startswith("RESULT")).removeprefix("RESULT")))
+
+
+def losses_of_one_process(make_job: Make, *options: str) -> list[float]:
+    return list(results(make_job(1).spawn([sys.executable, PROGRAM, "--reference", *options]))[0]["losses"])
+
+
+def padded(units: list[tuple[int, bool]], trainable: bool) -> int:
+    """Bytes of float32 units whose sizes are rounded up to whole elements per rank."""
+    ranks = NODES * RANKS_PER_NODE
+    return sum(-(-size // ranks) * ranks * 4 for size, kind in units if kind is trainable)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("model", ["full", "adapted"])
+def test_losses_and_bytes(make_job: Make, strategy: str, model: str) -> None:
+    options = ["--adapted"] if model == "adapted" else []
+    expected = losses_of_one_process(make_job, *options)
+    assert expected[-1] != expected[0]
+    trainings = results(start(make_job, NODES * RANKS_PER_NODE, "--strategy", strategy, *options, "--micro-batches", "1", "2", "4"))
+    for micro_batches, done in zip((1, 2, 4), trainings, strict=True):
+        assert done["losses"] == pytest.approx(expected, rel=2e-6)
+        sizes = padded(done["units"], True), padded(done["units"], False)
+        assert (sizes[1] > 0) == (model == "adapted")
+        forms = [bytes_per_node(strategy, NODES, RANKS_PER_NODE, *sizes, sizes[0], micro_batches, first=step == 0) for step in range(len(done["inter"]))]
+        for sent, form in zip(done["inter"], forms, strict=True):
+            assert [sum(sent[:2]), sum(sent[2:])] == [form.total.inter] * NODES
+        for phase in ("forward", "backward", "reduce"):
+            volumes = [getattr(form, phase) for form in forms]
+            assert done["report"][phase] == {"inter": sum(volume.inter for volume in volumes), "intra": sum(volume.intra for volume in volumes)}
+
+
+def test_fcdp_crosses_the_network_once_per_step(make_job: Make) -> None:
+    done = train(make_job, "--micro-batches", "4", "--steps", "2")
+    weights = padded(done["units"], True)
+    assert [sum(sent[:2]) for sent in done["inter"]] == [(NODES - 1) * 2 * weights // NODES] * 2
+    assert done["report"]["backward"]["inter"] == 0
+    assert done["report"]["forward"]["inter"] == done["report"]["reduce"]["inter"] == 2 * weights // NODES
+
+
+def test_clipping(make_job: Make) -> None:
+    expected = losses_of_one_process(make_job, "--clip", "0.05")
+    assert expected != losses_of_one_process(make_job)
+    for strategy in STRATEGIES:
+        assert train(make_job, "--strategy", strategy, "--clip", "0.05")["losses"] == pytest.approx(expected, rel=2e-6)
+
+
+@pytest.mark.parametrize(("ranks", "per_node"), [(1, 1), (4, 1), (4, 4), (3, 1)])
+def test_other_shapes_of_a_job(make_job: Make, ranks: int, per_node: int) -> None:
+    done = train(make_job, "--nodes-of", str(per_node), ranks=ranks)
+    assert done["losses"] == pytest.approx(losses_of_one_process(make_job), rel=2e-6)
+    assert (sum(done["inter"][0]) > 0) == (ranks > per_node)
+
+
+def test_device_memory(make_job: Make) -> None:
+    """fcdp needs as much of the device as zero3, its cache is on the host; the others need more. tau uses what is free, and gives it back."""
+    peak = {strategy: train(make_job, "--strategy", strategy, "--prefetch", "0") for strategy in STRATEGIES}
+    weights = padded(peak["fcdp"]["units"], True)
+    assert peak["fcdp"]["peak"] == peak["zero3"]["peak"]
+    assert min(peak["hpz"]["peak"]) == max(peak["fcdp"]["peak"]) + weights // RANKS_PER_NODE
+    assert min(peak["mics"]["peak"]) > max(peak["fcdp"]["peak"])
+    assert peak["fcdp"]["host"] >= weights and peak["zero3"]["host"] == 0
+    budget = max(peak["fcdp"]["peak"])
+    kept = train(make_job, "--tau", "1", "--budget", str(4 * budget))
+    assert kept["report"]["backward"]["intra"] == 0
+    tight = train(make_job, "--tau", "1", "--budget", str(budget))
+    assert max(tight["peak"]) <= budget
+    assert kept["losses"] == tight["losses"] == peak["fcdp"]["losses"]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "error"),
+    [
+        ("shape", "rank 3: not the same as on rank 0: unit 'second': weight of shape (33, 25) here, weight of shape (33, 24) there"),
+        ("frozen", "rank 3: not the same as on rank 0: unit 'last': frozen float32 here, trainable float32 there"),
+        ("strategy", "rank 3: unknown strategy 'fdcp': choose fcdp, zero3, hpz, hpz_naive, mics"),
+        ("values", "the values of unit 'first' are not the same on ranks 0 and 3"),
+        ("nan", "gradients of unit 'first' aren't finite (in the shard of rank 0): they can't be clipped"),
+        ("raise", "rank 3 has failed: ZeroDivisionError: the program's own"),
+    ],
+)
+def test_one_rank_fails_and_all_say_why(make_job: Make, trouble: str, error: str) -> None:
+    errors = fail(make_job, "--trouble", trouble, "--clip", "1")
+    assert len(errors) == 4
+    assert sum(error in line for line in errors) >= 3  # the rank itself may use other words
+
+
+@pytest.mark.parametrize("strategy", ["zero3", "hpz", "mics"])
+def test_ranks_in_different_order(make_job: Make, strategy: str) -> None:
+    errors = fail(make_job, "--trouble", "order", "--strategy", strategy)
+    assert len(errors) == 4
+    assert all("unit 'second'" in line and "unit 'first'" in line and "all ranks must use the same units in the same order" in line for line in errors)
+
+
+def test_a_rank_that_waits_elsewhere_does_not_hold_up_the_end(make_job: Make) -> None:
+    """The others wait in a barrier of the program's own."""
+    assert fail(make_job, "--trouble", "absent") == ["manapy.fcdp.errors.SetupError: there is no unit 'nothing'"]
+
+
+@pytest.mark.parametrize(
+    ("options", "ranks", "error"),
+    [
+        (["--strategy", "ddp"], 4, "SetupError: unknown strategy 'ddp': choose fcdp, zero3, hpz, hpz_naive, mics"),
+        (["--tau", "1.5"], 4, "SetupError: tau must be between 0 and 1, not 1.5"),
+        (["--tau", "nan"], 4, "SetupError: tau must be between 0 and 1, not nan"),
+        (["--tau", "0.5", "--strategy", "zero3"], 4, "SetupError: tau is for strategy fcdp; zero3 has nothing to put back into the host's memory"),
+        (["--budget", "10000"], 4, "BudgetError: unit 'first' needs 6624 bytes of the device beside 5296 bytes of shards and caches, the budget is 10000 bytes: 1920 bytes are missing"),
+        ([], 3, "TopologyError: all nodes need the same number of ranks: node 0 has 2, node 1 has 1"),
+    ],
+)
+def test_bad_input(make_job: Make, options: list[str], ranks: int, error: str) -> None:
+    assert fail(make_job, *options, ranks=ranks) == [f"manapy.fcdp.errors.{error}"] * ranks
