@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..trace import proc, rings, schedule
+from ..trace import alarms, proc, rings, schedule
 from ..trace.diagnose import diagnose
+from ..trace.runqueue import Sampler
 from ..trace.verdict import Cause, Phase, State
 from . import plots
 from .commands import BenchError, Setting, end, forget, trace_of
@@ -174,7 +175,7 @@ CASES = (
         "case 1, a Recv that isn't called", 4, "pp=4,micro=8", "skip-recv:rank=2,iteration=20,micro=3,phase=forward",
         State.HUNG, 2, Cause.MISSING, (Phase.TRANSFER, 20, 3),
     ),
-    Case("case 2, a node with too few processors", 2, "pp=2,micro=8", "starve:rank=1,iteration=20,seconds=3", State.SLOW, 1, Cause.COMPUTE),
+    Case("case 2, a node with too few processors", 2, "pp=2,micro=8", "starve:rank=1,iteration=20,seconds=3", State.SLOW, 1, Cause.STARVED),
 )  # fmt: skip
 
 
@@ -241,14 +242,14 @@ def healthy(setting: Setting) -> list[Row]:
     looks = iterations = 0
     plans = {"pp=2,micro=8": schedule.parse("pp=2,micro=8"), "tp=2,micro=8": None}
     for i, (plan, known) in enumerate(plans.items()):
-        with training(setting, 2, plan, "--iterations", str(FOR_EVER), "--layers", "4", "--hidden", "256") as job:
+        with training(setting, 2, plan, "--iterations", str(FOR_EVER), "--layers", "4", "--hidden", "256") as job, Sampler() as sampler:
             said = set()
             reader = rings.Reader(job.trace)
             began = time.monotonic()
             while (passed := time.monotonic() - began) < seconds / len(plans):
                 setting.progress((i + passed * len(plans) / seconds) / len(plans), f"{plan}, {sum(counts.values())} alarms")
                 reader.poll()
-                for verdict in diagnose(reader.trace(), known if looks % 2 else None, live=True):
+                for verdict in diagnose(reader.trace(), known if looks % 2 else None, live=True, sampler=sampler, judge=alarms.verdicts):
                     same = verdict.state, verdict.cause, verdict.rank, verdict.since_ns
                     if verdict.state is not State.HEALTHY and same not in said:
                         said.add(same)

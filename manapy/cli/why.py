@@ -22,9 +22,11 @@ from ._output import Output, ago
 if TYPE_CHECKING:
     from ..trace.events import Trace
     from ..trace.find import Found
+    from ..trace.runqueue import Sampler
     from ..trace.schedule import Schedule
     from ..trace.verdict import State, Verdict
 
+QUIET = 60.0  # seconds for which a verdict that comes and goes isn't said again
 EXITS = {"healthy": 0, "unknown": 1, "slow": 3, "hung": 4}
 
 
@@ -63,22 +65,26 @@ def run(options: argparse.Namespace, out: Output) -> int:
     return EXITS[said]
 
 
-def _look(found: Found, plan: Schedule | None) -> tuple[Trace, list[Verdict]]:
+def _look(found: Found, plan: Schedule | None, sampler: Sampler | None = None) -> tuple[Trace, list[Verdict]]:
     """The recording and what it says."""
     from ..trace import rings
 
     trace = rings.read(found.folder, others=found.others)
-    return trace, judge(found, trace, plan, live=found.live)
+    return trace, judge(found, trace, plan, live=found.live, sampler=sampler)
 
 
-def judge(found: Found, trace: Trace, plan: Schedule | None, *, live: bool) -> list[Verdict]:
-    """What a recording says. A job that seems stuck may be held by a checkpoint: its coordinator is asked. live: look at its processes, too."""
+def judge(found: Found, trace: Trace, plan: Schedule | None, *, live: bool, sampler: Sampler | None = None) -> list[Verdict]:
+    """What a recording says. A job that seems stuck may be held by a checkpoint: its coordinator is asked. live: look at its processes, too.
+    sampler: of a job that is watched: only what is worth an alarm is said of slow iterations."""
     from ..ckpt import job
+    from ..trace import alarms, slow
     from ..trace.diagnose import diagnose
     from ..trace.verdict import State
 
     failure = job.read(found.job.dir).record.get("first_failure") if found.job is not None else None
-    verdicts = diagnose(trace, plan, live=live, died=failure["rank"] if failure else None, stack=found.others.stack if found.others else None)
+    slowness = alarms.verdicts if sampler is not None else slow.verdicts
+    stack = found.others.stack if found.others else None
+    verdicts = diagnose(trace, plan, live=live, died=failure["rank"] if failure else None, stack=stack, sampler=sampler, judge=slowness)
     if found.job is not None and any(verdict.state is State.HUNG for verdict in verdicts) and (parked := _parked(found)):
         verdicts = diagnose(trace, plan, parked=parked)
     return verdicts
@@ -138,17 +144,25 @@ def _data(found: Found, now: State, verdicts: list[Verdict]) -> dict[str, Any]:
 
 
 def _watch(found: Found, plan: Schedule | None, options: argparse.Namespace, out: Output) -> int:
+    from ..trace.runqueue import Sampler
+
+    with Sampler() as sampler:
+        return _watched(found, plan, sampler, options, out)
+
+
+def _watched(found: Found, plan: Schedule | None, sampler: Sampler, options: argparse.Namespace, out: Output) -> int:
     from ..trace.diagnose import state
     from ..trace.verdict import State
 
-    worst, said = 0, set()
+    worst = 0
+    said: dict[tuple[object, ...], float] = {}  # when it was last found
     began = time.monotonic()
     while True:
-        trace, verdicts = _look(found, plan)
-        now = state(verdicts)
+        trace, verdicts = _look(found, plan, sampler)
+        now, moment = state(verdicts), time.monotonic()
         worst = max(worst, EXITS[now.value]) if now is not State.UNKNOWN else worst
-        faults = [verdict for verdict in verdicts if verdict.state in (State.HUNG, State.SLOW) and _same(verdict) not in said]
-        said = {_same(verdict) for verdict in verdicts}
+        faults = [verdict for verdict in verdicts if verdict.state in (State.HUNG, State.SLOW) and moment - said.get(_same(verdict), -QUIET) >= QUIET]
+        said |= {_same(verdict): moment for verdict in verdicts}
         if faults:
             _say(found, faults, out)
             for verdict in faults:

@@ -8,14 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 from . import hang, match, proc, slow, stacks, stages
 from .events import Rank, Trace
+from .runqueue import Delays, Sampler
 from .schedule import Schedule, ScheduleError
 from .verdict import State, Verdict
 
 STACKS = 4  # suspects
+
+
+class Judge(Protocol):
+    """What is said of slow iterations: slow.verdicts, or of a job that is watched, alarms.verdicts."""
+
+    def __call__(self, trace: Trace, schedule: Schedule | None, *, delays: Delays | None) -> list[Verdict]: ...
 
 
 def diagnose(
@@ -27,18 +34,27 @@ def diagnose(
     probe: hang.Probe | None = None,
     parked: frozenset[int] = frozenset(),
     stack: Callable[[Rank], list[str]] | None = None,
+    sampler: Sampler | None = None,
+    judge: Judge = slow.verdicts,
 ) -> list[Verdict]:
     """Verdicts, the gravest first. live: the trace is of now, so that processes of this host are looked at, which takes proc.INTERVAL seconds. died: the rank that was the
-    first to die, of a job that is over. stack: asks other hosts where a rank is. A schedule that doesn't fit is said so in the evidence, and not used."""
+    first to die, of a job that is over. stack: asks other hosts where a rank is. sampler: of a job that is watched, what it has seen of its processes so far.
+    judge: what is said of slow iterations. A schedule that doesn't fit is said so in the evidence, and not used."""
+    delays = None
     if live:
+        sampler = sampler or Sampler()
+        sampler.watch(trace)
+        sampler.sample()
         trace = proc.examine(trace)
+        sampler.sample()
+        delays = sampler.delays(trace)
     if died is not None and died in trace.ranks and all(known.process == proc.DEAD for known in trace.ranks.values()):
         trace = replace(trace, ranks={rank: replace(known, process=proc.DEAD if rank == died else "") for rank, known in trace.ranks.items()})
     matching = match.match(trace)
     labels, misfit = labels_of(trace, schedule)
-    found = hang.verdicts(trace, matching, labels=labels, probe=probe, parked=parked)
+    found = hang.verdicts(trace, matching, labels=labels, probe=probe, parked=parked, delays=delays)
     if state(found) is State.HEALTHY and not parked:
-        return _slow(trace, found, None if misfit else schedule, misfit)
+        return _slow(found, judge(trace, None if misfit else schedule, delays=delays), misfit)
     if live:
         found = [_with_stack(verdict, trace, stack) if i < STACKS and verdict.state is State.HUNG else verdict for i, verdict in enumerate(found)]
     return [replace(found[0], evidence=(*found[0].evidence, misfit)), *found[1:]] if misfit else found
@@ -56,9 +72,8 @@ def labels_of(trace: Trace, schedule: Schedule | None) -> tuple[stages.Labels | 
         return None, str(error) if schedule is not None else ""
 
 
-def _slow(trace: Trace, healthy: list[Verdict], schedule: Schedule | None, misfit: str) -> list[Verdict]:
+def _slow(healthy: list[Verdict], found: list[Verdict], misfit: str) -> list[Verdict]:
     """Of a job that isn't stuck. That nothing can be said of its speed is no reason not to call it healthy."""
-    found = slow.verdicts(trace, schedule)
     if state(found) is State.UNKNOWN:
         found = [replace(healthy[0], evidence=(*healthy[0].evidence, *(verdict.sentence for verdict in found)))]
     return [replace(found[0], evidence=(*found[0].evidence, misfit)), *found[1:]] if misfit else found

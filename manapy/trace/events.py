@@ -108,5 +108,6 @@ class Trace:
     now: int
     job: str = ""
     problems: list[str] = field(default_factory=list)  # files that could not be read, or not whole
+    monotonic_ns: int = 0  # CLOCK_MONOTONIC of this host at `now`, of a job that runs here; 0: of another one
     rdma: np.ndarray = field(default_factory=lambda: np.empty(0, EVENT))
     devices: list[str] = field(default_factory=list)

@@ -6,7 +6,8 @@ The suspect is always a rank that waits for nobody (the least advanced one has n
 
 Invariants
  1. No rank is accused of a call that its trace couldn't show (invariant 1 of waitfor.py): then the verdict is UNKNOWN, unless another rank is proven guilty.
- 2. A rank outside MPI, or a transfer, is only suspected after the time that expected.py allows, and the uncertainty of its clock.
+ 2. A rank outside MPI, or a transfer, is only suspected after the time that expected.py allows, and the uncertainty of its clock. Time for which a rank was ready to run
+    and had no processor doesn't count.
  3. A snapshot of running rings isn't taken at one moment: a knot counts when all its calls are older than FLOOR.
  4. Ranks that are parked for a checkpoint are healthy, and so is who waits for them.
 """
@@ -26,6 +27,7 @@ from .expected import FIRST, FLOOR, Expected
 from .waitfor import Graph, Open, Want, build
 from .match import IS_COLLECTIVE, IS_RECEIVE, IS_SEND, Matching, match
 from .proc import DEAD, STOPPED, ZOMBIE
+from .runqueue import Delays
 from .stages import REDUCING
 from .verdict import Cause, Phase, State, Verdict
 
@@ -33,24 +35,31 @@ if TYPE_CHECKING:
     from .stages import Labels
 
 BUSY = 0.05  # of a processor: little may be left of one where many spin
+STARVING = 0.9  # of its time without a processor: a rank that gets no further for that alone
 
 Probe = Callable[[tuple[int, ...]], bool | None]
 """Zero-payload probes between some ranks: True: the network between them is broken, False: it works, None: can't say."""
 
 
 def verdicts(
-    trace: Trace, matching: Matching | None = None, *, labels: Labels | None = None, probe: Probe | None = None, parked: frozenset[int] = frozenset()
+    trace: Trace,
+    matching: Matching | None = None,
+    *,
+    labels: Labels | None = None,
+    probe: Probe | None = None,
+    parked: frozenset[int] = frozenset(),
+    delays: Delays | None = None,
 ) -> list[Verdict]:
     """One for each fault found, the surest first; or one that says HEALTHY, or UNKNOWN and why. labels: of a schedule, if one is known (stages.py).
-    parked: ranks that a checkpoint holds."""
+    parked: ranks that a checkpoint holds. delays: what is known of ranks' waits for a processor."""
     if not len(trace.events):
         return [Verdict(State.UNKNOWN, "nothing was recorded", confidence=0.0, action="is the job running under manapy-launch, without --no-trace?")]
-    return _Search(trace, matching if matching is not None else match(trace), labels, probe, parked).run()
+    return _Search(trace, matching if matching is not None else match(trace), labels, probe, parked, delays or Delays()).run()
 
 
 class _Search:
-    def __init__(self, trace: Trace, matching: Matching, labels: Labels | None, probe: Probe | None, parked: frozenset[int]) -> None:
-        self.trace, self.matching, self.probe, self.parked = trace, matching, probe, parked
+    def __init__(self, trace: Trace, matching: Matching, labels: Labels | None, probe: Probe | None, parked: frozenset[int], delays: Delays) -> None:
+        self.trace, self.matching, self.probe, self.parked, self.delays = trace, matching, probe, parked, delays
         self.labels = labels
         self.expected = Expected(trace, matching)
         self.over = bool(trace.ranks) and all(r.process in (DEAD, ZOMBIE) or r.ended for r in trace.ranks.values())  # of no process anything can be learned
@@ -101,6 +110,10 @@ class _Search:
         last = self.last_active(rank)
         uncertainty = min(known.uncertainty_ns, 1 << 61) if known is not None and any(r.host != known.host for r in self.trace.ranks.values()) else 0
         return self.trace.now - (last if last is not None else int(self.trace.events["enter"].min())) - uncertainty
+
+    def starved(self, ranks: Iterable[int], since: int) -> int:
+        """For how long one of these ranks had to wait for a processor since then, ns."""
+        return max((self.delays.about(rank, since, self.trace.now) for rank in ranks), default=0)
 
     def process(self, rank: int) -> tuple[str, str]:
         """What its process does, for the sentence, and the detail of a verdict."""
@@ -454,6 +467,10 @@ class _Search:
             typical, limit = self.expected.outside(at) if at is not None else (0, FIRST)
             if self.idle(rank) <= limit:
                 continue
+            waited = self.starved([rank], self.trace.now - self.idle(rank))
+            if self.idle(rank) - waited <= limit:
+                self._starving(rank, waited)
+                continue
             skip = self._skip_awaited(rank)
             if skip is not None:
                 self._missing(rank, skip, ", and went on", 0.95)
@@ -477,6 +494,22 @@ class _Search:
                 confidence=sure if detail != "starved" else 0.7,
                 action=f"look at the stack of process {known.pid}{f' on {known.host}' if known.host else ''}: py-spy dump --pid {known.pid}",
             )
+
+    def _starving(self, rank: int, waited: int) -> None:
+        """It would go on if it could. That is only stuck if it has as good as no processor, for long, and all of that was sampled."""
+        since = self.trace.now - self.idle(rank)
+        if waited < max(FIRST, STARVING * self.idle(rank)) or self.delays.waited(rank, since, self.trace.now) is None:
+            return
+        known = self.trace.ranks[rank]
+        self.add(
+            rank,
+            Cause.STARVED,
+            f"{self.stuck(rank)}: its process is ready to run, and has had no processor for {span(waited)} of the last {span(self.idle(rank))}",
+            since_ns=self.last_active(rank),
+            evidence=tuple([*self.facts(rank), *self.victims(rank)]),
+            confidence=0.9,
+            action=f"see what else runs on the processors of process {known.pid} (taskset -p {known.pid}; top; the cpu.max of its cgroup)",
+        )
 
     def _between(self, rank: int) -> tuple[str, ...]:
         """Between two iterations no call tells the optimizer from the first forward pass."""
@@ -525,10 +558,11 @@ class _Search:
                     continue
                 arrival = int(events["enter"][m.collectives.last[instance]]) if instance >= 0 else max(call.since, self._posted(post))
                 typical, limit = self.expected.transfer(post)
-                if self.trace.now - arrival <= limit:
+                members = tuple(sorted({*partners, rank}))
+                if self.trace.now - arrival <= limit or self.trace.now - arrival - self.starved(members, arrival) <= limit:
                     continue
                 seen.add(key)
-                self._network(call, want, tuple(sorted(set([*partners, rank]))), arrival, typical)
+                self._network(call, want, members, arrival, typical)
 
     def _posted(self, post: int) -> int:
         partner = int(self.matching.partner[post])

@@ -10,6 +10,7 @@ import numpy as np
 
 from .calls import span
 from .events import OPEN, Op, Trace
+from .runqueue import EXPLAINS, Delays
 from .verdict import Cause, State, Verdict
 
 NXN = (Op.BARRIER, Op.ALLREDUCE, Op.ALLGATHER, Op.ALLTOALL, Op.REDUCE_SCATTER)
@@ -18,8 +19,9 @@ SHARE = 0.1  # of the time, that a straggler costs at least
 OFTEN = 3.0  # times what it costs to wait for others
 
 
-def verdicts(trace: Trace, why: str = "") -> list[Verdict]:
-    """One SLOW for each straggler, the worst first; or one HEALTHY or UNKNOWN. why: what kept a schedule from being found, for the evidence."""
+def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[Verdict]:
+    """One SLOW for each straggler, the worst first; or one HEALTHY or UNKNOWN. why: what kept a schedule from being found, for the evidence.
+    delays: what is known of ranks' waits for a processor."""
     starts = max((known.first_ns for known in trace.ranks.values()), default=0)
     uncertainty = max((r.uncertainty_ns for r in trace.ranks.values()), default=0) if len({r.host for r in trace.ranks.values()}) > 1 else 0
     events = trace.events
@@ -35,12 +37,14 @@ def verdicts(trace: Trace, why: str = "") -> list[Verdict]:
         if late[rank] < SHARE * window or late[rank] < OFTEN * float(np.median(np.delete(late, rank))):
             break
         host = trace.ranks[rank].host if rank in trace.ranks else ""
+        starved = delays is not None and delays.share(rank) * window >= EXPLAINS * late[rank]
+        because = "it had to wait for a processor" if starved else "its own work before them took longer"
         found.append(
             Verdict(
                 State.SLOW,
-                f"rank {rank}{f' ({host})' if host else ''} keeps the others waiting: it was the last in {last[rank]} of {count} collectives, because its own work before them took longer;"
+                f"rank {rank}{f' ({host})' if host else ''} keeps the others waiting: it was the last in {last[rank]} of {count} collectives, because {because};"
                 f" together {span(int(late[rank]))} of {span(window)}",
-                Cause.COMPUTE,
+                Cause.STARVED if starved else Cause.COMPUTE,
                 rank,
                 cost_ns=int(late[rank]),
                 confidence=0.8,

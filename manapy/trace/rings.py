@@ -258,12 +258,14 @@ class Reader:
         self.folders, self.keep, self.others = folders, keep, others
         self.problems: list[str] = []
         self._files: dict[Path, _File] = {}
+        self._moment = 0  # of the last look at the rings, which a trace of a running job says how it stood at: CLOCK_MONOTONIC
         self._bad: dict[Path, int] = {}  # by inode: a file may be replaced by a good one
 
     def poll(self) -> None:
         """Look for new files, and copy what is new in all. Those of a host that can't be reached any more are given up: what its ranks do now isn't known."""
         if self.others is not None:
             self.others.poll()
+        self._moment = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         found = trace_files(*self.folders, others=self.others)
         if self.others is not None:
             self._files = {path: file for path, file in self._files.items() if path in found}
@@ -311,9 +313,12 @@ class Reader:
         events = np.concatenate(parts)
         events = events[np.lexsort((events["seq"], events["thread"], events["rank"]))]
         job = heads[0].job.decode(errors="replace")
-        now, events = self._until(self._moments(files, [found[i] for i in on]), found[base], events)
+        moments = self._moments(files, [found[i] for i in on])
+        now, events = self._until(moments, found[base], events, ranks)
+        here = moments.get(socket.gethostname())
+        monotonic = self._moment + now - here if here is not None else 0
         rdma = events["op"] == Op.RDMA_QP
-        return Trace(events[~rdma], comms, max(h.size for h in heads), ranks, now, job, self._problems(), events[rdma], devices)
+        return Trace(events[~rdma], comms, max(h.size for h in heads), ranks, now, job, self._problems(), monotonic, events[rdma], devices)
 
     def _problems(self) -> list[str]:
         return [*self.problems, *(self.others.problems if self.others is not None else ())]
@@ -388,28 +393,30 @@ class Reader:
             rank.problems.append(f"rank {head.rank}: {head.unrecorded} calls or threads were not recorded: more than {head.rings_capacity} threads, or no room")
         ranks[head.rank] = rank
 
-    def _moments(self, files: list[_File], on: list[clocks.Line]) -> list[int]:
+    def _moments(self, files: list[_File], on: list[clocks.Line]) -> dict[str, int]:
         """Of each host on which the job runs: up to when it was read, ns."""
         mirrors = {mirror.folder: mirror for mirror in (self.others.mirrors if self.others is not None else ())}
         read: dict[str, int] = {}
         for file, line in zip(files, on, strict=True):
             mirror = mirrors.get(file.path.parent)
             if line.host not in read and (mirror.alive if mirror else file.alive):
-                monotonic = mirror.monotonic if mirror else time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+                monotonic = mirror.monotonic if mirror else self._moment
                 read[line.host] = int(line.shifted(np.array([line.anchor.realtime + monotonic - line.anchor.monotonic]))[0])
-        return list(read.values())
+        return read
 
-    def _until(self, moments: list[int], base: clocks.Line, events: np.ndarray) -> tuple[int, np.ndarray]:
-        """The moment of the trace, and what there was then (invariant 4): now if the job runs, else the last thing that is known."""
-        last = max(int(events["enter"].max(initial=0)), int(events["exit"].max(initial=0)))
+    @staticmethod
+    def _until(moments: dict[str, int], base: clocks.Line, events: np.ndarray, ranks: dict[int, Rank]) -> tuple[int, np.ndarray]:
+        """The moment of the trace, and what there was then (invariant 4): of the last look if the job runs, else the last thing that is known. Rings are copied one after the
+        other, and who copies may be halted between two: a rank that was copied early would seem idle."""
         if not moments:
+            last = max(int(events["enter"].max(initial=0)), int(events["exit"].max(initial=0)))
             return max(last, base.samples[-1].realtime if base.samples else 0), events
-        if self.others is None or not self.others.mirrors:
-            return max(last, *moments), events
-        now = min(moments)
-        events = events[events["enter"] <= now]
-        events["exit"][events["exit"] > now] = OPEN
-        return now, events
+        now = min(moments.values())
+        later = (events["enter"] > now) | (events["exit"] > now)
+        for rank in set(events["rank"][later].tolist()):
+            ranks[rank].ended = False
+        events["exit"][later] = OPEN
+        return now, events[events["enter"] <= now]
 
 
 def _last(file: _File) -> int:

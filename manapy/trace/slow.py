@@ -11,6 +11,7 @@ Invariants
  2. What a pipeline bubble absorbs costs nothing, and nobody is accused of it.
  3. If everybody is slower, nobody is accused: after CHANGE iterations that is how it is expected to be.
  4. Transfers are times between two clocks: an excess below their uncertainty is none.
+ 5. What a rank's waits for a processor can explain (runqueue.py) is put down to that rank's processor, neither to its work nor to the network.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .calls import span
 from .events import Flag, Trace
 from .graph import Graph, Step, Timing, graph_of
 from .iterations import Iteration, iterations
+from .runqueue import EXPLAINS, Delays
 from .schedule import Schedule, ScheduleError
 from .verdict import Cause, Phase, State, Verdict
 
@@ -41,6 +43,13 @@ NEARLY = 0.9  # of a gain
 MANY = 12  # iterations from which their own unsteadiness is known
 PATIENCE = 8  # iterations it takes at least
 CHEAP = 0.004  # share of an iteration that a rank has to cost to be worth a word
+DISTURBED = 0.05  # of an iteration's length, that waits for a processor have to be
+UNSAMPLED = "a rank had to wait for its processor: the recording alone doesn't tell that, `manapy why --watch` does"
+ACTIONS = {
+    Cause.COMPUTE: "look at this host: clock rate, temperature, other processes, processors it may use",
+    Cause.STARVED: "see what else runs on the processors that this rank may use (taskset -p; top; the cpu.max of its cgroup)",
+    Cause.NETWORK: "look at the links of these hosts",
+}
 
 
 @dataclass(frozen=True)
@@ -56,7 +65,8 @@ class Limits:
 @dataclass(frozen=True)
 class Finding:
     """One fault in one iteration. vertex: of a single block, None if it is all of a rank's or a link's; cost, took, expected: seconds; ranks: all that are alike
-    (of one host); chronic: in so many iterations by the sequential test, 0: found in this slow iteration."""
+    (of one host); chronic: in so many iterations by the sequential test, 0: found in this slow iteration;
+    sampled: its ranks' waits for a processor are known."""
 
     iteration: int
     cause: Cause
@@ -70,6 +80,7 @@ class Finding:
     peer: int | None = None
     ranks: tuple[int, ...] = ()
     chronic: int = 0
+    sampled: bool = False
 
 
 @dataclass
@@ -419,16 +430,40 @@ def _noise(took: np.ndarray, usual: np.ndarray, stages_: int, count: int) -> np.
     return 1.4826 * np.median(np.concatenate(off, axis=1), axis=1) if off else np.zeros(count)
 
 
-def verdicts(trace: Trace, schedule: Schedule | None = None, limits: Limits | None = None) -> list[Verdict]:
-    """One SLOW for each fault, the dearest first; or one HEALTHY, or one UNKNOWN that says why nothing can be said. Raises ScheduleError if the schedule given doesn't fit."""
+@dataclass(frozen=True)
+class Watched:
+    """Iterations that were looked at, and what was found in them."""
+
+    trace: Trace
+    monitor: Monitor
+    measured: list[Iteration]
+    found: list[Finding]
+
+
+def verdicts(trace: Trace, schedule: Schedule | None = None, limits: Limits | None = None, delays: Delays | None = None) -> list[Verdict]:
+    """One SLOW for each fault, the dearest first; or one HEALTHY, or one UNKNOWN that says why nothing can be said. delays: what is known of ranks' waits for a processor.
+    Raises ScheduleError if the schedule given doesn't fit."""
+    watched = watch(trace, schedule, limits, delays)
+    if not isinstance(watched, Watched):
+        return watched
+    if watched.found:
+        return _told(watched)
+    if watched.monitor.unexplained:
+        return [_unexplained(watched.monitor, watched.measured)]
+    return [healthy(watched)]
+
+
+def watch(trace: Trace, schedule: Schedule | None = None, limits: Limits | None = None, delays: Delays | None = None) -> Watched | list[Verdict]:
+    """All iterations of a trace; of a job without any, or too few, what can be said of it."""
+    delays = delays or Delays()
     if schedule is None:
         try:
             schedule = stages.infer(trace)
         except ScheduleError as error:
-            return ordinary.verdicts(trace, str(error))
+            return ordinary.verdicts(trace, str(error), delays)
     if schedule.flat:
         stages.check_size(trace, schedule)
-        return ordinary.verdicts(trace)
+        return ordinary.verdicts(trace, delays=delays)
     labels = stages.label(trace, schedule)
     measured = [one for one in iterations(labels) if not one.first]
     interrupted = set(labels.iteration[(trace.events["flags"] & Flag.STOPPED) > 0].tolist())
@@ -437,16 +472,58 @@ def verdicts(trace: Trace, schedule: Schedule | None = None, limits: Limits | No
         return [Verdict(State.UNKNOWN, f"{len(measured)} whole iterations are recorded: too few to tell a slow one", confidence=0.0, action="look again when more are")]
     uncertainty = max((r.uncertainty_ns for r in trace.ranks.values()), default=0) * 1e-9 if len({r.host for r in trace.ranks.values()}) > 1 else 0.0
     monitor = Monitor(schedule, limits or Limits(), {rank: known.host for rank, known in trace.ranks.items()}, uncertainty)
-    monitor.prime([one.timing for one in measured], [one.seconds for one in measured])
-    found = [finding for one in measured for finding in monitor.feed([one.number], one.timing, np.array([one.seconds]))]
-    if found:
-        return _told(trace, monitor, measured, found)
-    if monitor.unexplained:
-        return [_unexplained(monitor, measured)]
-    changes = tuple(f"at one point the work of all ranks became {factor:.2f} times what it was: no rank is to blame for that" for factor in monitor.changes)
-    text = f"healthy: {len(measured)} iterations, now of {span(int(monitor.length * 1e9))}, none slow because of a rank or link"
+    calm = [one for one in measured if not _disturbed(one, trace, delays)]
+    calm = calm if len(calm) >= MANY else measured
+    monitor.prime([one.timing for one in calm], [one.seconds for one in calm])
+    found = []
+    begins = {one.number: one.begin for one in measured}
+    for one in measured:
+        faults = monitor.feed([one.number], one.timing, np.array([one.seconds]))
+        found += [_put_down(finding, begins.get(one.number - max(finding.chronic - 1, 0), 0), one.end, schedule, delays) for finding in faults] or _starved(one, monitor, delays)
+    return Watched(trace, monitor, measured, found)
+
+
+def _starved(iteration: Iteration, monitor: Monitor, delays: Delays) -> list[Finding]:
+    """Of an iteration that is slow, though no block or transfer stands out: waits for a processor hit all of a rank's, and scatter. What they cost is known from above only:
+    a wait costs nothing while the rank would have had to wait for others anyway."""
+    excess = iteration.seconds - monitor.length
+    if iteration.seconds * monitor.limits.performance <= monitor.length:
+        return []
+    waits = {rank: wait * 1e-9 for rank in delays.ranks if (wait := delays.waited(rank, iteration.begin, iteration.end)) is not None}
+    rank = max(waits, key=waits.__getitem__, default=-1)
+    if not waits or waits[rank] < EXPLAINS * excess:
+        return []
+    return [Finding(iteration.number, Cause.STARVED, rank, min(waits[rank], excess), iteration.seconds, monitor.length, iteration.seconds, sampled=True)]
+
+
+def _disturbed(iteration: Iteration, trace: Trace, delays: Delays) -> bool:
+    """Did a rank have to wait for a processor? How long an iteration takes, and how steadily, is learnt from the others."""
+    least = DISTURBED * (iteration.end - iteration.begin)
+    return any((delays.waited(rank, iteration.begin, iteration.end) or 0) >= least for rank in trace.ranks)
+
+
+def _put_down(finding: Finding, begin: int, end: int, schedule: Schedule, delays: Delays) -> Finding:
+    """To what it is to be put down: to a rank's processor, if one of those that take part had to wait for one for so long (invariant 5). begin, end: of its iterations, ns."""
+    if finding.cause is Cause.COMPUTE:
+        parties = finding.ranks or (finding.rank,)
+    else:
+        parties = (finding.rank, finding.peer) if finding.peer is not None else tuple(schedule.ranks[schedule.places[finding.rank, 0]].ravel().tolist())
+    waits = {rank: wait for rank in parties if (wait := delays.waited(rank, begin, end)) is not None}
+    if not waits:
+        return finding
+    rank = max(waits, key=waits.__getitem__)
+    if waits[rank] * 1e-9 < EXPLAINS * (finding.took - finding.expected) * max(finding.chronic, 1):
+        return replace(finding, sampled=True)
+    return replace(finding, sampled=True, cause=Cause.STARVED, rank=rank, peer=None, ranks=(), vertex=None, phase=Phase.UNKNOWN)
+
+
+def healthy(watched: Watched) -> Verdict:
+    """That nothing is wrong with it."""
+    changes = tuple(f"at one point the work of all ranks became {factor:.2f} times what it was: no rank is to blame for that" for factor in watched.monitor.changes)
+    text = f"healthy: {len(watched.measured)} iterations, now of {span(int(watched.monitor.length * 1e9))}, none slow because of a rank or link"
+    schedule = watched.monitor.schedule
     alone = ("no stage has a second rank: one that is slow from the beginning on can't be told from a larger stage",) if schedule.tp * schedule.dp == 1 else ()
-    return [Verdict(State.HEALTHY, text, evidence=(f"schedule {schedule}", *alone, *changes))]
+    return Verdict(State.HEALTHY, text, evidence=(f"schedule {schedule}", *alone, *changes))
 
 
 def _unexplained(monitor: Monitor, measured: list[Iteration]) -> Verdict:
@@ -455,8 +532,9 @@ def _unexplained(monitor: Monitor, measured: list[Iteration]) -> Verdict:
     return Verdict(State.UNKNOWN, text, iteration=worst.number, confidence=0.3, evidence=(f"{len(monitor.unexplained)} such iterations",), action="is the data of these iterations different?")
 
 
-def _told(trace: Trace, monitor: Monitor, measured: list[Iteration], found: list[Finding]) -> list[Verdict]:
+def _told(watched: Watched) -> list[Verdict]:
     """Findings as verdicts; those that say the same of a rank in several iterations are one."""
+    monitor, found = watched.monitor, watched.found
     groups: dict[tuple[object, ...], list[Finding]] = {}
     slow = {rank for finding in found if not finding.chronic for rank in finding.ranks}
     for finding in found:
@@ -465,13 +543,12 @@ def _told(trace: Trace, monitor: Monitor, measured: list[Iteration], found: list
         whom = monitor.hosts.get(finding.rank) or finding.rank if finding.ranks else finding.rank
         key = (finding.cause, whom, finding.phase) if finding.vertex is None else (finding.cause, whom, finding.phase, finding.iteration, finding.vertex)
         groups.setdefault(key, []).append(finding)
-    begins = {one.number: one.begin for one in measured}
-    told = [_tell(trace, monitor, group, begins) for group in groups.values()]
-    return sorted(told, key=lambda verdict: -(verdict.cost_ns or 0))
+    return sorted((tell(watched, group) for group in groups.values()), key=lambda verdict: -(verdict.cost_ns or 0))
 
 
-def _tell(trace: Trace, monitor: Monitor, group: list[Finding], begins: dict[int, int]) -> Verdict:
-    first = group[0]
+def tell(watched: Watched, group: list[Finding]) -> Verdict:
+    """Findings of one kind as one verdict."""
+    first, monitor = group[0], watched.monitor
     schedule, graph = monitor.schedule, monitor.graph
     rank, host = first.rank, monitor.hosts.get(first.rank, "")
     name = f"rank {rank}{f' ({host})' if host else ''}"
@@ -487,11 +564,14 @@ def _tell(trace: Trace, monitor: Monitor, group: list[Finding], begins: dict[int
     cost = float(np.median([f.cost for f in group]))
     count = len({f.iteration for f in group})
     took = f"{span(int(first.took * 1e9))} instead of {span(int(first.expected * 1e9))}"
-    always = f"in {max(f.chronic for f in group)} iterations up to {group[-1].iteration}" if first.chronic else f"in {count} iteration{'s' if count > 1 else ''} from {first.iteration} on"
+    slowed = f"in {count} iteration{'s' if count > 1 else ''} from {min(f.iteration for f in group)} on"
+    always = f"in {max(f.chronic for f in group)} iterations up to {group[-1].iteration}" if first.chronic else slowed
     ranks = sorted({r for f in group for r in f.ranks})
     if first.cause is Cause.NETWORK:
         whom = f"between {name} and rank {first.peer}" if first.peer is not None else f"of {name}'s group"
         text = f"the network {whom} is slow{where or f' {always}'}: a transfer takes {took}"
+    elif first.cause is Cause.STARVED:
+        text = f"{name} waits for a processor, {always}: others run on those that it may use; the iteration took {span(int(first.length * 1e9))}"
     elif first.vertex is not None or first.phase is Phase.REDUCE:
         text = f"{name} is slow{where or ' before the gradient reduction'}: its own work took {took}"
     else:
@@ -499,7 +579,7 @@ def _tell(trace: Trace, monitor: Monitor, group: list[Finding], begins: dict[int
         text = f"{who} slow {always}: the work of an iteration takes {took}"
     return Verdict(
         State.SLOW,
-        f"{text}; without that the iteration would be {span(int(cost * 1e9))} shorter",
+        f"{text}; without that the iteration would be {'up to ' if first.cause is Cause.STARVED else ''}{span(int(cost * 1e9))} shorter",
         first.cause,
         rank,
         first.peer,
@@ -508,12 +588,13 @@ def _tell(trace: Trace, monitor: Monitor, group: list[Finding], begins: dict[int
         first.iteration,
         micro,
         detail=("always a little slower than its peers" if first.chronic else "throttled") if first.vertex is None and first.cause is Cause.COMPUTE and first.ranks else "",
-        since_ns=begins.get(first.iteration),
+        since_ns=next((one.begin for one in watched.measured if one.number == first.iteration), None),
         cost_ns=int(cost * 1e9),
         confidence=0.95 if first.cause is Cause.COMPUTE else 0.85,
         evidence=(
             f"iteration {first.iteration} took {span(int(first.length * 1e9))}, healthy ones take {span(int(monitor.length * 1e9))}",
             *((f"slow alike: ranks {', '.join(map(str, ranks))}",) if len(ranks) > 1 else ()),
         ),
-        action="look at this host: clock rate, temperature, other processes, processors it may use" if first.cause is Cause.COMPUTE else "look at the links of these hosts",
+        alternatives=() if all(f.sampled for f in group) or first.chronic else (UNSAMPLED,),
+        action=ACTIONS[first.cause],
     )

@@ -27,7 +27,8 @@ class Cause(enum.Enum):
     DEADLOCK = "deadlock"  # a cycle of calls that wait for each other; nobody is at fault alone
     MISMATCH = "mismatched calls"  # different collectives, roots or sizes at the same place in the order of a communicator
     MISSING = "missing call"  # it went on, or is outside MPI for good, and never made the call others wait for
-    COMPUTE = "compute"  # it is in user code: busy (spinning, slow, starved of its processor) or asleep; `detail` says which
+    COMPUTE = "compute"  # it is in user code: busy (spinning, slow) or asleep; `detail` says which
+    STARVED = "starved processor"  # ready to run, and others run on its processors
     NETWORK = "network"  # all that take part have entered, and the transfer doesn't end, or takes longer than it did
 
 

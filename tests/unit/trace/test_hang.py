@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from traces import SECOND, SPIN, STEP, Builder, Model, Step, allreduce, barrier,
 
 from manapy.trace.events import ANY, OPEN, Flag, Op, Trace
 from manapy.trace.hang import verdicts
+from manapy.trace.runqueue import Delays
 from manapy.trace.verdict import Cause, State, Verdict
 
 
@@ -236,6 +238,36 @@ def test_asleep_or_starved() -> None:
     assert "asleep" in only(verdicts(process(model.trace(), 1, "S"))).sentence
     found = only(verdicts(process(model.trace(), 1, "R", 0.02)))
     assert found.detail == "starved" and "2%" in found.sentence
+
+
+def test_waiting_for_a_processor_is_not_held_against_a_rank() -> None:
+    """0.6 s outside MPI is too long, but not if it had no processor for most of that; one that never has any is stuck."""
+    model = Model([ROUND * 8, ROUND * 5 + [SPIN]])
+    model.run()
+    trace = model.trace()
+    last = int(trace.events["exit"][trace.events["rank"] == 1].max())
+
+    def judged(after: int, waited: int) -> Verdict:
+        moments = np.array([0, last, last + after])
+        return only(verdicts(replace(trace, now=last + after), delays=Delays({1: (moments, np.array([0, 0, waited]))})))
+
+    assert judged(600 * STEP, 0).cause is Cause.COMPUTE
+    assert judged(600 * STEP, 400 * STEP).state is State.HEALTHY
+    assert judged(1200 * STEP, 400 * STEP).cause is Cause.COMPUTE
+    found = judged(10 * SECOND, 10 * SECOND - 100 * STEP)
+    assert (found.state, found.cause, found.rank) == (State.HUNG, Cause.STARVED, 1)
+
+
+def test_a_transfer_between_ranks_without_a_processor_is_not_the_networks_fault() -> None:
+    job = Builder(2)
+    for rank in range(2):
+        for i in range(5):
+            job.call(rank, Op.ALLREDUCE, i * SECOND, i * SECOND + STEP)
+        job.call(rank, Op.ALLREDUCE, 5 * SECOND + rank)
+    trace = job.trace(6 * SECOND)
+    moments = np.array([0, 5 * SECOND, 6 * SECOND])
+    assert only(verdicts(trace, delays=Delays({1: (moments, np.array([0, 0, 800 * STEP]))}))).state is State.HEALTHY
+    assert only(verdicts(trace, delays=Delays({1: (moments, np.array([0, 0, 100 * STEP]))}))).cause is Cause.NETWORK
 
 
 def test_all_have_entered_and_it_does_not_end_is_the_network() -> None:

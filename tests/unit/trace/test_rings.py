@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -337,3 +340,20 @@ def test_two_machines_of_one_name(tmp_path: Path) -> None:
     other.sample(10**15, START, 5)
     other.sample(10**15 + 10**9, START + 10**9, 5 + 10**9)
     assert "two clocks under this name" in read(tmp_path).ranks[1].problems[0]
+
+
+def test_a_running_job_is_seen_as_it_was_at_one_moment(tmp_path: Path) -> None:
+    """What a rank has done since the look began isn't there yet: others were perhaps copied before that."""
+    start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    later = now + 3600 * 10**9
+    w = format.Writer(tmp_path, 0, 1, host=socket.gethostname(), pid=os.getpid(), pid_start=start)
+    w.sample(now - 10**9, START, now - 10**9)
+    w.sample(now, START + 10**9, now)
+    w.ring()
+    w.put(op=Op.BARRIER, enter=now - 200, exit=now - 100)
+    w.put(op=Op.BARRIER, enter=now - 50, exit=later)
+    w.put(op=Op.BARRIER, enter=later, exit=later + 1)
+    trace = read(tmp_path)
+    assert trace.events["exit"].tolist() == [START + 10**9 - 100, OPEN]
+    assert trace.now - (START + 10**9) == trace.monotonic_ns - now >= 0 and trace.now < START + later - now
