@@ -17,8 +17,8 @@ import numpy as np
 
 from ..ckpt.errors import ManapyError
 from .calls import name
-from .events import ANY, EVENT, NO_PEER, OPEN, PROC_NULL, Flag, Op, Trace
-from .match import IS_SEND, Matching, first_of_call, match
+from .events import ANY, EVENT, NO_PEER, OPEN, PROC_NULL, Communicator, Flag, Op, Trace
+from .match import IS_COMPLETION, IS_RECEIVE, IS_SEND, Matching, first_of_call, match
 
 
 class ExportError(ManapyError):
@@ -193,45 +193,107 @@ def _details(trace: Trace, event: np.void) -> Iterable[tuple[str, int | str]]:
 
 
 def to_otf2(trace: Trace, out: Path) -> None:
-    """An archive in the folder `out`, which must not be there yet: regions for calls."""
+    """An archive in the folder `out`, which must not be there yet: a region for each call, and MPI's events of those that have returned: messages, blocking and not,
+    and blocking collectives. What of a collective was received is not recorded, and is 0. An inter-communicator has the members of both groups."""
     try:
         import otf2
     except ImportError:
         raise ExportError("OTF2 needs the package otf2: pip install 'manapy[trace]'") from None
     if out.exists():
         raise ExportError(f"{out} exists already")
-    start = int(trace.events["enter"].min()) if len(trace.events) else 0
     with otf2.writer.open(str(out), timer_resolution=10**9) as archive:
-        _Otf2(otf2, archive, trace, start).write()
+        _Otf2(otf2, archive, trace).write()
+
+
+_OTF2_COLLECTIVES = {op: op.name for op in map(Op, range(Op.BARRIER, Op.NEIGHBOR))}  # names of otf2.CollectiveOp
 
 
 class _Otf2:
-    """What is defined in an archive so far."""
+    """What is defined in an archive, and its events. Ranks in events are those in the communicator."""
 
-    def __init__(self, otf2: Any, archive: Any, trace: Trace, start: int) -> None:
-        self.otf2, self.archive, self.trace, self.start = otf2, archive, trace, start
+    def __init__(self, otf2: Any, archive: Any, trace: Trace) -> None:
+        self.otf2, self.archive, self.trace, self.matching = otf2, archive, trace, match(trace)
+        self.start = int(trace.events["enter"].min()) if len(trace.events) else 0
         self.regions: dict[str, Any] = {}
-        self.writers: dict[tuple[int, int], Any] = {}
-        self.groups: dict[int, Any] = {}
-        tree = archive.definitions.system_tree_node("job")
-        for rank in sorted(trace.ranks):
-            self.groups[rank] = archive.definitions.location_group(f"rank {rank}", system_tree_parent=tree)
+        define = archive.definitions
+        tree = define.system_tree_node("job")
+        groups = [define.location_group(f"rank {rank}", system_tree_parent=tree) for rank in range(trace.size)]
+        used = {(rank, 0) for rank in range(trace.size)} | {(int(e["rank"]), int(e["thread"])) for e in trace.events[["rank", "thread"]]}
+        self.locations = {(rank, thread): define.location(f"rank {rank}, thread {thread}", group=groups[rank]) for rank, thread in sorted(used)}
+        world = [self.locations[rank, 0] for rank in range(trace.size)]
+        define.group("MPI", group_type=otf2.GroupType.COMM_LOCATIONS, paradigm=otf2.Paradigm.MPI, members=world)
+        self.comms = [self._comm(known) for known in trace.comms]
+        self.places = [{rank: place for place, rank in enumerate(known.members.tolist())} for known in trace.comms]
 
-    def writer(self, rank: int, thread: int) -> Any:
-        key = rank, thread
-        if key not in self.writers:
-            self.writers[key] = self.archive.event_writer(f"rank {rank}, thread {thread}", group=self.groups[rank])
-        return self.writers[key]
+    def _comm(self, known: Communicator) -> Any:
+        members = [self.locations[rank, 0] for rank in known.members.tolist() if 0 <= rank < self.trace.size]
+        title = known.name or f"{known.cid:016x}"
+        group = self.archive.definitions.group(title, group_type=self.otf2.GroupType.COMM_GROUP, paradigm=self.otf2.Paradigm.MPI, members=members)
+        return self.archive.definitions.comm(title, group=group)
 
     def write(self) -> None:
+        """All calls, those of a location in the order of their records."""
         for begin, group, end in _calls(self.trace):
-            event = self.trace.events[group[0]]
+            first = self.trace.events[group[0]]
             title = _title(self.trace, group)
             if title not in self.regions:
                 self.regions[title] = self.archive.definitions.region(title, paradigm=self.otf2.Paradigm.MPI)
-            writer = self.writer(int(event["rank"]), int(event["thread"]))
-            writer.enter(begin - self.start, self.regions[title])
-            writer.leave(max(end - self.start, begin - self.start), self.regions[title])
+            writer = self.archive.event_writer_from_location(self.locations[int(first["rank"]), int(first["thread"])])
+            begin, end = begin - self.start, max(end, begin) - self.start
+            writer.enter(begin, self.regions[title])
+            if first["exit"] != OPEN and not first["flags"] & (Flag.FAILED | Flag.PERSISTENT):
+                for event in group:
+                    self._event(writer, event, begin, end)
+            writer.leave(end, self.regions[title])
+
+    def _event(self, writer: Any, event: int, begin: int, end: int) -> None:
+        m, own = self.matching, self.trace.events[event]
+        if IS_COMPLETION[own["op"]]:
+            post = int(m.post[event])
+            if post >= 0 and m.done[post] == event:
+                self._completed(writer, event, post, end)
+            return
+        op, request = int(m.op[event]), int(own["request"])
+        asynchronous = request and (own["flags"] & Flag.NONBLOCKING or own["op"] == Op.START)
+        if op in _OTF2_COLLECTIVES and not asynchronous:
+            self._collective(writer, event, begin, end)
+        elif asynchronous and IS_RECEIVE[op] and int(m.peer[event]) != PROC_NULL:
+            writer.mpi_irecv_request(begin, request)
+        elif (message := self._message(event)) is None:
+            return
+        elif IS_RECEIVE[op]:
+            writer.mpi_recv(end, *message, int(own["bytes"]))
+        elif asynchronous:
+            writer.mpi_isend(begin, *message, int(own["bytes"]), request)
+        else:
+            writer.mpi_send(begin, *message, int(own["bytes"]))
+
+    def _completed(self, writer: Any, event: int, post: int, end: int) -> None:
+        op, own = int(self.matching.op[post]), self.trace.events[event]
+        message = self._message(post)
+        if message is None:
+            return
+        if IS_SEND[op]:
+            writer.mpi_isend_complete(end, int(own["request"]))
+        elif IS_RECEIVE[op]:
+            writer.mpi_irecv(end, *message, int(own["bytes"]), int(own["request"]))
+
+    def _message(self, event: int) -> tuple[int, Any, int] | None:
+        """The other rank, the communicator and the tag of a send or a receive; None: it is none, or not known."""
+        m = self.matching
+        op, comm, peer, tag = (int(array[event]) for array in (m.op, m.comm, m.peer, m.tag))
+        if comm < 0 or tag < 0 or peer not in self.places[comm] or not (IS_SEND[op] or IS_RECEIVE[op]):
+            return None
+        return self.places[comm][peer], self.comms[comm], tag
+
+    def _collective(self, writer: Any, event: int, begin: int, end: int) -> None:
+        own = self.trace.events[event]
+        comm = int(own["comm"])
+        if comm < 0:
+            return
+        root = self.places[comm].get(int(own["peer"]), self.otf2.CollectiveRoot.NONE)
+        writer.mpi_collective_begin(begin)
+        writer.mpi_collective_end(end, getattr(self.otf2.CollectiveOp, _OTF2_COLLECTIVES[Op(int(own["op"]))]), self.comms[comm], root, int(own["bytes"]), 0)
 
 
 # ----

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from traces import Builder
 
 from manapy.trace import export
-from manapy.trace.events import OPEN, Op, Trace
+from manapy.trace.events import OPEN, PROC_NULL, Flag, Op, Trace
 from manapy.trace.schedule import parse
 from manapy.trace.simulate import Fault, Kind, Model, simulate
 
@@ -96,6 +97,62 @@ def test_otf2(trace: Trace, tmp_path: Path) -> None:
         assert kinds.count("Enter") == kinds.count("Leave") == len(trace.events)
     with pytest.raises(export.ExportError, match="exists already"):
         export.to_otf2(trace, tmp_path / "out")
+
+
+def test_otf2_has_messages_and_collectives(tmp_path: Path) -> None:
+    """Read back by OTF2's own reader: ranks in communicators, tags, bytes, requests."""
+    otf2 = pytest.importorskip("otf2", reason="pip install 'manapy[trace]'")
+    job = Builder(3)
+    pair = job.comm(2, 0, name="a pair")
+    job.call(0, Op.SEND, 0, 5, peer=1, tag=4, bytes=80)
+    job.call(1, Op.RECV, 2, 6, peer=0, tag=4, bytes=80)
+    job.call(0, Op.RECV, 10, 11, peer=2, tag=7, comm=pair, bytes=99, request=1, flags=Flag.NONBLOCKING)
+    job.call(2, Op.SEND, 10, 12, peer=0, tag=7, comm=pair, bytes=16, request=2, flags=Flag.NONBLOCKING)
+    job.call(0, Op.WAIT, 13, 20, peer=2, tag=7, comm=pair, bytes=16, request=1)
+    job.call(2, Op.WAIT, 13, 20, request=2)
+    for rank in (2, 0):
+        job.call(rank, Op.BCAST, 30, 35, comm=pair, peer=2, bytes=8)
+    for rank in range(3):
+        job.call(rank, Op.BARRIER, 40, OPEN if rank == 1 else 45)
+    job.call(0, Op.RECV, 46, 47, peer=PROC_NULL, tag=4, request=3, flags=Flag.NONBLOCKING)
+    job.call(0, Op.WAIT, 48, 49, request=3)
+    job.call(0, Op.SEND, 50, OPEN, peer=1, tag=4, bytes=80)
+    export.to_otf2(job.trace(60), tmp_path / "out")
+    found = []
+    with otf2.reader.open(str(tmp_path / "out" / "traces.otf2")) as archive:
+        for location, event in archive.events:
+            kind, rank = type(event).__name__, int(location.group.name.split()[-1])
+            if kind in ("MpiSend", "MpiIsend"):
+                more = (event.receiver, event.communicator.name, event.msg_tag, event.msg_length)
+            elif kind in ("MpiRecv", "MpiIrecv"):
+                more = (event.sender, event.communicator.name, event.msg_tag, event.msg_length)
+            elif kind == "MpiCollectiveEnd":
+                more = (
+                    next(name for name in ("BCAST", "BARRIER") if event.collective_op == getattr(otf2.CollectiveOp, name)),
+                    event.communicator.name,
+                    event.root if event.root in (0, 1, 2) else None,
+                    event.size_sent,
+                )
+            elif kind in ("Enter", "Leave", "MpiCollectiveBegin"):
+                continue
+            else:
+                more = ()
+            request = (event.request_id,) if hasattr(event, "request_id") else ()
+            found.append((rank, event.time, kind, *more, *request))
+    world = f"{1:016x}"
+    assert sorted(found, key=str) == sorted(
+        [
+            (0, 0, "MpiSend", 1, world, 4, 80),
+            (1, 6, "MpiRecv", 0, world, 4, 80),
+            (0, 10, "MpiIrecvRequest", 1),
+            (2, 10, "MpiIsend", 1, "a pair", 7, 16, 2),
+            (0, 20, "MpiIrecv", 0, "a pair", 7, 16, 1),
+            (2, 20, "MpiIsendComplete", 2),
+            *((rank, 35, "MpiCollectiveEnd", "BCAST", "a pair", 0, 8) for rank in (0, 2)),
+            *((rank, 45, "MpiCollectiveEnd", "BARRIER", world, None, 0) for rank in (0, 2)),
+        ],
+        key=str,
+    )
 
 
 @pytest.mark.parametrize("kind", ["json", "openmetrics", "perfetto"])
