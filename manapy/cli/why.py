@@ -9,17 +9,22 @@ Exit codes: 0 healthy, 1 it can't be said, 2 wrong usage, 3 slow, 4 stuck.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import queue
 import shlex
 import signal
 import subprocess
+import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import _arguments
 from ._output import Output, ago
 
 if TYPE_CHECKING:
+    from ..ckpt.job import Job
     from ..trace.events import Trace
     from ..trace.find import Found
     from ..trace.runqueue import Sampler
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
     from ..trace.verdict import State, Verdict
 
 QUIET = 60.0  # seconds for which a verdict that comes and goes isn't said again
+SAFE_SECONDS = 20.0  # a stuck job's checkpoint may wait so long for a moment at which all ranks can be saved
 EXITS = {"healthy": 0, "unknown": 1, "slow": 3, "hung": 4}
 
 
@@ -168,7 +174,7 @@ def _watched(found: Found, plan: Schedule | None, sampler: Sampler, options: arg
             for verdict in faults:
                 _command(options.run, verdict, out)
         if now is State.HUNG and options.on_hang:
-            return _act(options.on_hang, found, trace, out)
+            return _act(options.on_hang, found, trace, verdicts, out)
         if _over(found, trace):
             if not worst:
                 out.line(f"the job has ended; nothing was wrong with it in {ago(time.monotonic() - began)}")
@@ -205,16 +211,19 @@ def _command(command: str | None, verdict: Verdict, out: Output) -> None:
         out.note(f"{shlex.quote(command)} ended with {done.returncode}")
 
 
-def _act(what: str, found: Found, trace: Trace, out: Output) -> int:
-    """Save or end a job that is stuck."""
+def _act(what: str, found: Found, trace: Trace, verdicts: list[Verdict], out: Output) -> int:
+    """Save or end a job that is stuck. Raises JobError where it can't be saved."""
     from ..ckpt import command
     from ..ckpt.errors import JobError
     from ..trace import proc
+    from ..trace.verdict import Cause
 
     if what == "checkpoint":
         if found.job is None:
             raise JobError("only a job under manapy-launch can be checkpointed")
-        out.line(f"checkpoint: {command.checkpoint(found.job, progress=out.note)}")
+        if halted := [verdict for verdict in verdicts if verdict.cause in (Cause.DEAD, Cause.STOPPED)]:  # it would be waited for, for ever
+            raise JobError(f"no checkpoint can be made: {halted[0].sentence}")
+        out.line(f"checkpoint: {_saved(found.job, out)}")
         return EXITS["hung"]
     if found.job is not None:
         command.stop(found.job, checkpoint=False, progress=out.note)
@@ -225,3 +234,35 @@ def _act(what: str, found: Found, trace: Trace, out: Output) -> int:
                 os.kill(known.pid, signal.SIGKILL)
     out.line("the job was ended")
     return EXITS["hung"]
+
+
+def _saved(job: Job, out: Output) -> Path:
+    """A checkpoint of a stuck job. Raises JobError if there is no safe moment: where some ranks are in a collective, the others must come to it first, and that they don't
+    may be just why the job is stuck. The coordinator goes on trying."""
+    from ..ckpt import command
+    from ..ckpt._flow import Phase
+    from ..ckpt.errors import JobError, ManapyError
+
+    answers: queue.SimpleQueue[Path | ManapyError] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put(command.checkpoint(job))
+        except ManapyError as error:
+            answers.put(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    since = time.monotonic()
+    while True:
+        with contextlib.suppress(queue.Empty):
+            answer = answers.get(timeout=1.0)
+            if isinstance(answer, ManapyError):
+                raise answer
+            return answer
+        now = command.status(job)
+        for text in now["waiting"][:1]:
+            out.note(text)
+        if now["phase"] not in (Phase.CHECK.value, Phase.CLOCK.value):
+            since = time.monotonic()
+        elif time.monotonic() - since > SAFE_SECONDS:
+            raise JobError(f"no checkpoint can be made in {SAFE_SECONDS:.0f} s: {'; '.join(now['waiting'][:2]) or 'there is no safe moment'}")

@@ -31,7 +31,6 @@ def diagnose(
     *,
     live: bool = False,
     died: int | None = None,
-    probe: hang.Probe | None = None,
     parked: frozenset[int] = frozenset(),
     stack: Callable[[Rank], list[str]] | None = None,
     sampler: Sampler | None = None,
@@ -52,7 +51,7 @@ def diagnose(
         trace = replace(trace, ranks={rank: replace(known, process=proc.DEAD if rank == died else "") for rank, known in trace.ranks.items()})
     matching = match.match(trace)
     labels, misfit = labels_of(trace, schedule)
-    found = hang.verdicts(trace, matching, labels=labels, probe=probe, parked=parked, delays=delays)
+    found = hang.verdicts(trace, matching, labels=labels, parked=parked, delays=delays)
     if state(found) is State.HEALTHY and not parked:
         return _slow(found, judge(trace, None if misfit else schedule, delays=delays), misfit)
     if live:

@@ -15,7 +15,7 @@ Invariants
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,16 +37,12 @@ if TYPE_CHECKING:
 BUSY = 0.05  # of a processor: little may be left of one where many spin
 STARVING = 0.9  # of its time without a processor: a rank that gets no further for that alone
 
-Probe = Callable[[tuple[int, ...]], bool | None]
-"""Zero-payload probes between some ranks: True: the network between them is broken, False: it works, None: can't say."""
-
 
 def verdicts(
     trace: Trace,
     matching: Matching | None = None,
     *,
     labels: Labels | None = None,
-    probe: Probe | None = None,
     parked: frozenset[int] = frozenset(),
     delays: Delays | None = None,
 ) -> list[Verdict]:
@@ -54,12 +50,12 @@ def verdicts(
     parked: ranks that a checkpoint holds. delays: what is known of ranks' waits for a processor."""
     if not len(trace.events):
         return [Verdict(State.UNKNOWN, "nothing was recorded", confidence=0.0, action="is the job running under manapy-launch, without --no-trace?")]
-    return _Search(trace, matching if matching is not None else match(trace), labels, probe, parked, delays or Delays()).run()
+    return _Search(trace, matching if matching is not None else match(trace), labels, parked, delays or Delays()).run()
 
 
 class _Search:
-    def __init__(self, trace: Trace, matching: Matching, labels: Labels | None, probe: Probe | None, parked: frozenset[int], delays: Delays) -> None:
-        self.trace, self.matching, self.probe, self.parked, self.delays = trace, matching, probe, parked, delays
+    def __init__(self, trace: Trace, matching: Matching, labels: Labels | None, parked: frozenset[int], delays: Delays) -> None:
+        self.trace, self.matching, self.parked, self.delays = trace, matching, parked, delays
         self.labels = labels
         self.expected = Expected(trace, matching)
         self.over = bool(trace.ranks) and all(r.process in (DEAD, ZOMBIE) or r.ended for r in trace.ranks.values())  # of no process anything can be learned
@@ -583,14 +579,11 @@ class _Search:
 
     def _network(self, call: Open, want: Want, members: tuple[int, ...], arrival: int, typical: int) -> None:
         what = calls.describe(self.trace, self.matching, want.event)
-        broken = self.probe(members) if self.probe is not None else None
         rdma = _in_flight(self.trace, members)
         usual = f" (usually {span(typical)})" if typical else ""
         everybody = f"all {len(members)} ranks have entered" if len(members) > 2 else "both sides have made their calls"
         collective = len(members) > 2
         sentence = f"the network between ranks {calls.ranks(members)} is stuck: {everybody}, and {what} of rank {call.rank} hasn't ended in {span(self.trace.now - arrival)}{usual}"
-        if broken is False:
-            sentence = f"{what} of rank {call.rank} hasn't ended in {span(self.trace.now - arrival)}{usual}, though {everybody} and probes find the network working"
         others = [r for r in members if r != call.rank]
         self.found.append(
             Verdict(
@@ -602,9 +595,9 @@ class _Search:
                 **{**self.place(call.rank), "phase": Phase.TRANSFER},  # type: ignore[arg-type]
                 call=what,
                 since_ns=arrival,
-                evidence=(f"last arrival {span(self.trace.now - arrival)} ago", *rdma, *((f"probes: {'broken' if broken else 'working'}",) if broken is not None else ())),
-                alternatives=("a fault inside of the MPI library",) if not broken else (),
-                confidence={True: 0.98, False: 0.4, None: 0.9 if rdma else 0.75}[broken],
+                evidence=(f"last arrival {span(self.trace.now - arrival)} ago", *rdma),
+                alternatives=("a fault inside of the MPI library",),
+                confidence=0.9 if rdma else 0.75,
                 action="check links and switches between these hosts (`manapy rdma status`, ping); stacks of these ranks, if they are on one host",
             )
         )

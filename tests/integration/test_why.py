@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import BIN, PATIENCE, Job, manapy
+from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
 
 pytestmark = pytest.mark.mpi
 
@@ -92,6 +92,80 @@ def test_a_watch_says_what_is_new_runs_a_command_and_ends_the_job(job: Job) -> N
     (said,) = (job.where / "said").read_text().splitlines()
     assert "it never called MPI_Recv from rank 0, tag 7" in said
     job.wait()
+
+
+def on_hang(job: Job, what: str) -> tuple[int, str, str]:
+    """Exit code, output and complaints of a watch that does `what` when the job is stuck."""
+    done = manapy("why", job.dir, "--watch", "--on-hang", what)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_job_that_is_stuck_is_saved_and_its_restart_is_stuck_at_the_same_place(job: Job) -> None:
+    job.ranks = 2
+    job.start_python("stuck.py", "deadlock")
+    job.wait_for("stuck")
+    code, said, _ = on_hang(job, "checkpoint")
+    assert code == 4 and "checkpoint: " in said
+    saved = Path(said.split("checkpoint: ")[1].strip())
+    job.kill()
+    job.restart(saved)
+    assert hung(job)["cause"] == "deadlock"
+
+
+def test_a_job_whose_ranks_are_in_a_collective_that_one_never_comes_to_is_not_saved_but_said_why(job: Job) -> None:
+    job.start_python("stuck_calls.py", "fence")
+    job.wait_for("stuck")
+    code, _, said = on_hang(job, "checkpoint")
+    assert code == 1 and "no checkpoint can be made in 20 s: rank 1 has computed for" in said
+
+
+def test_a_job_with_a_stopped_rank_is_not_saved_but_said_why(job: Job) -> None:
+    job.start_python("stuck.py", "healthy")
+    job.wait_for("going on")
+    pid = job.pids()[2]
+    os.kill(pid, signal.SIGSTOP)
+    code, _, said = on_hang(job, "checkpoint")
+    assert code == 1 and f"no checkpoint can be made: rank 2 ({os.uname().nodename})" in said and f"{pid} is stopped" in said
+    os.kill(pid, signal.SIGCONT)
+    (job.where / "end").touch()
+    job.finish()
+
+
+def test_kill_ends_the_job_that_is_stuck_and_no_other(job: Job, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = Job(tmp_path / "other", 2, mpirun=job.mpirun)
+    try:
+        for one in (job, other):
+            one.start_python("stuck.py", "healthy")
+        for one in (job, other):
+            one.wait_for("going on")
+        pids = job.pids()
+        os.kill(pids[2], signal.SIGSTOP)
+        code, said, _ = on_hang(job, "kill")
+        assert code == 4 and said.endswith("the job was ended\n")
+        assert job.wait() != 0
+        deadline = time.monotonic() + PATIENCE
+        while any(Path(f"/proc/{pid}").exists() for pid in pids):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        (other.where / "end").touch()
+        other.finish()
+    finally:
+        other.end()
+
+
+def test_kill_ends_a_job_that_is_only_recorded(job: Job) -> None:
+    job.spawn([BIN / "manapy", "trace", "run", "--dir", job.dir, "--", *job.mpirun, "-n", "3", sys.executable, PROGRAMS / "stuck.py", "spin"])
+    try:
+        job.wait_for("stuck")
+        code, _, said = on_hang(job, "checkpoint")
+        assert code == 1 and "only a job under manapy-launch can be checkpointed" in said
+        code, said, _ = on_hang(job, "kill")
+        assert code == 4 and said.endswith("the job was ended\n")
+        assert job.wait() != 0
+    finally:
+        job.process.terminate()
 
 
 def test_a_training_job_without_a_word_on_its_schedule(job: Job) -> None:
