@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from . import calls, critical, heat, match, waits
+from . import calls, critical, heat, match, queues, waits
 from .events import OPEN, Flag, Op, Trace
 from .iterations import Iteration, iterations
 from .marks import NOT_CALLS, Marks, marks
@@ -75,6 +75,7 @@ def page(trace: Trace, verdicts: Sequence[Verdict], labels: Labels | None = None
         critical.section(labels, measured, verdicts) if labels is not None and measured else "",
         _open_calls(trace, matching),
         _waits(trace, found),
+        queues.section(trace, begin, end),
         _problems(trace, found),
     ]
     here = Path(__file__)

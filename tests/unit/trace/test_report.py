@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from traces import Builder
+from traces import SECOND, Builder
 
-from manapy.trace import critical, report
+from manapy.trace import critical, queues, report
 from manapy.trace.diagnose import diagnose, labels_of
 from manapy.trace.events import OPEN, Op, Trace
 from manapy.trace.schedule import Schedule, parse
@@ -235,3 +235,42 @@ def test_the_script_is_one() -> None:
     if node is None:
         pytest.skip("node is needed")
     subprocess.run([node, "--check", Path(report.__file__).with_suffix(".js")], check=True, timeout=60)
+
+
+def with_queue_pairs() -> Trace:
+    """Rank 0 has one that goes over to another device at 2 s and stays behind there, rank 1 one that doesn't."""
+    job = Builder(2, hosts=2)
+    for rank in range(2):
+        job.call(rank, Op.BARRIER, 0, 4 * SECOND)
+    for at, device, posted, completed in ((0, 0, 0, 0), (1, 0, 100, 100), (2, 0, 200, 150), (3, 1, 250, 200)):
+        job.call(0, Op.RDMA_QP, at * SECOND, at * SECOND, thread=1, comm=0x11A, peer=0x22B, tag=device, request=posted, context=completed, bytes=posted * 1000)
+    for at in (0, 3):
+        job.call(1, Op.RDMA_QP, at * SECOND, at * SECOND, thread=1, comm=0x11B, peer=0x22C, tag=0, request=at, context=at, bytes=at)
+    trace = job.trace(4 * SECOND)
+    trace.devices += ["mlx5_0", "mlx5_<b>"]
+    return trace
+
+
+def test_queue_pairs() -> None:
+    page = Page(report.page(with_queue_pairs(), []))
+    cells = page.texts["td"]
+    row = cells.index("0x11a")
+    assert cells[row - 1 : row + 9] == ["rank 0", "0x11a", "0x22b", "mlx5_0, at last mlx5_<b>", "1", "250", "200", "50", "250,000", "1.0 s"]
+    assert ["rank 1", "0x11b", "0x22c", "mlx5_0", "0"] == cells[cells.index("0x11b") - 1 : cells.index("0x11b") + 4]
+    assert {"node0 mlx5_0", "node0 mlx5_<b>", "node1 mlx5_0"} <= set(page.texts["text"])
+
+
+def test_traffic_by_device_and_time() -> None:
+    trace = with_queue_pairs()
+    moved = queues.traffic(trace, queues.queue_pairs(trace), 0, 4 * SECOND, 4)
+    assert {key: values.tolist() for key, values in moved.items()} == {
+        ("node0", "mlx5_0"): [100e3, 100e3, 0, 0],
+        ("node0", "mlx5_<b>"): [0, 0, 50e3, 0],
+        ("node1", "mlx5_0"): [1, 1, 1, 0],
+    }
+
+
+def test_no_queue_pairs_no_section() -> None:
+    job = Builder(1)
+    job.call(0, Op.BARRIER, 0, 1)
+    assert "RDMA" not in Page(report.page(job.trace(10), [])).text
