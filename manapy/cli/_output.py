@@ -12,6 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from .._size import size
+
+__all__ = ["Output", "ago", "aligned", "size"]
+
 
 class Output:
     """Where and how results are shown."""
@@ -122,15 +126,6 @@ def _is_number(cell: Any) -> bool:
         return True
     words = str(cell).split()
     return bool(words) and words[0].replace(".", "", 1).isdigit() and len(words) <= 2
-
-
-def size(value: float) -> str:
-    """Bytes for people: 12.3 MB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"
 
 
 def ago(seconds: float) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from .._size import size
 from . import costs
 from .costs import Links, Memory, Phases, Precision, Time
 
@@ -71,11 +72,6 @@ class Advice:
 
     strategy: str | None
     reason: str
-
-
-def size(value: float) -> str:
-    """Bytes in a sentence."""
-    return f"{value / 1e9:.3g} GB"
 
 
 def assess(job: Job) -> list[Option]:

@@ -24,6 +24,7 @@ ALLOWED = {
     ("ckpt", "clock"),
     ("ckpt", ""),
     ("clock", ""),
+    ("fcdp", ""),
     ("doctor", "mpi"),
     ("doctor", ""),
     ("fcdp", "ckpt"),  # errors

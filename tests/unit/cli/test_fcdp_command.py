@@ -60,7 +60,7 @@ def test_computation_from_tokens(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*JOB, "--device-memory", "10GB"]) == 1
-    assert capsys.readouterr().err == "manapy: nothing fits: even zero3 needs 15 GB on a device with 10 GB; on 6 nodes it would fit\n"
+    assert capsys.readouterr().err == "manapy: nothing fits: even zero3 needs 15.0 GB on a device with 10.0 GB; on 6 nodes it would fit\n"
 
 
 def test_a_tau_that_is_not_safe(capsys: pytest.CaptureFixture[str]) -> None:

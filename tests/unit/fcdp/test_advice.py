@@ -27,40 +27,40 @@ def test_of_what_is_as_fast_what_needs_least_memory() -> None:
     """90 GB at 1.25 GB/s take 72 s. In the node 7 times 60 GB three times, and 210 GB from and to the host, at 8 times 200 GB/s, take 0.92 s. zero3: 139.5 s and 0.76 s."""
     strategy, reason = said(FULL)
     assert strategy == "fcdp"
-    assert reason.startswith("fcdp: 72.9 s a step, 1.92 times as fast as zero3, since a node sends 90 GB instead of 174 GB")
-    assert reason.endswith("; mics is as fast but needs 60 GB on a device instead of 15 GB")
+    assert reason.startswith("fcdp: 72.9 s a step, 1.92 times as fast as zero3, since a node sends 90.0 GB instead of 174.4 GB")
+    assert reason.endswith("; mics is as fast but needs 60.0 GB on a device instead of 15.0 GB")
 
 
 def test_a_slow_link_to_the_host_is_no_bargain() -> None:
     """MiCS sends the same over the network and needs no host: manapy's own strategy isn't recommended for its own sake."""
     strategy, reason = said(replace(FULL, links=replace(SLOW, host=2e9)))
-    assert strategy == "mics" and "; fcdp takes 85.9 s " in reason and "15 GB on a device instead of 60 GB" in reason
+    assert strategy == "mics" and "; fcdp takes 85.9 s " in reason and "15.0 GB on a device instead of 60.0 GB" in reason
 
 
 def test_what_would_be_faster_but_does_not_fit() -> None:
     strategy, reason = said(replace(FULL, device=48e9, links=replace(SLOW, host=2e9)))
-    assert strategy == "fcdp" and "; mics would take 72.8 s but needs 60 GB on a device with 48 GB" in reason
+    assert strategy == "fcdp" and "; mics would take 72.8 s but needs 60.0 GB on a device with 48.0 GB" in reason
 
 
 def test_a_host_too_small_for_the_cache() -> None:
     job = replace(FULL, device=48e9, host=64e9)
-    assert options(job)["fcdp"].lacks == "120 GB on a host with 64 GB" and options(job)["zero3"].lacks == ""
+    assert options(job)["fcdp"].lacks == "120.0 GB on a host with 64.0 GB" and options(job)["zero3"].lacks == ""
     strategy, reason = said(job)
-    assert strategy == "hpz" and "; fcdp would take 72.9 s but needs 120 GB on a host with 64 GB" in reason
+    assert strategy == "hpz" and "; fcdp would take 72.9 s but needs 120.0 GB on a host with 64.0 GB" in reason
 
 
 def test_on_one_node_nothing_is_faster_than_zero3() -> None:
-    assert said(replace(FULL, nodes=1)) == ("zero3", "zero3: 0.787 s a step; hpz is as fast but needs 67.5 GB on a device instead of 60 GB")
+    assert said(replace(FULL, nodes=1)) == ("zero3", "zero3: 0.787 s a step; hpz is as fast but needs 67.5 GB on a device instead of 60.0 GB")
     assert said(replace(FULL, nodes=1, device=64e9)) == ("zero3", "zero3: 0.787 s a step, and nothing that fits is faster")
 
 
 def test_nothing_fits() -> None:
-    """15 GB of states on each of 4 nodes' devices; with 4 GB of activations 11 GB are left of 15, so 6 nodes are too few for 60 GB / 11."""
+    """15 GB of states on each of 4 nodes' devices; with 4 GB of activations 11 GB are left of 15: 60 / 11 nodes."""
     strategy, reason = said(replace(FULL, device=15e9, activations=4e9))
-    assert strategy is None and reason == "nothing fits: even zero3 needs 19 GB on a device with 15 GB; on 6 nodes it would fit"
+    assert strategy is None and reason == "nothing fits: even zero3 needs 19.0 GB on a device with 15.0 GB; on 6 nodes it would fit"
     assert said(replace(FULL, nodes=6, device=15e9, activations=4e9))[0] is not None
     assert said(replace(FULL, nodes=5, device=15e9, activations=4e9))[0] is None
-    assert said(replace(FULL, device=4e9, activations=4e9))[1].endswith(", and 4 GB of that on any number of nodes")
+    assert said(replace(FULL, device=4e9, activations=4e9))[1].endswith(", and 4.0 GB of that on any number of nodes")
 
 
 def test_tau() -> None:
