@@ -83,7 +83,7 @@ def _advise(options: argparse.Namespace, out: Output) -> int:
     out.line(f"\n{said.reason}")
     safe = next(option for option in found if option.strategy == "fcdp").largest_tau
     if safe is not None and job.tau > safe:
-        out.note(f"manapy fcdp: with a tau above {safe:.2f} devices can run out of memory, if parameters are kept before there are activations")
+        out.note(f"manapy fcdp: with a tau above {safe:.2f} parameters may be kept that must go again when activations need the room")
     return 0
 
 

@@ -11,10 +11,9 @@ import math
 from dataclasses import dataclass
 
 from .._size import size
-from . import costs
+from . import costs, strategy
 from .costs import Links, Memory, Phases, Precision, Time
 
-OFFERED = ("fcdp", "zero3", "hpz", "hpz_naive", "mics")
 CLOSE = 0.01
 
 
@@ -80,14 +79,14 @@ def assess(job: Job) -> list[Option]:
         raise ValueError(f"tau is between 0 and 1, not {job.tau:g}")
     if job.tau and job.device is None:
         raise ValueError("tau is a share of the device's memory, which isn't given")
-    return [_option(job, strategy) for strategy in costs.STRATEGIES]
+    return [_option(job, name) for name in costs.STRATEGIES]
 
 
-def _option(job: Job, strategy: str) -> Option:
-    needed = costs.memory(strategy, job.nodes, job.gpus, job.trainable, job.frozen, job.precision, unit=job.unit)
+def _option(job: Job, name: str) -> Option:
+    needed = costs.memory(name, job.nodes, job.gpus, job.trainable, job.frozen, job.precision, unit=job.unit)
     activations = job.batch * job.activations
     weights = job.precision.parameter * (job.trainable + job.frozen)
-    cached = strategy.startswith("fcdp")
+    cached = name.startswith("fcdp")
     kept, most = 0.0, None
     if cached and job.device is not None:
         kept = costs.kept_share(job.device, needed, activations, job.tau, weights)
@@ -95,8 +94,8 @@ def _option(job: Job, strategy: str) -> Option:
 
     def sent(first: bool) -> Phases:
         sizes = (job.precision.parameter * job.trainable, job.precision.parameter * job.frozen, job.precision.reduced * job.trainable)
-        local = job.local_weights and strategy == "fcdp"
-        return costs.bytes_per_node(strategy, job.nodes, job.gpus, *sizes, job.micro_batches, first=first, local_weights=local, kept=kept, collective=job.collective)
+        local = job.local_weights and name == "fcdp"
+        return costs.bytes_per_node(name, job.nodes, job.gpus, *sizes, job.micro_batches, first=first, local_weights=local, kept=kept, collective=job.collective)
 
     phases = sent(first=False)
     device = needed.device + activations + kept * weights
@@ -107,14 +106,14 @@ def _option(job: Job, strategy: str) -> Option:
         lacks.append(f"{size(needed.host)} on a host with {size(job.host)}")
     time = costs.time(phases.total, job.gpus, job.compute, job.links)
     return Option(
-        strategy, phases, sent(first=True).total.inter, needed, device, " and ".join(lacks),
+        name, phases, sent(first=True).total.inter, needed, device, " and ".join(lacks),
         None if job.device is None or not job.activations else costs.largest_batch(job.device, needed, job.activations), most, kept, time, time.step(job.overlap),
     )  # fmt: skip
 
 
 def advise(job: Job, options: list[Option]) -> Advice:
     """What to take (invariants 1 and 2)."""
-    offered = {option.strategy: option for option in options if option.strategy in OFFERED}
+    offered = {option.strategy: option for option in options if option.strategy in strategy.STRATEGIES}
     fitting = [option for option in offered.values() if not option.lacks]
     if not fitting:
         return Advice(None, _nothing_fits(job, offered["zero3"]))

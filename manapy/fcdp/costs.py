@@ -294,7 +294,8 @@ def largest_batch(device: float, needed: Memory, sample: float) -> int:
 
 
 def largest_tau(device: float, needed: Memory, activations: float) -> float:
-    """The largest threshold of FCDP-Cache (§IV-D) with which the device can't run out of memory; 0 if there's no room.
+    """The largest threshold of FCDP-Cache (§IV-D) with which all that stays fits in any case; 0 if there's no room. Above it the paper's system may run out of
+    memory, manapy's drops units again.
 
     A unit stays on the device if less than tau of it is in use after the unit's forward pass. In the worst case that happens while there are no activations
     yet: these, the live units, and the unit that was let in last must fit above the threshold. needed.live is no less than that unit.
@@ -306,9 +307,11 @@ def kept_share(device: float, needed: Memory, activations: float, tau: float, we
     """Share of the parameters, `weights` bytes in full, that stays on each device under threshold tau.
 
     Taken as even: with each unit that stays, the device's use grows by its parameters and its part of the activations, from the states to tau of the device.
+    What then doesn't fit beside all activations and the live units is dropped again.
     """
-    room = tau * device - needed.states
-    return min(1.0, max(0.0, room / (weights + activations)))
+    let_in = (tau * device - needed.states) / (weights + activations)
+    room = (device - needed.device - activations) / weights
+    return min(1.0, max(0.0, min(let_in, room)))
 
 
 # ---- time

@@ -71,6 +71,8 @@ def test_tau() -> None:
     assert kept["fcdp"].step < options(job)["fcdp"].step
     assert kept["fcdp"].device == pytest.approx(options(job)["fcdp"].device + kept["fcdp"].kept * 2 * 30.015e9)
     assert kept["fcdp"].largest_tau == pytest.approx(1 - (4e9 + 2 * 4.5e9) / 48e9)
+    everything = options(replace(job, tau=1.0))["fcdp"]
+    assert everything.kept > kept["fcdp"].kept and everything.device <= 48e9 and everything.lacks == "", "what doesn't fit isn't kept"
     assert options(replace(job, unit=0))["fcdp"].largest_tau is None and kept["zero3"].largest_tau is None
 
 

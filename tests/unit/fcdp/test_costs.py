@@ -208,6 +208,8 @@ def test_share_that_stays() -> None:
     needed = memory("fcdp", 2, 8, 16e9, 0, MIXED)  # 16 GB of states, 32 GB of weights
     assert kept_share(48e9, needed, 8e9, 0.5, 32e9) == 8 / 40
     assert kept_share(48e9, needed, 8e9, 0.0, 32e9) == 0
+    assert kept_share(48e9, needed, 24e9, 1.0, 32e9) == 8 / 32
+    assert kept_share(24e9, needed, 9e9, 1.0, 32e9) == 0
     assert kept_share(480e9, needed, 8e9, 0.9, 32e9) == 1
 
 
