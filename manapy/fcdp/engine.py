@@ -205,6 +205,8 @@ class Engine:
     def load(self, name: str, values: Mapping[str, np.ndarray]) -> None:
         """Set a unit's parameters; all ranks give all of it. Raises SetupError if names or shapes are wrong, or values differ between ranks."""
         state = self._state(name)
+        if state.residence is Residence.IN_USE:
+            raise OrderError(f"unit '{name}' is in use: it can't be loaded")
         flat = np.zeros(state.layout.padded, state.unit.dtype)
         views = state.unit.views(flat)
         if {key: value.shape for key, value in values.items()} != {key: view.shape for key, view in views.items()}:
@@ -304,8 +306,11 @@ class Engine:
         self._cross.all_gather(target, self._tag(Operation.FETCH, state), phase)
 
     def _outdate(self, state: _State) -> None:
+        """The unit's values have changed: what was gathered of it is of no use."""
         state.changed = True
-        if state.residence is Residence.KEPT:
+        if state.residence is not Residence.ABSENT:
+            if state.arrival is not None:
+                state.arrival.result()
             self._drop(state)
 
     def _drop(self, state: _State) -> None:
@@ -429,6 +434,9 @@ class Engine:
         """The optimizer has changed the shards' values: what was gathered of trainable units is out of date, and gradients begin at zero."""
         if not self._summed:
             raise OrderError("updated() comes after finish() with last_micro_batch")
+        in_use = next((state for state in self._order if state.residence is Residence.IN_USE), None)
+        if in_use:
+            raise OrderError(f"unit '{in_use.unit.name}' is in use: release() comes before updated()")
         self._summed = False
         for state in self._order:
             if state.gradient is not None:

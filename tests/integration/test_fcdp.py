@@ -7,13 +7,16 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import emulated
 import pytest
 from jobs import BIN, PROGRAMS, Job
+from test_nodes import received
 
 from manapy.fcdp.costs import bytes_per_node
 from manapy.fcdp.strategy import STRATEGIES
 
 NODES, RANKS_PER_NODE = 2, 2
+HOSTS = ("mpy-node0", "mpy-node1")
 PROGRAM = PROGRAMS / "fcdp_train.py"
 Make = Callable[..., Job]
 
@@ -105,6 +108,32 @@ def test_device_memory(make_job: Make) -> None:
     tight = train(make_job, "--tau", "1", "--budget", str(budget))
     assert max(tight["peak"]) <= budget
     assert kept["losses"] == tight["losses"] == peak["fcdp"]["losses"]
+
+
+def test_the_engine_call_by_call(make_job: Make) -> None:
+    job = make_job(4).spawn([BIN / "mpirun", "-n", "4", sys.executable, PROGRAMS / "fcdp_units.py"])
+    assert job.finish().splitlines()[-1] == "ok"
+
+
+def test_results_are_the_same_in_every_run_and_under_manapy_launch(make_job: Make) -> None:
+    once = train(make_job, "--micro-batches", "2")
+    again = results(make_job(4).start_python(PROGRAM.name, "--micro-batches", "2"))
+    assert again == [once]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["fcdp", "zero3"])
+def test_the_network_of_real_nodes_carries_what_is_counted(make_job: Make, strategy: str) -> None:
+    """Two network namespaces, joined by nothing but their interfaces, whose counters include headers and the starting of MPI."""
+    with emulated.cluster(HOSTS):
+        job = make_job(4, mpirun=emulated.mpirun(HOSTS[0], f"{HOSTS[0]}:2,{HOSTS[1]}:2"), inside=emulated.inside(HOSTS[0]), env={"UCX_TLS": "tcp,self"})
+        before = received(HOSTS[1])
+        options = ["--nodes-of", "0", "--hidden", "20000", "--micro-batches", "4", "--strategy", strategy]
+        (done,) = results(job.spawn([*job.mpirun, "-n", "4", sys.executable, PROGRAM, *options]))
+        carried = received(HOSTS[1]) - before
+    counted = sum(sum(sent[:2]) for sent in done["inter"])
+    assert counted > 10e6
+    assert counted < carried < 1.1 * counted + 1e6
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ parser.add_argument("--strategy", default="fcdp")
 parser.add_argument("--tau", type=float, default=0.0)
 parser.add_argument("--budget", type=int)
 parser.add_argument("--prefetch", type=int, default=1)
-parser.add_argument("--nodes-of", type=int, default=2)
+parser.add_argument("--nodes-of", type=int, default=2, help="ranks of an emulated node; 0: real nodes")
+parser.add_argument("--hidden", type=int, default=33)
 parser.add_argument("--micro-batches", type=int, nargs="+", default=[1], help="one training for each")
 parser.add_argument("--steps", type=int, default=3)
 parser.add_argument("--adapted", action="store_true")
@@ -32,11 +33,11 @@ parser.add_argument("--trouble", default="")
 parser.add_argument("--reference", action="store_true")
 
 
-def layers(adapted: bool, width: int = WIDTH) -> list[Layer]:
+def layers(adapted: bool, hidden: int, width: int = WIDTH) -> list[Layer]:
     """Odd sizes, so that units need padding."""
     if adapted:
-        return [Adapted("first", WIDTH, 33, 3), Tanh(), Adapted("second", 33, width, 3), Tanh(), Dense("last", width, CLASSES)]
-    return [Dense("first", WIDTH, 33), Tanh(), Dense("second", 33, width), Tanh(), Dense("last", width, CLASSES)]
+        return [Adapted("first", WIDTH, hidden, 3), Tanh(), Adapted("second", hidden, width, 3), Tanh(), Dense("last", width, CLASSES)]
+    return [Dense("first", WIDTH, hidden), Tanh(), Dense("second", hidden, width), Tanh(), Dense("last", width, CLASSES)]
 
 
 def batch(step: int) -> tuple[np.ndarray, np.ndarray]:
@@ -46,7 +47,7 @@ def batch(step: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def train(options: argparse.Namespace) -> None:
-    topology = Topology(ranks_per_node=options.nodes_of)
+    topology = Topology(ranks_per_node=options.nodes_of or None)
     results = [train_once(topology, options, micro_batches) for micro_batches in options.micro_batches]
     if topology.rank == 0:
         print("RESULT", json.dumps(results), flush=True)
@@ -54,7 +55,7 @@ def train(options: argparse.Namespace) -> None:
 
 def train_once(topology: Topology, options: argparse.Namespace, micro_batches: int) -> dict[str, object]:
     odd = options.trouble if topology.rank == topology.size - 1 else ""  # what the last rank does differently
-    model = layers(options.adapted, WIDTH + 1 if odd == "shape" else WIDTH)
+    model = layers(options.adapted, options.hidden, WIDTH + 1 if odd == "shape" else WIDTH)
     units = units_of(model)
     if odd == "frozen":  # where the others train
         units[-1] = Unit(units[-1].name, units[-1].parameters, trainable=False)
@@ -95,7 +96,7 @@ def train_once(topology: Topology, options: argparse.Namespace, micro_batches: i
 
 def reference(options: argparse.Namespace) -> None:
     """Whole parameters and the whole batch at once."""
-    model = layers(options.adapted)
+    model = layers(options.adapted, options.hidden)
     random = np.random.default_rng(7)
     values = {}
     for layer in model:

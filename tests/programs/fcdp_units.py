@@ -1,0 +1,113 @@
+"""The engine of manapy.fcdp call by call, on 2 emulated nodes of 2 ranks: units that are used seldom, evicted, loaded again; and calls in a wrong order."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from manapy.fcdp import Engine, Phase, Topology, Unit
+from manapy.fcdp.errors import BudgetError, FcdpError, OrderError, SetupError
+from manapy.fcdp.traffic import Scope
+
+SIZE = 37
+topology = Topology(ranks_per_node=2)
+one, two, three = (Unit(name, (("w", (SIZE,)),), dtype="float64", trainable=name != "three") for name in ("one", "two", "three"))
+VALUES = np.arange(SIZE, dtype=float)
+
+
+def use(engine: Engine, name: str, expected: float, phase: Phase = Phase.FORWARD) -> None:
+    """The unit holds VALUES + expected."""
+    assert (engine.gather(name, phase)["w"] == VALUES + expected).all(), (name, expected)
+    engine.release(name)
+
+
+def add(engine: Engine, name: str, amount: float) -> None:
+    """This rank's gradient: its number plus one, times the amount."""
+    engine.gradients(name)["w"][:] += amount * (topology.rank + 1)
+    engine.reduce(name)
+
+
+def step(engine: Engine, expected: dict[str, float]) -> None:
+    """Gradients are as expected times 1 + 2 + 3 + 4; values change by them."""
+    for shard in engine.shards:
+        whole = shard.gradient[shard.gradient != 0]  # without padding
+        assert (whole == expected.get(shard.unit, 0) * 10).all(), (shard, expected)
+        assert len(whole) > 0 or shard.unit not in expected
+        shard.values[:] += shard.gradient
+    engine.updated()
+
+
+def refused(error: type[FcdpError], text: str, call: object, *arguments: object) -> None:
+    """The call raises."""
+    try:
+        call(*arguments)  # type: ignore[operator]
+    except error as raised:
+        assert text in str(raised), raised
+    else:
+        raise AssertionError(f"not refused: {text}")
+
+
+for strategy in ("fcdp", "zero3", "hpz", "hpz_naive", "mics"):
+    with Engine(topology, [one, two, three], strategy=strategy) as engine:
+        for name in ("one", "two", "three"):
+            engine.load(name, {"w": VALUES})
+            use(engine, name, 0)
+        engine.last_micro_batch = False  # `two` is used in the first micro-batch alone, `one` in both
+        add(engine, "two", 1)
+        add(engine, "one", 1)
+        engine.finish()
+        refused(OrderError, "updated() comes after finish()", engine.updated)
+        engine.last_micro_batch = True
+        use(engine, "one", 0)
+        add(engine, "one", 2)
+        engine.finish()
+        refused(OrderError, "call updated()", engine.gradients, "one")
+        step(engine, {"one": 3, "two": 1})
+        use(engine, "one", 30)
+        use(engine, "two", 10)
+        use(engine, "three", 0)
+        engine.finish()  # nothing has a gradient
+        step(engine, {})
+        use(engine, "two", 10, Phase.BACKWARD)
+        engine.load("three", {"w": VALUES + 5})  # a frozen unit changes
+        use(engine, "three", 5)
+        refused(OrderError, "frozen", engine.gradients, "three")
+        refused(OrderError, "without gradients", engine.reduce, "one")
+        refused(OrderError, "without being gathered", engine.release, "one")
+        refused(SetupError, "no unit 'four'", engine.gather, "four", Phase.FORWARD)
+        refused(SetupError, "other parameters", engine.load, "one", {"v": VALUES})
+        engine.gather("one", Phase.FORWARD)
+        refused(OrderError, "gathered already", engine.gather, "one", Phase.FORWARD)
+        refused(OrderError, "can't be loaded", engine.load, "one", {"w": VALUES})
+    refused(OrderError, "inside `with engine:`", engine.load, "three", {"w": VALUES})
+
+whole = 40 * 8  # bytes of a unit with its padding
+with Engine(topology, [one, two, three], tau=1) as engine:
+    stays = engine.arena.used
+with Engine(topology, [one, two, three], tau=1, budget=stays + 2 * whole) as engine:
+    for name in ("one", "two", "three"):
+        engine.load(name, {"w": VALUES})
+    for expected in (0, 10):
+        for name in ("one", "two", "three"):  # room for two: the third evicts one, and what an update has changed isn't used again
+            use(engine, name, expected if name != "three" else 0)
+            assert engine.arena.used <= stays + 2 * whole
+        add(engine, "one", 1)
+        add(engine, "two", 1)
+        engine.finish()
+        step(engine, {"one": 1, "two": 1})
+    block = engine.hold(2 * whole, "activations")  # evicts all
+    assert engine.arena.used == stays + 2 * whole
+    refused(BudgetError, "unit 'one' needs 320 bytes", engine.gather, "one", Phase.FORWARD)
+    block.free()
+    use(engine, "one", 20)
+with Engine(topology, [one, two, three]) as engine:
+    for name in ("one", "two", "three"):
+        engine.load(name, {"w": VALUES})
+    engine.gather("one", Phase.FORWARD)
+    while engine.traffic.bytes[Phase.FORWARD, Scope.INTER] < 3 * whole // topology.size:  # the other units come while the program computes; else this doesn't end
+        time.sleep(0.001)
+    engine.release("one")
+
+if topology.rank == 0:
+    print("ok", flush=True)
