@@ -286,7 +286,7 @@ def calls(functions: list[Function]) -> str:
 
 def exports(functions: list[Function]) -> str:
     symbols = sorted(name for f in functions for name in (f.symbol, "P" + f.symbol))
-    return BANNER + "{ global:\n" + "".join(f"  {name};\n" for name in [*symbols, "manapy_trace_mark", "manapy_trace_of_process"]) + "local: *; };\n"
+    return BANNER + "{ global:\n" + "".join(f"  {name};\n" for name in [*symbols, "manapy_trace_clocks", "manapy_trace_mark", "manapy_trace_of_process"]) + "local: *; };\n"
 
 
 def recorded(table: Table) -> list[Function]:

@@ -173,7 +173,7 @@ static int64_t nanoseconds(clockid_t clock) {
 }
 
 /* The three clocks together: the try that took the fewest ticks. */
-static mpy_trace_sample_t take_sample(void) {
+mpy_trace_sample_t mpy_trace_clocks(void) {
     mpy_trace_sample_t best = {0};
     uint64_t width = UINT64_MAX;
     for (int i = 0; i < SAMPLE_TRIES; i++) {
@@ -195,7 +195,7 @@ static uint64_t rate(const mpy_trace_sample_t *from, const mpy_trace_sample_t *t
 void mpy_trace_sample(mpy_trace_t *trace) {
     mpy_trace_file_t *file = trace->file;
     if (file == NULL) return;
-    mpy_trace_sample_t sample = take_sample();
+    mpy_trace_sample_t sample = mpy_trace_clocks();
     mpy_lock_acquire(&trace->lock);
     file->sample[file->samples % MPY_TRACE_SAMPLES] = sample;
     file->ticks_per_second = rate(&trace->first_sample, &sample);
@@ -209,7 +209,7 @@ static uint32_t ticks_are_invariant(void) {
 }
 
 static void start_clock(mpy_trace_t *trace) {
-    trace->first_sample = trace->file->sample[0] = take_sample();
+    trace->first_sample = trace->file->sample[0] = mpy_trace_clocks();
     trace->file->samples = 1;
     trace->file->invariant_ticks = ticks_are_invariant();
     while (nanoseconds(CLOCK_MONOTONIC) - trace->first_sample.monotonic < FIRST_SPAN_NS) {}

@@ -30,6 +30,8 @@ void mpy_trace_job_name(const char *dir, char *out, size_t n);
 /* Makes and maps the file ROOT/manapy-trace-UID/JOB/rank-NNNNN.gG.trace; files of this rank that it replaces go. ROOT: MANAPY_TRACE_ROOT, or
  * /dev/shm. False, and one line in `error`: no room, or not allowed; then nothing is left behind. */
 bool mpy_trace_create(mpy_trace_t *trace, const mpy_trace_identity_t *who, char *error, size_t n);
+/* This host's clocks, read together. */
+mpy_trace_sample_t mpy_trace_clocks(void);
 /* One more clock sample; now and then, and at the end. */
 void mpy_trace_sample(mpy_trace_t *trace);
 /* Nothing is recorded after it, or the process goes on in another generation. The file stays. */

@@ -1,8 +1,10 @@
 """One clock for the whole job: from ticks of a time-stamp counter to nanoseconds since 1970 on the clock of rank 0's host, and how sure that is.
 
 On one host the counter is one for all processors, so all its ranks share one line through all samples that any of them has taken. Between hosts every
-collective in which all wait for all bounds the offset: nobody leaves before everybody has entered. Many such calls make the bounds narrow (what a
-ping-pong would find, without one). Where there are none the hosts' own clocks are believed, with an uncertainty that says so.
+collective in which all wait for all bounds the offset: nobody leaves before everybody has entered. Many such calls make the bounds narrow. While a job runs, its hosts are
+also asked for the time (collect.py): the ping-pong that took least bounds the offset by half of what it took (Cristian, "Probabilistic clock synchronization", 1989), and the
+farther from it, the less, by DRIFT. Both hold at once. Between two of them the offset is taken to move steadily. Where there is neither the hosts' own clocks are believed, with
+an uncertainty that says so.
 
 Invariants
  1. Times are never taken from a clock that can be set: realtime only anchors the line, once a host.
@@ -21,8 +23,9 @@ SECOND = 10**9
 JUMP = 50_000_000  # ns by which realtime and monotonic may part between two samples before it is told
 FIT = 1_000_000  # ns by which a sample may miss the line of its host
 SAMPLE_ERROR = 2_000  # ns of one sample
+DRIFT = 1e-4  # by which two hosts' clocks run apart at most: twice what a quartz is specified for
 UNSURE = SECOND  # ns of uncertainty between hosts of which nothing is known
-WINDOW = 10 * SECOND  # offsets drift: bounds are taken from windows of this length
+WINDOW = 10 * SECOND  # offsets drift: they are worked out so often
 MEETING = [int(op) for op in (Op.BARRIER, Op.ALLREDUCE, Op.ALLGATHER, Op.ALLTOALL)]
 
 
@@ -33,6 +36,16 @@ class Sample:
     ticks: int
     realtime: int
     monotonic: int
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A host was asked for the time: it took `sample` at `at` of the asking host's monotonic clock, give or take `uncertainty` (ns)."""
+
+    host: str
+    sample: Sample
+    at: int
+    uncertainty: int
 
 
 @dataclass
@@ -46,6 +59,7 @@ class Line:
     at: np.ndarray = field(default_factory=lambda: np.zeros(1))  # ns, and there:
     shift: np.ndarray = field(default_factory=lambda: np.zeros(1))  # ns to add to get rank 0's
     uncertainty: int = 0
+    meetings: list[Meeting] = field(default_factory=list)
 
     @property
     def anchor(self) -> Sample:
@@ -107,6 +121,15 @@ def lines(files: list[tuple[str, list[Sample], int, bool]]) -> tuple[list[Line],
     return found, of
 
 
+def meet(found: list[Line], meetings: list[Meeting]) -> None:
+    """Give each line the meetings with its host. Their samples make its rate exact."""
+    for meeting in meetings:
+        line = next((line for line in found if line.host == meeting.host and line.fits([meeting.sample])), None)
+        if line is not None:
+            line.add([meeting.sample])
+            line.meetings.append(meeting)
+
+
 def _jumps(line: Line) -> list[str]:
     gaps = [s.realtime - s.monotonic for s in line.samples]
     jumps = [b - a for a, b in zip(gaps, gaps[1:], strict=False) if abs(b - a) > JUMP]
@@ -119,18 +142,49 @@ def align(found: list[Line], base: int, of: np.ndarray, events: np.ndarray) -> N
         if i == base:
             continue
         when, low, high = bounds(events, of == base, of == i)
-        if not len(when):
+        at, shift, doubt = _asked(line, found[base])
+        if not len(when) and not len(at):
             line.uncertainty = UNSURE
-            line.problems.append(f"{line.host}: no collective shows how its clock lies to that of {found[base].host}; both are believed, ±{UNSURE // SECOND} s")
+            line.problems.append(f"{line.host}: no collective and no answer shows how its clock lies to that of {found[base].host}; both are believed, ±{UNSURE // SECOND} s")
             continue
-        window = (when - when.min()) // WINDOW
-        edges = np.flatnonzero(np.diff(window, prepend=-1))
-        lo, hi = np.maximum.reduceat(low, edges), np.minimum.reduceat(high, edges)
-        line.at = when[edges].astype(float)
+        mine = events[of == i]["enter"]
+        ends = np.array([mine.min(), mine.max()] if len(mine) else [], np.int64)  # it must hold for them, too
+        when, unknown = np.concatenate((when, at, ends)), np.full(len(ends), np.inf)
+        order = np.argsort(when, kind="stable")
+        when = when[order]
+        nodes = np.unique([*np.flatnonzero(np.diff((when - when[0]) // WINDOW, prepend=-1)), len(when) - 1])
+        lo = _spread(when, np.concatenate((low, shift - doubt, -unknown))[order])[nodes]
+        hi = -_spread(when, -np.concatenate((high, shift + doubt, unknown))[order])[nodes]
+        line.at = when[nodes].astype(float)
         line.shift = (lo + hi) / 2
         line.uncertainty = int(np.max(np.abs(hi - lo)) / 2) + 1
         if np.any(lo > hi + SAMPLE_ERROR):
             line.problems.append(f"{line.host}: its clock and that of {found[base].host} contradict each other by up to {int(np.max(lo - hi)) / 1e6:.3f} ms")
+
+
+def _spread(when: np.ndarray, low: np.ndarray) -> np.ndarray:
+    """The best lower bound at each time (sorted) that follows from those at all of them, as clocks run apart by DRIFT at most."""
+    slack = DRIFT * (when - when[0]).astype(float)
+    before = np.maximum.accumulate(low + slack) - slack
+    after = np.maximum.accumulate((low - slack)[::-1])[::-1] + slack
+    return np.maximum(before, after)
+
+
+def _asked(line: Line, base: Line) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each meeting with a line's host: when (its clock), what is to be added to get to `base`, and by how much that may be wrong; ns. Both are known against the asking host."""
+    if not line.meetings or not base.meetings:
+        return np.empty(0, np.int64), np.empty(0), np.empty(0)
+    (at_base, behind_base, doubt_base), (at, behind, doubt) = (_behind(each) for each in (base, line))
+    nearest = np.abs(at[:, None] - at_base[None, :]).argmin(1)
+    doubt = doubt + doubt_base[nearest] + DRIFT * np.abs(at - at_base[nearest])
+    return at - behind, (behind - behind_base[nearest]).astype(float), doubt
+
+
+def _behind(line: Line) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each meeting: when, by how much the host's line is behind the asking host's monotonic clock, and by how much that may be wrong; ns."""
+    at = np.array([m.at for m in line.meetings], np.int64)
+    own = line.own(np.array([m.sample.ticks for m in line.meetings], np.uint64))
+    return at, at - own, np.array([m.uncertainty for m in line.meetings], float) + SAMPLE_ERROR
 
 
 def bounds(events: np.ndarray, ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

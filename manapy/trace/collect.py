@@ -36,13 +36,15 @@ import numpy as np
 
 from .. import _install
 from ..ckpt.errors import ManapyError
-from . import format, proc, stacks
+from . import clocks, format, proc, stacks, ticks
 from .events import Rank, Trace
 from .rings import KEEP, Mirror
 from .tail import Tail, is_made
 
 PATIENCE = 30.0  # seconds for an answer: a remote shell may be slow to start
 RETRY = 30.0
+ASK_AGAIN = 10.0  # seconds after which a host is asked for the time again
+PINGS = 16  # of which the one counts that took least
 AT_ONCE = 64  # hosts that are asked at the same time
 FORMAT = 1  # of requests and answers
 SEEN = ("process", "cpu_share")  # of Rank: what /proc says
@@ -146,6 +148,9 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
             said: dict[str, Any] = {"format": FORMAT, "version": format.VERSION, "host": socket.gethostname()}
         elif request["do"] == "stack":
             said = {"stack": stacks.of(request["pid"], request["start"])}
+        elif request["do"] == "clocks":
+            sample = ticks.now()
+            said = {"clocks": None if sample is None else [sample.ticks, sample.realtime, sample.monotonic]}
         else:
             assert tails is not None
             said, data = tails.news()
@@ -168,7 +173,8 @@ class _Host:
     """One other host. mirror: None until it has answered."""
 
     def __init__(self, name: str, where: Path) -> None:
-        self.name = name
+        self.name = self.host = name  # host: what it calls itself
+        self.meetings: list[clocks.Meeting] = []
         self.mirror: Mirror | None = None
         self.folder = Path(tempfile.mkdtemp(dir=where))
         self._inodes: dict[str, int] = {}
@@ -184,13 +190,14 @@ class _Host:
             self._process = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, start_new_session=True)
         except OSError as error:
             raise LostError(f"{shell[0]}: {error.strerror}") from error
-        said, _ = self.ask({"do": "open", "job": job, "root": os.environ.get("MANAPY_TRACE_ROOT"), "keep": keep})
-        if (said.get("format"), said.get("version")) != (FORMAT, format.VERSION):
+        said, _ = self.ask({"do": "open", "job": job, "root": os.environ.get("MANAPY_TRACE_ROOT"), "keep": keep}, "format")
+        if (said["format"], said.get("version")) != (FORMAT, format.VERSION):
             raise LostError("another version of manapy is installed there")
+        self.host = said["host"]
 
     def poll(self) -> None:
         """Copy what is new."""
-        said, data = self.ask({"do": "news"})
+        said, data = self.ask({"do": "news"}, "files")
         at = 0
         for file in said["files"]:
             with self._copy(file["name"], file["inode"], file["size"]) as copy:
@@ -199,6 +206,20 @@ class _Host:
                     at += size
         ranks = {(known["rank"], known["generation"]): {name: known[name] for name in SEEN} for known in said["ranks"]}
         self.mirror = Mirror(self.folder, self.name, said["monotonic"], said["alive"], ranks)
+
+    def meet(self) -> None:
+        """Ask for the time there, unless that was done a short time ago."""
+        if self.meetings and time.clock_gettime_ns(time.CLOCK_MONOTONIC) < self.meetings[-1].at + ASK_AGAIN * clocks.SECOND:
+            return
+        found = [meeting for _ in range(PINGS) if (meeting := self._ping()) is not None]
+        if found:
+            self.meetings.append(min(found, key=lambda meeting: meeting.uncertainty))
+
+    def _ping(self) -> clocks.Meeting | None:
+        before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        said = self.ask({"do": "clocks"}, "clocks")[0]["clocks"]
+        took = time.clock_gettime_ns(time.CLOCK_MONOTONIC) - before
+        return clocks.Meeting(self.host, clocks.Sample(*said), before + took // 2, took // 2 + 1) if said is not None else None
 
     def _copy(self, name: str, inode: int, size: int) -> IO[bytes]:
         path = self.folder / name
@@ -211,8 +232,8 @@ class _Host:
             os.truncate(path, size)
         return path.open("r+b", buffering=0)
 
-    def ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        """The answer, and the bytes behind it. LostError."""
+    def ask(self, request: dict[str, Any], wanted: str) -> tuple[dict[str, Any], bytes]:
+        """The answer, which has this key, and the bytes behind it. LostError."""
         deadline = time.monotonic() + PATIENCE
         assert self._process is not None and self._process.stdin is not None
         try:
@@ -223,6 +244,8 @@ class _Host:
             said, data = json.loads(got[:end]), got[end + 1 :]
             while len(data) < said["bytes"]:
                 data += self._read(deadline)
+            if wanted not in said:
+                raise ValueError(f"an answer without '{wanted}'")
             return said, bytes(data)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise LostError(self._last_words(str(error))) from error
@@ -271,8 +294,14 @@ class Hosts:
         self.mirrors: list[Mirror] = []
         self._hosts: dict[str, _Host] = {}
         self._lost: dict[str, tuple[float, str]] = {}  # when, and why
+        self._own: list[clocks.Meeting] = []
         self._where = Path(tempfile.mkdtemp(prefix="manapy-hosts-"))
         self._end = weakref.finalize(self, _close, self._hosts, self._where)
+
+    @property
+    def meetings(self) -> list[clocks.Meeting]:
+        """With all that can be reached, and with this host."""
+        return [*self._own, *(meeting for host in self._hosts.values() for meeting in host.meetings)]
 
     @property
     def problems(self) -> list[str]:
@@ -287,6 +316,8 @@ class Hosts:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(self._begin, due))
             list(pool.map(self._look, list(self._hosts)))
+        if (sample := ticks.now()) is not None and (not self._own or sample.monotonic >= self._own[-1].at + ASK_AGAIN * clocks.SECOND):
+            self._own.append(clocks.Meeting(socket.gethostname(), sample, sample.monotonic, 0))
         self.mirrors = [host.mirror for host in self._hosts.values() if host.mirror is not None]
 
     def gone(self) -> frozenset[int]:
@@ -297,7 +328,7 @@ class Hosts:
         """Evidence on where a rank of one of them is: stacks.of, asked there. Empty if it can't be learned."""
         host = next((host for host in self._hosts.values() if host.mirror and (rank.rank, rank.generation) in host.mirror.ranks), None)
         try:
-            return list(host.ask({"do": "stack", "pid": rank.pid, "start": rank.pid_start})[0]["stack"]) if host is not None else []
+            return list(host.ask({"do": "stack", "pid": rank.pid, "start": rank.pid_start}, "stack")[0]["stack"]) if host is not None else []
         except LostError:
             return []
 
@@ -313,6 +344,7 @@ class Hosts:
 
     def _look(self, name: str) -> None:
         try:
+            self._hosts[name].meet()
             self._hosts[name].poll()
         except LostError as error:
             self._lose(name, error)

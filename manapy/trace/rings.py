@@ -232,6 +232,7 @@ class Elsewhere(Protocol):
     """The job's other hosts (collect.py)."""
 
     mirrors: list[Mirror]  # of those that could be reached at the last look
+    meetings: list[clocks.Meeting]  # with these and with this host
     problems: list[str]  # with the others, one line each
 
     def poll(self) -> None:
@@ -297,6 +298,7 @@ class Reader:
             raise NoTraceError("; ".join(self._problems()) or f"{self.folders[0]}: no trace files")
         heads = [f.head for f in files]
         found, on = clocks.lines([(h.host.decode(errors="replace"), f.samples(), h.ticks_per_second, bool(h.invariant_ticks)) for f, h in zip(files, heads, strict=True)])
+        clocks.meet(found, self.others.meetings if self.others is not None else [])
         table: dict[int, int] = {}
         comms: list[Communicator] = []
         devices: list[str] = []

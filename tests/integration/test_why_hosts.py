@@ -73,6 +73,7 @@ def test_stopped_and_killed_on_the_other_host(job: Job) -> None:
     job.wait_for("going on")
     code, said, errors = why(job)
     assert (code, said["state"]) == (0, "healthy"), (said, errors)
+    assert not errors, "clocks were compared"
     os.kill(job.pids()[2], signal.SIGSTOP)
     verdict = hung(job)
     assert (verdict["rank"], verdict["cause"]) == (2, "stopped process"), verdict

@@ -121,6 +121,10 @@ int mpy_record_Finalize(mpy_fn_Finalize_t real) {
 
 __attribute__((visibility("default"))) mpy_trace_t *manapy_trace_of_process(void) { return &mpy_trace; }
 
+/* ---- for manapy/trace/ticks.py, as Python can't read the counter ---- */
+
+__attribute__((visibility("default"))) void manapy_trace_clocks(mpy_trace_sample_t *out) { *out = mpy_trace_clocks(); }
+
 /* ---- what the program says of itself: manapy.trace.mark ---- */
 
 __attribute__((visibility("default"))) int manapy_trace_mark(uint64_t mark) {

@@ -105,6 +105,7 @@ def test_a_host_that_is_lost_takes_its_ranks_along_until_it_is_back(tmp_path: Pa
     [
         ("echo no such host >&2; exit 255", "no such host"),
         ("exit 3", "ended with 3"),
+        ("read x; echo '{\"bytes\": 0}'; read x", "an answer without 'format'"),
         ("read x; exec sleep 99", "no answer within"),
         ("read x; echo hello; read x", "Expecting value"),
         ('read x; echo \'{"bytes": 0, "format": 0, "version": 0}\'; read x', "another version"),
@@ -124,9 +125,10 @@ def test_what_is_wrong_with_a_host_is_said(tmp_path: Path, monkeypatch: pytest.M
 def test_nothing_else_than_trace_files_is_written(tmp_path: Path) -> None:
     """Whatever the other side sends."""
     news = {"bytes": 1, "monotonic": 0, "alive": True, "ranks": [], "files": [{"name": "../evil", "inode": 1, "size": 1, "patches": [[0, 1]]}]}
-    opened = {"bytes": 0, "format": collect.FORMAT, "version": format.VERSION}
+    opened = {"bytes": 0, "format": collect.FORMAT, "version": format.VERSION, "host": "a"}
     path = tmp_path / "shell"
-    path.write_text(f"#!/bin/sh\nread x\necho '{json.dumps(opened)}'\nread x\necho '{json.dumps(news)}'\nprintf x\nread x\n")
+    cases = f"*open*) echo '{json.dumps(opened)}';; *clocks*) echo '{json.dumps({'bytes': 0, 'clocks': None})}';; *) echo '{json.dumps(news)}'; printf x;;"
+    path.write_text(f'#!/bin/sh\nwhile read -r x; do case "$x" in {cases} esac; done\n')
     path.chmod(0o700)
     hosts = collect.Hosts(["a"], "job", [str(path)])
     hosts.poll()
