@@ -8,6 +8,7 @@ Invariants
  1. Both thresholds are those of a hang and of a slow iteration: expected.FLOOR and slow.Limits.performance. None is of its own.
  2. A window is WINDOW seconds and FEWEST iterations long at least; of fewer, only a single iteration can be slow.
  3. What is found only by the sequential test has to add up to FLOOR, too.
+ 4. Of ranks whose waits for a processor are sampled, what happened before the first sample is no alarm: it can't be told from such waits.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ def verdicts(trace: Trace, schedule: Schedule | None = None, limits: slow.Limits
     if not isinstance(watched, Watched):
         cheap = [replace(said, state=State.HEALTHY, cause=Cause.NONE, sentence=f"not worth an alarm: {said.sentence}") for said in watched if (said.cost_ns or FLOOR) < FLOOR]
         return [said for said in watched if (said.cost_ns or FLOOR) >= FLOOR] or cheap
+    sampled = delays.ranks if delays is not None else {}
+    watched = replace(watched, found=[finding for finding in watched.found if finding.sampled or finding.rank not in sampled])  # invariant 4
     found = [*_single(watched), *_window(watched), *_chronic(watched)]
     if not found:
         said = slow.healthy(watched)

@@ -85,12 +85,14 @@ class Finding:
 
 @dataclass
 class Monitor:
-    """Expected times, and what was found in iterations fed in order. hosts: of each rank; uncertainty: of clocks, seconds."""
+    """Expected times, and what was found in iterations fed in order. hosts: of each rank; uncertainty: of clocks, seconds; disturbed: iterations in which a rank had to wait
+    for a processor: that all ranks take longer then is no change of the job."""
 
     schedule: Schedule
     limits: Limits = field(default_factory=Limits)
     hosts: dict[int, str] = field(default_factory=dict)
     uncertainty: float = 0.0
+    disturbed: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         self.graph: Graph = graph_of(self.schedule)
@@ -131,7 +133,7 @@ class Monitor:
         slow = lengths > self.length * np.maximum(1 / self.limits.performance, 1 + np.maximum(NOISE * noise, self.unsteady))
         for i, number in enumerate(numbers):
             if lengths[i] < self.length * self.limits.performance:
-                self._change(low[:, i], float(lengths[i]))
+                self._change(number, low[:, i], float(lengths[i]))
             elif slow[i]:
                 of = range(i * self.schedule.dp, (i + 1) * self.schedule.dp)
                 found += self._taken_apart(number, timing.replicas(list(of)) if len(numbers) > 1 else timing, low[:, i], float(lengths[i]), float(noise[i]))
@@ -159,7 +161,7 @@ class Monitor:
                 per_rank[stage] = np.median(own[mine] / self.own[mine, None, None], axis=0)
         everybody = max(float(np.quantile(per_rank, 0.25, method="lower")), 1.0)  # of few ranks that of one, nothing between one that is slow and one that isn't
         if everybody > 1 + SHIFT:
-            self._change(low, length)
+            self._change(number, low, length)
         else:
             everybody, self._other = 1.0, []
         times = self.graph.times(timing)
@@ -171,8 +173,10 @@ class Monitor:
             late = np.array([int(times.replicas.argmax())])
         return _Search(self, number, timing, late, times.replicas, per_rank, length, everybody, noise).run()
 
-    def _change(self, low: np.ndarray, length: float) -> None:
+    def _change(self, number: int, low: np.ndarray, length: float) -> None:
         """One more iteration that is longer or shorter on all ranks: several of one length in a row are the expected ones from now on."""
+        if number in self.disturbed:
+            return
         self._other = [*(other for other in self._other if abs(other / length - 1) < SHIFT), length]
         if len(self._other) >= CHANGE:
             self.changes.append(length / self.length)
@@ -471,8 +475,9 @@ def watch(trace: Trace, schedule: Schedule | None = None, limits: Limits | None 
     if len(measured) < 3:
         return [Verdict(State.UNKNOWN, f"{len(measured)} whole iterations are recorded: too few to tell a slow one", confidence=0.0, action="look again when more are")]
     uncertainty = max((r.uncertainty_ns for r in trace.ranks.values()), default=0) * 1e-9 if len({r.host for r in trace.ranks.values()}) > 1 else 0.0
-    monitor = Monitor(schedule, limits or Limits(), {rank: known.host for rank, known in trace.ranks.items()}, uncertainty)
-    calm = [one for one in measured if not _disturbed(one, trace, delays)]
+    disturbed = frozenset(one.number for one in measured if _disturbed(one, trace, delays))
+    monitor = Monitor(schedule, limits or Limits(), {rank: known.host for rank, known in trace.ranks.items()}, uncertainty, disturbed)
+    calm = [one for one in measured if one.number not in disturbed]
     calm = calm if len(calm) >= MANY else measured
     monitor.prime([one.timing for one in calm], [one.seconds for one in calm])
     found = []

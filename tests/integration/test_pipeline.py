@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -83,6 +84,27 @@ def test_who_was_slow(given: bool, tmp_path: Path, traced: Callable[..., Job]) -
     done = manapy("why", tmp_path / "traced", *(["--schedule", schedule] if given else []))
     first = done.stdout.splitlines()[0]
     assert done.returncode == 3 and "rank 3" in first and "slow in backward of micro-batch 2, iteration 15" in first, done.stdout
+
+
+def test_a_rank_that_shares_its_processor_is_said_to_be_starved_while_it_is_watched(tmp_path: Path, traced: Callable[..., Job]) -> None:
+    """Its work, and the transfers to and from it, are only slow because of that; whatever else runs on this machine, nothing is said to be stuck, or slow for another reason."""
+    plan = "pp=2,micro=8"
+    job = traced(2, "--schedule", plan, "--iterations", "100000", "--hidden", "256", "--fault", "starve:rank=1,iteration=20,seconds=4")
+    job.wait_for("fault ")
+    said = tmp_path / "said"
+    watch = [BIN / "manapy", "why", "--watch", "--every", "200ms", "--schedule", plan, "--run", f'echo "$MANAPY_VERDICT" >> {said}', tmp_path / "traced"]
+    watcher = subprocess.Popen(watch, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+    def verdicts() -> list[dict[str, object]]:
+        lines = said.read_text().splitlines(keepends=True) if said.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    try:
+        job.wait_for(lambda _: any(verdict["rank"] == 1 for verdict in verdicts()))
+    finally:
+        watcher.terminate()
+        watcher.wait(PATIENCE)
+    assert {(verdict["state"], verdict["cause"]) for verdict in verdicts()} == {("slow", "starved processor")}, verdicts()
 
 
 @pytest.mark.parametrize("recorder", ["profiler", "straggler"])

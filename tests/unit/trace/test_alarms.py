@@ -63,10 +63,12 @@ def test_a_rank_that_had_to_wait_for_its_processor_is_not_slow_but_starved() -> 
     for judge in (slow.verdicts, alarms.verdicts):
         (found,) = judge(trace, SCHEDULE, delays=waits(trace, 5, share=0.9))
         assert (found.cause, found.rank) == (Cause.STARVED, 5) and "waits for a processor" in found.sentence and not found.alternatives
-        (found,) = judge(trace, SCHEDULE, delays=waits(trace, 6, share=0.9))
+        (found,) = judge(trace, SCHEDULE, delays=waits(trace, 6, share=0.9))  # of which rank 5 has nothing
         assert (found.cause, found.rank) == (Cause.COMPUTE, 5) and not found.alternatives
     (found,) = slow.verdicts(trace, SCHEDULE)
     assert found.alternatives == (slow.UNSAMPLED,)
+    late = Delays({rank: (np.array([trace.now - 1, trace.now]), np.zeros(2, int)) for rank in range(16)})
+    assert alarms.verdicts(trace, SCHEDULE, delays=late)[0].state is State.HEALTHY  # it was before the first sample
 
 
 def test_a_link_whose_end_is_starved_is_not_the_networks_fault() -> None:
@@ -76,3 +78,12 @@ def test_a_link_whose_end_is_starved_is_not_the_networks_fault() -> None:
     for end in (found.rank, found.peer):
         starved = slow.verdicts(trace, SCHEDULE, delays=waits(trace, end, share=0.95))[0]
         assert (starved.cause, starved.rank) == (Cause.STARVED, end)
+
+
+def test_that_all_ranks_wait_for_processors_is_no_change_of_the_job() -> None:
+    trace = trace_of(*(Fault(Kind.RANK, rank, 15, factor=3.0) for rank in range(16)), model=replace(SHORT, iterations=40))
+    assert alarms.verdicts(trace, SCHEDULE)[0].state is State.HEALTHY
+    moments = np.arange(int(trace.events["enter"].min()) + int(15.2 * 0.136e9), trace.now + 10**8, 5 * 10**7)
+    starved = Delays({rank: (moments, np.arange(len(moments)) * int(5e7 * (0.8 if rank == 5 else 0.6))) for rank in range(16)})
+    (found,) = alarms.verdicts(trace, SCHEDULE, delays=starved)
+    assert (found.cause, found.rank) == (Cause.STARVED, 5)
