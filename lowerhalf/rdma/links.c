@@ -186,6 +186,7 @@ static void set_up(shift_link_t *l)
         leg->peer_lid = v.on[p].lid;
         leg->peer_gid = v.on[p].gid;
         leg->connected = leg->up = connect_leg(l, p);
+        shift_backoff_up(&leg->backoff, shift_now());
         leg->told = true;
     }
     l->connected = true;
@@ -307,9 +308,14 @@ void shift_link_down(shift_link_t *l, int path, bool tell)
     if (!leg->up && !leg->probing)
         return;
     bool was = leg->up;
+    uint64_t now = shift_now();
     leg->up = leg->probing = false;
     leg->broken = true;
-    leg->next_probe = shift_now() + PROBE_EVERY_MS * 1000000u;
+    leg->next_probe = now + PROBE_EVERY_MS * 1000000u;
+    if (was)
+        shift_backoff_failed(&leg->backoff, now);
+    else
+        shift_backoff_silent(&leg->backoff);
     if (leg->qp)
         shift_qp_fence(leg->qp); /* what is on it comes back, and goes another way */
     if (was && tell)
@@ -343,6 +349,15 @@ static void write_probe(shift_link_t *l, int path)
     leg->probing = s->used = leg->qp->context->ops.post_send(leg->qp, &wr, &bad) == 0;
 }
 
+/* May this side begin to probe it? A path that fails again and again waits, unless it may be the only one. */
+static bool may_begin(const shift_link_t *l, int path, uint64_t now)
+{
+    const shift_link_leg_t *leg = &l->on[path];
+    if (asks(l))
+        return now >= leg->next_probe && (now >= leg->backoff.until || !shift_link_alive(l));
+    return leg->broken && now >= leg->next_begin && !shift_link_alive(l);
+}
+
 static void mend(shift_link_t *l, int path, uint64_t now)
 {
     shift_link_leg_t *leg = &l->on[path];
@@ -351,7 +366,7 @@ static void mend(shift_link_t *l, int path, uint64_t now)
     if (leg->peer_generation > leg->generation) { /* the peer has given the path up, whatever we think of it */
         if (now >= leg->next_begin)
             begin(l, path, leg->peer_generation, now);
-    } else if (!leg->up && l->device->path[path].port_up && (asks(l) ? now >= leg->next_probe : leg->broken && now >= leg->next_begin && !shift_link_alive(l))) {
+    } else if (!leg->up && l->device->path[path].port_up && may_begin(l, path, now)) {
         begin(l, path, leg->generation + 1, now);
     }
     if (leg->up || leg->broken)
@@ -369,6 +384,7 @@ static void path_up(shift_link_t *l, int path)
     shift_link_leg_t *leg = &l->on[path];
     leg->probing = false;
     leg->up = true;
+    shift_backoff_up(&leg->backoff, shift_now());
     shift_wake(l->device);
     pump(l);
 }

@@ -5,7 +5,7 @@
  * the number of posted receives doesn't grow with the number of queue pairs; what several of them have to say goes in one SEND). A message is kept until its completion says that the peer's RNIC
  * has it; if the path breaks before, it goes again on another, so messages may arrive twice, or out of order, and must be idempotent.
  *
- * A path that was lost is probed until it works again. For that the control queue pairs of both sides begin anew, with the packet sequence numbers of an
+ * A path that was lost is probed until it works again (when: backoff.h). For that the control queue pairs of both sides begin anew, with the packet sequence numbers of an
  * agreed *generation*: the greatest that either side has wished for. Each tells the other the generation at which its own is ready; when they are
  * equal, the side with the smaller id writes nothing to the other, and its completion says that the path is up. While no path is up, what is told goes
  * through the key-value store (`link/<id>/<peer's id>`), where each looks once a second otherwise: it may not know yet that it has been cut off.
@@ -13,6 +13,7 @@
 #ifndef MANAPY_RDMA_LINK_H
 #define MANAPY_RDMA_LINK_H
 
+#include "backoff.h"
 #include "shift.h"
 
 enum { SHIFT_LINK_DEPTH = 64 };
@@ -50,6 +51,7 @@ typedef struct shift_link_leg {
     bool probing;                         /* an empty write is under way */
     uint32_t generation, peer_generation; /* at which it is ready; at which the peer's is, as far as we know */
     uint64_t next_begin, next_probe;      /* ns, not before that */
+    shift_backoff_t backoff;              /* of probes, by the side that probes */
     struct slot *slots;
     struct ibv_mr *mr;
 } shift_link_leg_t;

@@ -425,6 +425,7 @@ bool shift_leg_usable(const shift_qp_t *q, int path);
 void shift_fail(shift_qp_t *q, const struct ibv_wc *wc); /* the leg in use is broken */
 bool shift_transport_error(const shift_qp_t *q, const struct ibv_wc *wc);
 void shift_switch_step(shift_qp_t *q);         /* by the worker */
+bool shift_under_way(const shift_qp_t *q);
 void shift_count_turns(shift_device_t *d);      /* by the worker, before each round */
 void shift_attend(shift_qp_t *q, bool active); /* the worker's list */
 bool shift_needs_attention(const shift_qp_t *q);

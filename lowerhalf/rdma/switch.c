@@ -141,18 +141,27 @@ static bool find_target(shift_qp_t *q)
     return q->target >= 0;
 }
 
-/* May a switch of it be begun now? */
-bool shift_turn(const shift_qp_t *q)
-{
-    const shift_link_t *l = q->link;
-    return !q->linked || l->switching < AT_ONCE || shift_now() - l->answered > STALLED_NS;
-}
+static bool stalled(const shift_link_t *l) { return shift_now() - l->answered > STALLED_NS; }
 
-/* It is. */
+/* May a switch of it be begun now? */
+bool shift_turn(const shift_qp_t *q) { return !q->linked || q->link->switching < AT_ONCE || stalled(q->link); }
+
+/* It is. A peer that doesn't answer in time may be slow, and would be slower if all came at once: as many again are begun, and then it has its time again. */
 void shift_take_turn(const shift_qp_t *q)
 {
-    if (q->linked && q->link->switching++ == 0)
-        q->link->answered = shift_now();
+    shift_link_t *l = q->link;
+    if (!q->linked)
+        return;
+    if (stalled(l))
+        l->switching = 0;
+    if (l->switching++ == 0)
+        l->answered = shift_now();
+}
+
+/* Between its two sides a switch of it is under way: one of them may wait for the other's next step. */
+bool shift_under_way(const shift_qp_t *q)
+{
+    return (q->phase != SHIFT_STEADY && q->phase != SHIFT_BROKEN) || q->states.sq == SHIFT_SQ_WAIT_SIGNALED || q->states.sq == SHIFT_SQ_WAIT_SINKED;
 }
 
 /* By the worker, before each round. */
@@ -161,7 +170,7 @@ void shift_count_turns(shift_device_t *d)
     for (shift_link_t *l = d->links; l; l = l->next)
         l->switching = 0;
     for (const shift_qp_t *q = d->active; q; q = q->next_active)
-        if (q->linked && ((q->phase != SHIFT_STEADY && q->phase != SHIFT_BROKEN) || q->states.sq == SHIFT_SQ_WAIT_SIGNALED || q->states.sq == SHIFT_SQ_WAIT_SINKED))
+        if (q->linked && shift_under_way(q))
             q->link->switching++;
 }
 

@@ -115,8 +115,23 @@ static void flush_links(shift_device_t *d)
         shift_link_flush(l);
 }
 
-/* A thousand queue pairs may switch at once. Their peers' answers, and those that wait for ours, don't wait until all have had their turn; nor do threads
- * of the program for the lock: without a gap they would hardly ever get it. */
+/* Those in the midst of a switch, of which there are few (AT_ONCE of switch.c) unless the peer is stuck, and what their shared receive queues need for it. It takes no
+ * more time than the others have had. */
+static void step_under_way(shift_device_t *d)
+{
+    uint64_t since = shift_now();
+    d->round++;
+    for (shift_qp_t *q = d->active, *next; q && shift_now() - since < TURN_NS; q = next) {
+        next = q->next_active;
+        if (shift_under_way(q))
+            shift_switch_step(q);
+    }
+    for (shift_srq_t *s = d->srqs; s; s = s->next)
+        shift_srq_step(s);
+}
+
+/* A thousand queue pairs may switch at once, or have lost a leg that is made ready again. Who is in the midst of a switch doesn't wait until all have had
+ * their turn: a peer waits for him. Nor do threads of the program for the lock: without a gap they would hardly ever get it. */
 static void step_queue_pairs(shift_device_t *d)
 {
     uint64_t since = shift_now();
@@ -134,6 +149,7 @@ static void step_queue_pairs(shift_device_t *d)
         usleep(GAP_US);
         pthread_mutex_lock(&d->lock);
         poll_links(d);
+        step_under_way(d);
         since = shift_now();
     }
 }

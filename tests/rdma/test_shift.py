@@ -14,8 +14,6 @@ from vm.shift import BACKUPS, MANAPY, THREE, events, finish, inside, messages, s
 from vm.storm import Storm
 
 ALL = "send,imm,write,flag,read"
-MANY = 200  # queue pairs
-
 
 pytestmark = pytest.mark.usefixtures("interposer")
 
@@ -103,14 +101,16 @@ def test_waiting_for_receives(rdma_vm: VM, stamps: Path) -> None:
 
 
 @pytest.mark.slow
-def test_many(rdma_vm: VM, stamps: Path) -> None:
-    """Many queue pairs on one completion queue, there and back; more than switch at once, and than go into a request to the agent."""
-    pair = start(rdma_vm, stamps, "--kinds", "send,imm,write", "--size", 1024, "--depth", 2, "--cq", "all", "--timeout", 16, "--retry", 6, pairs=MANY)
+@pytest.mark.parametrize("pairs, options", [(200, []), (400, ["--srq"])], ids=["own receives", "shared receives"])
+def test_many(rdma_vm: VM, stamps: Path, pairs: int, options: list[str]) -> None:
+    """Many queue pairs on one completion queue, there and back; more than switch at once, and than go into a request to the agent. Also on one shared receive
+    queue, whose receives have to go there and back, too."""
+    pair = start(rdma_vm, stamps, "--kinds", "send,imm,write", "--size", 1024, "--depth", 2, "--cq", "all", "--timeout", 16, "--retry", 6, *options, pairs=pairs)
     rdma_vm.cut(0)
-    wait_event(pair, "fallback", MANY)
+    wait_event(pair, "fallback", pairs)
     pair.wait_received(50, since=pair.received())
     rdma_vm.repair(0)
-    wait_event(pair, "return", MANY)
+    wait_event(pair, "return", pairs)
     pair.wait_received(50, since=pair.received())
     finish(pair)
 

@@ -1,7 +1,9 @@
-/* shift_driver.c - plays the owner of a queue pair's states and of a map, for test_shift_parts.py.
+/* shift_driver.c - plays the owner of a queue pair's states, of a map and of a path's back-off, for test_shift_parts.py.
  *
  * "states E E ...": the events (numbers) one after the other from the default states; prints both states after each. Aborts as the library does.
- * "map": lines "put K V", "remove K", "get K" from standard input; one answer per "get" (0: none). */
+ * "map": lines "put K V", "remove K", "get K" from standard input; one answer per "get" (0: none).
+ * "backoff": lines "up MS", "failed MS" (the time) or "silent 0" from standard input; after each the ms until which it is not probed. */
+#include "backoff.h"
 #include "map.h"
 #include "states.h"
 
@@ -39,4 +41,27 @@ static int map(void)
     return 0;
 }
 
-int main(int argc, char **argv) { return argc > 1 && strcmp(argv[1], "states") == 0 ? states(argc, argv) : map(); }
+static int backoff(void)
+{
+    shift_backoff_t b = {0};
+    char word[16];
+    unsigned long long ms;
+    while (scanf("%15s %llu", word, &ms) == 2) {
+        if (strcmp(word, "up") == 0)
+            shift_backoff_up(&b, ms * 1000000);
+        else if (strcmp(word, "failed") == 0)
+            shift_backoff_failed(&b, ms * 1000000);
+        else
+            shift_backoff_silent(&b);
+        printf("%llu\n", (unsigned long long)b.until / 1000000);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "";
+    if (strcmp(what, "states") == 0)
+        return states(argc, argv);
+    return strcmp(what, "backoff") == 0 ? backoff() : map();
+}

@@ -1,4 +1,4 @@
-"""lowerhalf/rdma/states.c against the paper's picture (shift.txt figure 5, section 4.2), map.c against a dict."""
+"""lowerhalf/rdma/states.c against the paper's picture (shift.txt figure 5, section 4.2), map.c against a dict, backoff.c by its rules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PICTURE = {
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     rdma = root / "lowerhalf" / "rdma"
-    return build(tmp_path_factory.mktemp("shift") / "shift_driver", root, [HERE / "shift_driver.c", rdma / "states.c", rdma / "map.c"], "-pthread")
+    return build(tmp_path_factory.mktemp("shift") / "shift_driver", root, [HERE / "shift_driver.c", rdma / "states.c", rdma / "map.c", rdma / "backoff.c"], "-pthread")
 
 
 @settings(max_examples=60, deadline=None)
@@ -74,3 +74,47 @@ def test_a_map_grows(driver: Path) -> None:
     done = subprocess.run([driver, "map"], input=text, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert [int(line) for line in done.stdout.split()] == [0 if i % 2 == 0 else k + 1 for i, k in enumerate(keys)]
+
+
+class Flapping:
+    """A path as backoff.c sees it; `now` in ms."""
+
+    def __init__(self, driver: Path) -> None:
+        self._driver, self._lines, self.now = driver, list[str](), 1000
+
+    def does(self, what: str, after: int = 0) -> int:
+        """So many ms after what it did before; the ms for which it isn't probed then."""
+        self.now += after
+        self._lines.append(f"{what} {self.now}\n")
+        done = subprocess.run([self._driver, "backoff"], input="".join(self._lines), capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return max(0, int(done.stdout.split()[-1]) - self.now)
+
+    def flaps(self, times: int) -> list[int]:
+        """Up at once when it may be, and failing under traffic a second later."""
+        waits = []
+        for _ in range(times):
+            self.does("up", waits[-1] if waits else 0)
+            waits.append(self.does("failed", 1000))
+        return waits
+
+
+def test_a_path_that_only_answers_probes_is_probed_ever_later(driver: Path) -> None:
+    assert Flapping(driver).flaps(12) == [200, 400, 800, 1600, 3200, 6400, 12800, 25600, 51200, 60000, 60000, 60000]
+
+
+def test_a_stable_path_is_forgiven(driver: Path) -> None:
+    path = Flapping(driver)
+    assert path.flaps(4)[-1] == 1600
+    path.does("up", 1600)
+    assert path.does("failed", 29_999) == 3200
+    path.does("up", 3200)
+    assert path.does("failed", 30_000) == 200
+
+
+def test_an_outage_that_probes_see_is_no_flapping(driver: Path) -> None:
+    path = Flapping(driver)
+    for _ in range(5):
+        path.does("up", 5000)
+        assert path.does("failed", 1000) == 200
+        assert path.does("silent", 200) == 0
