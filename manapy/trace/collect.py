@@ -154,6 +154,7 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
         else:
             assert tails is not None
             said, data = tails.news()
+            data.append(b"\n")  # srun hands on whole lines only (srun(1), --unbuffered)
         answers.write(json.dumps(said | {"bytes": sum(map(len, data))}).encode() + b"\n")
         answers.writelines(data)
         answers.flush()
