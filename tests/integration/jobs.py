@@ -1,7 +1,7 @@
 """Real jobs for tests: start under mpirun, wait for output, checkpoint, kill with SIGKILL, restart.
 
-Output goes into files, so nothing depends on the test's reading it. Only processes that a Job has started, or that its
-coordinator reports as its ranks, are ever signalled, by pid.
+Output goes into files, so nothing depends on the test's reading it. Only processes that a Job has started, that its coordinator
+reports as its ranks, or that have inherited a variable with the job's folder, are ever signalled, by pid.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 BIN = Path(sys.executable).parent
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
+WHOSE = "MANAPY_TEST_JOB"  # in the environment of all that belongs to a job: its folder
 PATIENCE = 120.0  # seconds for anything to happen: machines for tests are slow
 
 
@@ -97,7 +98,7 @@ class Job:
                 stdout=stream,
                 stderr=subprocess.STDOUT,
                 cwd=self.where,
-                env={**os.environ, **self.env},
+                env={**os.environ, WHOSE: str(self.where), **self.env},
             )
         return self
 
@@ -178,14 +179,24 @@ class Job:
             time.sleep(0.01)
 
     def end(self) -> None:
-        """Whatever still runs of this job ends; for the end of a test."""
-        if self.process is None or self.process.poll() is not None:
-            return
-        with contextlib.suppress(Exception):
-            self.kill()
-        if self.process.poll() is None:
-            self.process.kill()
+        """Whatever still runs of this job ends, on emulated nodes and behind an mpirun that has ended, too; for the end of a test."""
+        while pids := _of(self.where):  # again, for what was being started meanwhile
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        if self.process is not None:
             self.process.wait()
+
+
+def _of(where: Path) -> list[int]:
+    """Processes that have inherited the variable of a job."""
+    wanted = f"{WHOSE}={where}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or is somebody else's
+            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found
 
 
 def _alive(pid: int) -> bool:

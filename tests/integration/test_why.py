@@ -110,6 +110,7 @@ def test_a_job_that_is_stuck_is_saved_and_its_restart_is_stuck_at_the_same_place
     saved = Path(said.split("checkpoint: ")[1].strip())
     job.kill()
     job.restart(saved)
+    job.wait_for(lambda _: why(job)[1]["verdicts"][0]["cause"] != "dead process")  # it is the killed one until the new ranks are there
     assert hung(job)["cause"] == "deadlock"
 
 
