@@ -55,7 +55,7 @@ def _find(which: str | None, hosts: Sequence[str]) -> Found:
         try:
             return _of_job(job.find_live(which))
         except JobError as error:
-            if job.is_job(path) or path.exists():
+            if job.is_job(path):
                 raise
             if hosts:
                 return Found(root / format.job_name(which))

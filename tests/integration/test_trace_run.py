@@ -306,6 +306,7 @@ def test_a_profiler_of_the_program(tmp_path: Path, trace_root: Path) -> None:
         (["export", "no-such-job", "--format", "vampir"], 2, "invalid choice"),
         (["export", "."], 2, "--format"),
         (["report", "no-such-job"], 1, "no such recording"),
+        (["report", "."], 1, "no such recording"),
         (["report", "no-such-job", "--schedule", "tp=two"], 2, "tp=two"),
         ([], 2, "run | record | export"),
     ],
