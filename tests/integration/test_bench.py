@@ -84,7 +84,7 @@ def test_real_training_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for what in ("rank", "place", "cause"):
         assert rows["cases", f"case 1, a Recv that isn't called: {what} right"]["manapy"] == [100.0], (tmp_path / "out" / "cases.txt").read_text()
     assert rows["cases", "case 2, a node with too few processors: from the fault to the verdict"]["manapy"][0] > 0
-    assert rows["healthy", "iterations"]["manapy"][0] > 0 and ("healthy", "said to be hung") in rows
+    assert rows["healthy", "iterations"]["manapy"][0] > 0 and ("healthy", "said: hung") in rows
     assert {"figure9-recorders.png", "figure11-watching.png", "cases.txt"} <= set(os.listdir(tmp_path / "out"))
     assert sorted(tmp_path.iterdir()) == [tmp_path / "out", traces]
     assert not list(trace_format.root().iterdir()), "records are left"
