@@ -189,7 +189,7 @@ def begin(directory: Path, where: Path | None = None) -> Path:
         path = where / f"tmp-{number:06d}-{os.urandom(3).hex()}"
         if where != directory:
             (directory / f"ckpt-{number:06d}").symlink_to(where / f"ckpt-{number:06d}")
-            _sync(directory)
+            sync(directory)
         path.mkdir()
     except OSError as error:
         raise CheckpointError(f"cannot make {error.filename or path}: {error.strerror}") from error
@@ -216,11 +216,11 @@ def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry]) -> P
             if actual != entry.file_bytes:
                 raise CheckpointError(f"{temporary / entry.image} has {actual} bytes instead of the {entry.file_bytes} that rank {entry.rank} wrote")
         replace_file(temporary / "manifest.json", json.dumps(manifest, indent=1).encode() + b"\n", durable=True)
-        _sync(temporary)
+        sync(temporary)
         if final.exists():
             raise CheckpointError(f"{final} exists already")
         os.rename(temporary, final)
-        _sync(directory)
+        sync(directory)
         for each in {directory, owner(directory)}:
             _link_latest(each, final.name)
     except OSError as error:
@@ -232,7 +232,7 @@ def _link_latest(directory: Path, name: str) -> None:
     link = directory / f"tmp-latest-{os.urandom(3).hex()}"
     link.symlink_to(name)
     os.replace(link, directory / "latest")
-    _sync(directory)
+    sync(directory)
 
 
 def cancel(temporary: Path) -> None:
@@ -301,7 +301,8 @@ def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
         raise
 
 
-def _sync(directory: Path) -> None:
+def sync(directory: Path) -> None:
+    """Make the names in a directory durable."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .errors import StateError
+from .state_index import OptimizerState
+
 if TYPE_CHECKING:
     from .engine import Shard
 
@@ -31,3 +34,14 @@ class Adam:
             first += (1 - first_decay) * (shard.gradient - first)
             second += (1 - second_decay) * (shard.gradient**2 - second)
             shard.values[:] -= (rate * first / (np.sqrt(second) + self._epsilon)).astype(shard.values.dtype)
+
+    def state(self) -> OptimizerState:
+        """For state.py."""
+        return OptimizerState({"steps": self._steps}, {unit: {"first": first, "second": second} for unit, (first, second) in self._moments.items()})
+
+    def load_state(self, state: OptimizerState) -> None:
+        """Go on from there. Raises StateError if it is another optimizer's."""
+        if set(state.scalars) != {"steps"} or any(set(arrays) != {"first", "second"} for arrays in state.arrays.values()):
+            raise StateError("the optimizer's state isn't one of Adam")
+        self._steps = state.scalars["steps"]
+        self._moments = {unit: (arrays["first"], arrays["second"]) for unit, arrays in state.arrays.items()}

@@ -1,21 +1,25 @@
-"""An error of one rank becomes an error of all, in calls that all ranks make and before any data flows.
+"""An error of one rank becomes an error of all, in calls that all ranks make.
 
-Only for the setting up, on the caller's thread. What happens later is in alarm.py.
+In the setting up, before any data flows, over a communicator, on the caller's thread. Later over the engine, whose allgather ends if a rank fails elsewhere (alarm.py).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from .errors import FcdpError
 
-if TYPE_CHECKING:
-    from mpi4py import MPI
+
+class Ranks(Protocol):
+    """A communicator of mpi4py, or the engine."""
+
+    def allgather(self, value: Any, /) -> list[Any]:
+        """Every rank's value, by rank."""
 
 
-def agree(comm: MPI.Comm, error: FcdpError | None) -> None:
+def agree(ranks: Ranks, error: FcdpError | None) -> None:
     """Collective: returns if no rank has an error, else raises one on every rank: its own, or the first rank's with that rank's number."""
-    errors = comm.allgather(None if error is None else (type(error), str(error)))
+    errors = ranks.allgather(None if error is None else (type(error), str(error)))
     if error is not None:
         raise error
     for rank, other in enumerate(errors):

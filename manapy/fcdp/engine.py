@@ -12,6 +12,8 @@ What sits on top (numpy layers, modules of another library) calls, on every rank
     the optimizer changes shard.values by shard.gradient for each of shards
     updated()
 
+Between steps state.py reads and sets `parts`, what this rank keeps of each unit.
+
 Invariants
 1. The communication thread does one thing after another, in the order of these calls. It alone sends and receives.
 2. A unit is `changed` from load() or updated() until its slice has been fetched again; where the strategy keeps slices, nothing else makes one cross the network.
@@ -41,6 +43,7 @@ from . import units as unit_checks
 from .agreement import agree
 from .alarm import Alarm
 from .arena import Arena, Block
+from .control import Control
 from .errors import FcdpError, GradientError, OrderError, SetupError
 from .exchange import Group
 from .host import HostCache
@@ -60,7 +63,8 @@ class Operation(IntEnum):
     LOAD = 4
     NORM = 5
     REPORT = 6
-    CLOSE = 7
+    STATE = 7
+    CLOSE = 8
 
 
 class Residence(Enum):
@@ -79,6 +83,16 @@ class Shard:
     unit: str
     values: np.ndarray
     gradient: np.ndarray
+
+
+@dataclass(frozen=True)
+class Part:
+    """What this rank keeps of a unit, trainable or frozen. values: flat, elements [start, start + values.size) of the unit with its padding."""
+
+    unit: Unit
+    layout: Layout
+    start: int
+    values: np.ndarray
 
 
 @dataclass
@@ -128,8 +142,10 @@ class Engine:
         self._node = Group(topology.node, members, Scope.INTRA, self.traffic, self._alarm, self._describe)
         peers = [topology.rank_of(node, topology.local) for node in range(topology.nodes)]
         self._cross = Group(topology.cross, peers, Scope.INTER, self.traffic, self._alarm, self._describe)
+        self._control = Control(topology, self._node, self._cross)
         self._thread = ThreadPoolExecutor(1, "fcdp")
         self._open = False
+        self._accumulating = False  # gradients aren't all zero: a step has begun
         self._summed = False  # gradients are complete: updated() comes next
         self._reducing: deque[tuple[Future[None], Block]] = deque()  # oldest first
         self._pending: list[Future[Any]] = []  # everything else that finish() waits for
@@ -185,7 +201,7 @@ class Engine:
         try:
             if error is None:
                 self._settle()
-                self._submit(lambda: self._rows(NOTHING_TO_SAY, Operation.CLOSE)).result()
+                self._rows(NOTHING_TO_SAY, Operation.CLOSE)
             else:
                 self._alarm.spread(error)
         finally:
@@ -214,13 +230,36 @@ class Engine:
         for key, view in views.items():
             view[...] = values[key]
         digest = np.frombuffer(hashlib.blake2b(flat, digest_size=16).digest(), np.uint8)
-        rows = self._submit(lambda: self._rows(digest, Operation.LOAD)).result()
-        different = [self._rank_of_row(row) for row in range(len(rows)) if (rows[row] != rows[0]).any()]
+        rows = self._rows(digest, Operation.LOAD)
+        different = [self._control.rank_of_row(row) for row in range(len(rows)) if (rows[row] != rows[0]).any()]
         if different:
-            raise SetupError(f"the values of unit '{name}' are not the same on ranks {self._rank_of_row(0)} and {different[0]}")
-        mine = flat[state.layout.slice_of(self.topology.local)]
-        state.values[:] = mine if self.strategy.keep is Keep.SHARD else mine[state.layout.shard_of(self.topology.node_index)]
+            raise SetupError(f"the values of unit '{name}' are not the same on ranks {self._control.rank_of_row(0)} and {different[0]}")
+        start = self._start(state)
+        state.values[:] = flat[start : start + state.values.size]
         self._outdate(state)
+
+    def _start(self, state: _State) -> int:
+        """Where the rank's part begins in the unit."""
+        start = state.layout.slice_of(self.topology.local).start
+        return start if self.strategy.keep is Keep.SHARD else start + state.layout.shard_of(self.topology.node_index).start
+
+    # ---- between steps ----
+
+    def parts(self) -> list[Part]:
+        """What this rank keeps, in the order of units. Raises OrderError in the middle of a step."""
+        if self._accumulating or any(state.residence is Residence.IN_USE for state in self._order):
+            raise OrderError("a step has begun, and its gradients are no part of a state: save and load after updated()")
+        return [Part(state.unit, state.layout, self._start(state), state.values) for state in self._order]
+
+    def load_part(self, part: Part, values: np.ndarray) -> None:
+        """Set what this rank keeps of a unit, as large as part.values; all ranks set theirs."""
+        state = self._state(part.unit.name)
+        state.values[:] = values
+        self._outdate(state)
+
+    def allgather(self, value: Any) -> list[Any]:
+        """Collective. Every rank's value, by rank: something small that can be pickled. Raises RemoteError if a rank has failed."""
+        return self._submit(lambda: self._control.objects(value, self._tag(Operation.STATE))).result()
 
     # ---- parameters ----
 
@@ -251,6 +290,8 @@ class Engine:
             self._drop(state)
 
     def _next(self, state: _State, phase: Phase) -> list[_State]:
+        if phase is Phase.STATE:
+            return []
         if phase is Phase.FORWARD:
             return self._order[state.index + 1 : state.index + 1 + self._ahead]
         return self._order[max(0, state.index - self._ahead) : state.index][::-1]
@@ -328,6 +369,7 @@ class Engine:
             raise OrderError(f"unit '{name}' is frozen: it has no gradients")
         if self._summed:
             raise OrderError("gradients are complete: call updated() before the next micro-batch")
+        self._accumulating = True
         if state.whole_gradient is None:
             while len(self._reducing) > 1:
                 self._collect_reduced()
@@ -418,10 +460,10 @@ class Engine:
         squares = [float(np.dot(shard.gradient.astype(np.float64), shard.gradient)) for shard in shards]
         bad = next((index for index, square in enumerate(squares) if not math.isfinite(square)), -1)
         row = np.array([sum(squares), bad])
-        rows = self._submit(lambda: self._rows(row, Operation.NORM)).result()
+        rows = self._rows(row, Operation.NORM)
         for index in range(len(rows)):
             if rows[index, 1] >= 0:
-                raise GradientError(f"gradients of unit '{shards[int(rows[index, 1])].unit}' aren't finite (in the shard of rank {self._rank_of_row(index)}): they can't be clipped")
+                raise GradientError(f"gradients of unit '{shards[int(rows[index, 1])].unit}' aren't finite (in the shard of rank {self._control.rank_of_row(index)}): they can't be clipped")
         if self.strategy.keep is Keep.SHARD:
             rows = rows[: self.topology.ranks_per_node]  # every node has all gradients
         norm = math.sqrt(rows[:, 0].sum())
@@ -437,7 +479,7 @@ class Engine:
         in_use = next((state for state in self._order if state.residence is Residence.IN_USE), None)
         if in_use:
             raise OrderError(f"unit '{in_use.unit.name}' is in use: release() comes before updated()")
-        self._summed = False
+        self._summed = self._accumulating = False
         for state in self._order:
             if state.gradient is not None:
                 state.gradient[:] = 0
@@ -453,7 +495,7 @@ class Engine:
     def report(self) -> dict[str, dict[str, int]]:
         """Collective. Bytes that the ranks of this node have sent so far, by phase and scope (traffic.py)."""
         counts = self.traffic.bytes.copy().reshape(-1)
-        rows = self._submit(lambda: self._rows(counts, Operation.REPORT)).result()
+        rows = self._rows(counts, Operation.REPORT)
         first = self.topology.node_index * self.topology.ranks_per_node
         return table(rows[first : first + self.topology.ranks_per_node].sum(axis=0).reshape(self.traffic.bytes.shape))
 
@@ -478,18 +520,7 @@ class Engine:
             raise
 
     def _rows(self, row: np.ndarray, operation: Operation) -> np.ndarray:
-        """Every rank's row, node by node: (P, len(row)). On the communication thread."""
-        tag = self._tag(operation)
-        mine = np.empty((self.topology.ranks_per_node, row.size), row.dtype)
-        mine[self.topology.local] = row
-        self._node.all_gather(mine.reshape(-1), tag, Phase.CONTROL)
-        rows = np.empty((self.topology.nodes, mine.size), row.dtype)
-        rows[self.topology.node_index] = mine.reshape(-1)
-        self._cross.all_gather(rows.reshape(-1), tag, Phase.CONTROL)
-        return rows.reshape(self.topology.size, row.size)
-
-    def _rank_of_row(self, row: int) -> int:
-        return self.topology.rank_of(*divmod(row, self.topology.ranks_per_node))
+        return self._submit(lambda: self._control.rows(row, self._tag(operation))).result()
 
     def _tag(self, operation: Operation, state: _State | None = None) -> int:
         return (state.index if state else len(self._order)) * len(Operation) + operation

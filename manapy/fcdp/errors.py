@@ -6,6 +6,7 @@ FcdpError
   BudgetError       something doesn't fit into the device budget: what, and how much is missing
   OrderError        the ranks use units in different orders, or the engine's calls don't follow one another as they must
   GradientError     gradients that aren't finite
+  StateError        a state couldn't be saved, is damaged, or is that of another model
   RemoteError       another rank has failed: which, and with what message
 """
 
@@ -36,6 +37,10 @@ class OrderError(FcdpError):
 
 class GradientError(FcdpError):
     """Gradients aren't finite."""
+
+
+class StateError(FcdpError):
+    """Saving or loading failed."""
 
 
 class RemoteError(FcdpError):

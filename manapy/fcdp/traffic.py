@@ -18,6 +18,7 @@ class Phase(IntEnum):
     BACKWARD = 1  # parameters for the backward pass
     REDUCE = 2  # gradients
     CONTROL = 3  # norms, checksums of parameters, reports: some bytes per rank
+    STATE = 4  # parameters that the program looks at between steps
 
 
 class Scope(IntEnum):

@@ -51,9 +51,14 @@ class Layout:
     ranks_per_node: int
 
     @property
+    def ranks(self) -> int:
+        """Of all nodes, and chunks of the unit."""
+        return self.nodes * self.ranks_per_node
+
+    @property
     def shard(self) -> int:
         """Of one rank of all."""
-        return -(-self.size // (self.nodes * self.ranks_per_node))
+        return -(-self.size // self.ranks)
 
     @property
     def slice(self) -> int:
@@ -72,6 +77,10 @@ class Layout:
     def shard_of(self, node: int) -> slice:
         """In the slice."""
         return slice(node * self.shard, (node + 1) * self.shard)
+
+    def chunk(self, number: int) -> slice:
+        """The chunk of that number (rule 3), in the unit."""
+        return slice(number * self.shard, (number + 1) * self.shard)
 
 
 def check(units: Iterable[Unit]) -> None:

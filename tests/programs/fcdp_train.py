@@ -1,12 +1,15 @@
 """Trains a small model over manapy.fcdp, as its arguments say, and prints as JSON what it did: losses, bytes by step, memory.
 
-`--trouble` makes the last rank misbehave; `--reference` trains the same model in one process, without the engine.
+`--trouble` makes the last rank misbehave; `--reference` trains the same model in one process, without the engine; `--until` trains as long as a file isn't there.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -27,6 +30,7 @@ parser.add_argument("--nodes-of", type=int, default=2, help="ranks of an emulate
 parser.add_argument("--hidden", type=int, default=33)
 parser.add_argument("--micro-batches", type=int, nargs="+", default=[1], help="one training for each")
 parser.add_argument("--steps", type=int, default=3)
+parser.add_argument("--until", type=Path)
 parser.add_argument("--adapted", action="store_true")
 parser.add_argument("--clip", type=float)
 parser.add_argument("--trouble", default="")
@@ -65,7 +69,7 @@ def train_once(topology: Topology, options: argparse.Namespace, micro_batches: i
         initialise(engine, model, np.random.default_rng(8 if odd == "values" else 7))
         optimizer = Adam(1e-2)
         before = inter(engine)
-        for step in range(options.steps):
+        for step in range(options.steps) if options.until is None else until(options.until, topology):
             inputs, labels = batch(step)
             if odd == "nan" and step == 1:
                 inputs[:] = np.nan
@@ -92,6 +96,16 @@ def train_once(topology: Topology, options: argparse.Namespace, micro_batches: i
         report = engine.report()
         peak, host = topology.comm.allgather(engine.arena.peak), engine.host_bytes
     return {"losses": losses, "inter": steps, "report": report, "peak": peak, "host": host, "units": [(unit.size, unit.trainable) for unit in units]}
+
+
+def until(file: Path, topology: Topology) -> Iterator[int]:
+    """Steps, shown by rank 0, until it sees the file."""
+    for step in itertools.count():
+        if topology.comm.bcast(topology.rank == 0 and file.exists()):
+            return
+        if topology.rank == 0:
+            print("step", step, flush=True)
+        yield step
 
 
 def reference(options: argparse.Namespace) -> None:

@@ -20,6 +20,7 @@ def test_shards_cover_the_unit_once(size: int, nodes: int, ranks: int) -> None:
         assert part.size == layout.slice
         for node in range(nodes):
             part[layout.shard_of(node)] += 1
+            assert layout.chunk(local * nodes + node).start == layout.slice_of(local).start + layout.shard_of(node).start
     assert (seen == 1).all()
     assert 0 <= layout.padded - size < nodes * ranks
 
