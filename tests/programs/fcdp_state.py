@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import shutil
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -257,7 +259,13 @@ def die(topology: Topology, directory: Path, strategies: list[str]) -> list[obje
     return []
 
 
+def in_one_piece(*error: object) -> None:
+    """The interpreter writes a traceback in many pieces, which mix with those of other ranks."""
+    os.write(2, "".join(traceback.format_exception(*error)).encode())  # type: ignore[arg-type]
+
+
 if __name__ == "__main__":
+    sys.excepthook = in_one_piece
     given = parser.parse_args()
     here = Topology(ranks_per_node=given.nodes_of)
     done = {"save": save, "load": load, "refuse": refuse, "fail": fail, "leave": leave, "die": die}[given.what](here, given.directory, given.strategies)
