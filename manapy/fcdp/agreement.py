@@ -5,6 +5,7 @@ In the setting up, before any data flows, over a communicator, on the caller's t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from .errors import FcdpError
@@ -26,3 +27,12 @@ def agree(ranks: Ranks, error: FcdpError | None) -> None:
         if other is not None:
             kind, text = other
             raise kind(f"rank {rank}: {text}")
+
+
+def error_of(check: Callable[[], object]) -> FcdpError | None:
+    """What a check raises on this rank, for agree()."""
+    try:
+        check()
+    except FcdpError as error:
+        return error
+    return None

@@ -11,6 +11,7 @@ On a CPU the arena is numpy memory under a limit, so that claims about device me
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -24,6 +25,16 @@ def amount(count: int) -> str:
     return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count} bytes"
 
 
+class Place(Protocol):
+    """Where a front end wants a unit: memory of its own, for one block at a time."""
+
+    def take(self) -> np.ndarray:
+        """All of its bytes, contents undefined."""
+
+    def give_back(self) -> None:
+        """The array of take() isn't used any more."""
+
+
 @dataclass
 class Block:
     """Memory taken. array: flat, contents undefined; empty for memory that the caller has elsewhere and only accounts for."""
@@ -31,10 +42,14 @@ class Block:
     nbytes: int
     arena: Arena
     array: np.ndarray = field(default_factory=lambda: EMPTY)
+    place: Place | None = None
 
     def free(self) -> None:
         """Give it back; a second time does nothing."""
         self.array = EMPTY
+        if self.place is not None:
+            self.place.give_back()
+            self.place = None
         self.arena.give_back(self)
 
 
@@ -65,10 +80,11 @@ class Arena:
         self.peak = max(self.peak, self.used)
         return Block(nbytes, self)
 
-    def take(self, elements: int, dtype: str, what: str) -> Block:
-        """A flat array."""
+    def take(self, elements: int, dtype: str, what: str, place: Place | None = None) -> Block:
+        """A flat array, in the place given or in new memory."""
         block = self.hold(elements * np.dtype(dtype).itemsize, what)
-        block.array = np.empty(elements, dtype)
+        block.place = place
+        block.array = place.take().view(dtype) if place is not None else np.empty(elements, dtype)
         return block
 
     def give_back(self, block: Block) -> None:

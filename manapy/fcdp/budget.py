@@ -30,18 +30,17 @@ def resident(units: Sequence[Unit], layouts: Sequence[Layout], strategy: Strateg
     """Bytes that stay on the device of one rank."""
     total = scratch(units, layouts)
     for unit, layout in zip(units, layouts, strict=True):
-        elements = owned(layout, strategy) * (2 if unit.trainable else 1)
+        total += owned(layout, strategy) * (2 if unit.trainable else 1) * _itemsize(unit)
         if strategy.keep is Keep.DEVICE:
-            elements += layout.slice
-        total += elements * _itemsize(unit)
+            total += layout.slice * np.dtype(unit.gathered).itemsize
     return total
 
 
 def working(units: Sequence[Unit], layouts: Sequence[Layout], index: int, ahead: int) -> int:
     """Bytes while unit `index` is in use and `ahead` further ones are gathered: those behind it in the backward pass, which computes its gradient, too."""
-    full = [layout.padded * _itemsize(unit) for unit, layout in zip(units, layouts, strict=True)]
+    full = [layout.padded * np.dtype(unit.gathered).itemsize for unit, layout in zip(units, layouts, strict=True)]
     forward = sum(full[index : index + ahead + 1])
-    backward = sum(full[max(0, index - ahead) : index + 1]) + (full[index] if units[index].trainable else 0)
+    backward = sum(full[max(0, index - ahead) : index + 1]) + (layouts[index].padded * _itemsize(units[index]) if units[index].trainable else 0)
     return max(forward, backward)
 
 
@@ -68,4 +67,5 @@ def check(units: Sequence[Unit], layouts: Sequence[Layout], strategy: Strategy, 
 
 
 def _itemsize(unit: Unit) -> int:
+    """Of what the optimizer updates, and of gradients."""
     return np.dtype(unit.dtype).itemsize

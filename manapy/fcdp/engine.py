@@ -40,11 +40,11 @@ from mpi4py import MPI
 
 from . import budget as memory
 from . import units as unit_checks
-from .agreement import agree
+from .agreement import agree, error_of
 from .alarm import Alarm
-from .arena import Arena, Block
+from .arena import Arena, Block, Place
 from .control import Control
-from .errors import FcdpError, GradientError, OrderError, SetupError
+from .errors import GradientError, OrderError, SetupError
 from .exchange import Group
 from .host import HostCache
 from .strategy import Fetch, Keep, Reduce, Strategy, find
@@ -78,11 +78,15 @@ class Residence(Enum):
 
 @dataclass(frozen=True)
 class Shard:
-    """What this rank's optimizer updates of a unit: flat arrays of one size, on the device. values are changed in place (values[:] -= ...); gradient is the sum of all ranks'."""
+    """What this rank's optimizer updates of a unit: flat arrays of one size, on the device. values are changed in place (values[:] -= ...); gradient is the sum of all ranks'.
+
+    start: where they begin in the flat unit. They may reach into its padding.
+    """
 
     unit: str
     values: np.ndarray
     gradient: np.ndarray
+    start: int = 0
 
 
 @dataclass(frozen=True)
@@ -119,8 +123,19 @@ class _State:
 class Engine:
     """One rank's part of a sharded training job. arena: the device; traffic: what this rank has sent; last_micro_batch: whether finish() ends a step."""
 
-    def __init__(self, topology: Topology, units: Sequence[Unit], *, strategy: str = "fcdp", tau: float = 0.0, budget: int | None = None, prefetch: int = 1) -> None:
-        """Collective. tau: share of the device up to which gathered units stay there; budget: of the device, in bytes; prefetch: units gathered ahead.
+    def __init__(
+        self,
+        topology: Topology,
+        units: Sequence[Unit],
+        *,
+        strategy: str = "fcdp",
+        tau: float = 0.0,
+        budget: int | None = None,
+        prefetch: int = 1,
+        places: Mapping[str, Place] | None = None,
+    ) -> None:
+        """Collective. tau: share of the device up to which gathered units stay there; budget: of the device, in bytes; prefetch: units gathered ahead;
+        places: of units that aren't gathered into memory of the engine's, by name.
 
         Raises on all ranks SetupError if options or units can't be used or differ between ranks, BudgetError if a unit doesn't fit.
         """
@@ -130,8 +145,9 @@ class Engine:
         self.arena = Arena(budget)
         self.last_micro_batch = True
         self._tau = tau
+        self._places = places or {}
         layouts = [Layout(unit.size, topology.nodes, topology.ranks_per_node) for unit in units]
-        agree(topology.comm, _error(lambda: memory.check(units, layouts, self.strategy, budget)))
+        agree(topology.comm, error_of(lambda: memory.check(units, layouts, self.strategy, budget)))
         self._ahead = topology.comm.allreduce(memory.deepest(units, layouts, self.strategy, budget, prefetch), MPI.MIN)
         self._states = {unit.name: self._allocate(index, unit, layout) for index, (unit, layout) in enumerate(zip(units, layouts, strict=True))}
         self._order = list(self._states.values())
@@ -160,7 +176,7 @@ class Engine:
                 raise SetupError(f"prefetch must not be negative, as {prefetch} is")
 
         comm = self.topology.comm
-        agree(comm, _error(check))
+        agree(comm, error_of(check))
         options = f"strategy {strategy}, tau {tau:g}, prefetch {prefetch}"
         first_units, first_options = comm.bcast((units, options))
         where = f"{options} here, {first_options} there" if options != first_options else unit_checks.difference(units, first_units)
@@ -169,24 +185,24 @@ class Engine:
 
     def _allocate(self, index: int, unit: Unit, layout: Layout) -> _State:
         owned = memory.owned(layout, self.strategy)
-        values = self._resident(owned, unit)
-        gradient = self._resident(owned, unit) if unit.trainable else None
+        values = self._resident(owned, unit.dtype, unit)
+        gradient = self._resident(owned, unit.dtype, unit) if unit.trainable else None
         state = _State(unit, layout, index, values, gradient)
         if self.strategy.keep is Keep.DEVICE:
-            state.cached = self._resident(layout.slice, unit)
+            state.cached = self._resident(layout.slice, unit.gathered, unit)
         elif self.strategy.keep is Keep.SHARD:
             state.cached = values
         if unit.trainable and self.strategy.reduce is Reduce.LAST:
             state.partial = gradient if self.strategy.keep is Keep.SHARD else np.zeros(layout.slice, unit.dtype)  # on the host
         return state
 
-    def _resident(self, elements: int, unit: Unit) -> np.ndarray:
-        array = self.arena.take(elements, unit.dtype, f"unit '{unit.name}'").array
+    def _resident(self, elements: int, dtype: str, unit: Unit) -> np.ndarray:
+        array = self.arena.take(elements, dtype, f"unit '{unit.name}'").array
         array[:] = 0
         return array
 
     def _place_on_host(self) -> HostCache:
-        host = HostCache(self.topology, [(state.layout, state.unit.dtype) for state in self._order])
+        host = HostCache(self.topology, [(state.layout, state.unit.gathered) for state in self._order])
         for state, copy in zip(self._order, host.copies, strict=True):
             state.node_copy = copy
             state.cached = copy[state.layout.slice_of(self.topology.local)]
@@ -265,6 +281,7 @@ class Engine:
 
     def gather(self, name: str, phase: Phase) -> dict[str, np.ndarray]:
         """The parameters of a unit, on the device until release(). Raises BudgetError if there is no room, RemoteError if another rank has failed."""
+        self._check_open()
         state = self._state(name)
         if state.residence is Residence.IN_USE:
             raise OrderError(f"unit '{name}' is gathered already")
@@ -297,7 +314,7 @@ class Engine:
         return self._order[max(0, state.index - self._ahead) : state.index][::-1]
 
     def _request(self, state: _State, phase: Phase) -> None:
-        state.block = self._take(state, f"unit '{state.unit.name}'")
+        state.block = self._take(state, state.unit.gathered, f"unit '{state.unit.name}'", self._places.get(state.unit.name))
         state.residence = Residence.AHEAD
         if self._host:
             self._copy_from_host(state, state.block, phase)
@@ -373,7 +390,7 @@ class Engine:
         if state.whole_gradient is None:
             while len(self._reducing) > 1:
                 self._collect_reduced()
-            state.whole_gradient = self._take(state, f"the gradient of unit '{name}'")
+            state.whole_gradient = self._take(state, state.unit.dtype, f"the gradient of unit '{name}'")
             state.whole_gradient.array[:] = 0
         return state.unit.views(state.whole_gradient.array)
 
@@ -450,12 +467,16 @@ class Engine:
         """What the optimizer updates, in the order of units."""
         for state in self._order:
             if state.gradient is not None:
-                yield Shard(state.unit.name, state.values, state.gradient)
+                yield Shard(state.unit.name, state.values, state.gradient, self._start(state))
+
+    def check_complete(self) -> None:
+        """Raise OrderError unless the step's gradients are complete."""
+        if not self._summed:
+            raise OrderError("gradients aren't complete: finish() with last_micro_batch comes first")
 
     def clip_gradients(self, max_norm: float) -> float:
         """Collective. Scale all gradients so that their global 2-norm is at most max_norm; returns the norm before. Raises GradientError if it isn't finite."""
-        if not self._summed:
-            raise OrderError("gradients aren't complete: finish() with last_micro_batch comes first")
+        self.check_complete()
         shards = list(self.shards)
         squares = [float(np.dot(shard.gradient.astype(np.float64), shard.gradient)) for shard in shards]
         bad = next((index for index, square in enumerate(squares) if not math.isfinite(square)), -1)
@@ -506,9 +527,12 @@ class Engine:
 
     # ---- the thread and the device ----
 
-    def _submit(self, job: Callable[[], Any]) -> Future[Any]:
+    def _check_open(self) -> None:
         if not self._open:
             raise OrderError("the engine is used inside `with engine:`")
+
+    def _submit(self, job: Callable[[], Any]) -> Future[Any]:
+        self._check_open()
         return self._thread.submit(self._run, job)
 
     def _run(self, job: Callable[[], Any]) -> Any:
@@ -535,10 +559,9 @@ class Engine:
             raise SetupError(f"there is no unit '{name}'")
         return self._states[name]
 
-    def _take(self, state: _State, what: str) -> Block:
-        nbytes = state.layout.padded * np.dtype(state.unit.dtype).itemsize
-        self._make_room(nbytes)
-        return self.arena.take(state.layout.padded, state.unit.dtype, what)
+    def _take(self, state: _State, dtype: str, what: str, place: Place | None = None) -> Block:
+        self._make_room(state.layout.padded * np.dtype(dtype).itemsize)
+        return self.arena.take(state.layout.padded, dtype, what, place)
 
     def _make_room(self, nbytes: int) -> None:
         """Wait for reductions that give memory back, then evict kept units, as far as it is needed."""
@@ -553,11 +576,3 @@ class Engine:
 
 
 NOTHING_TO_SAY = np.zeros(1, np.uint8)
-
-
-def _error(check: Callable[[], None]) -> FcdpError | None:
-    try:
-        check()
-    except FcdpError as error:
-        return error
-    return None

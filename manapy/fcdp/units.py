@@ -1,6 +1,6 @@
 """Units: parameters that are gathered and reduced together, as one flat array.
 
-1. A unit is all trainable or all frozen, and of one type.
+1. A unit is all trainable or all frozen, and of one type. It may be gathered in another, narrower type than the one in which it is updated and its gradients are summed.
 2. Its parameters lie one after the other, in the order given, C order, and zeros behind them up to P chunks of one size (P = N nodes of g ranks).
 3. The chunk of (node, local) is number local * N + node. So the N chunks that ranks of one local number hold are neighbours: the rank's slice of the unit
    arrives contiguously from the other nodes, and the g slices make the unit.
@@ -21,12 +21,18 @@ from .errors import SetupError
 
 @dataclass(frozen=True)
 class Unit:
-    """name: unique in the model; parameters: (name, shape) in order; dtype: of all of them."""
+    """name: unique in the model; parameters: (name, shape) in order; dtype: of all of them; gathered_as: another type, in which they travel and are used."""
 
     name: str
     parameters: tuple[tuple[str, tuple[int, ...]], ...]
     trainable: bool = True
     dtype: str = "float32"
+    gathered_as: str | None = None
+
+    @property
+    def gathered(self) -> str:
+        """The type in which the unit is gathered."""
+        return self.gathered_as or self.dtype
 
     @property
     def size(self) -> int:
@@ -94,8 +100,9 @@ def check(units: Iterable[Unit]) -> None:
             raise SetupError(f"unit '{unit.name}' has no parameters")
         if len(dict(unit.parameters)) != len(unit.parameters):
             raise SetupError(f"two parameters of unit '{unit.name}' have the same name")
-        if np.dtype(unit.dtype).kind != "f":
-            raise SetupError(f"unit '{unit.name}' is of type {unit.dtype}: parameters are floating-point numbers")
+        for dtype in (unit.dtype, unit.gathered):
+            if np.array(0.5).astype(dtype) != 0.5:  # a kind of numpy's doesn't say it: bfloat16 has none
+                raise SetupError(f"unit '{unit.name}' is of type {dtype}: parameters are floating-point numbers")
     if not seen:
         raise SetupError("there are no units")
 
@@ -123,4 +130,4 @@ def _first_difference(here: Unit, there: Unit) -> str:
 
 
 def _kind(unit: Unit) -> str:
-    return f"{'trainable' if unit.trainable else 'frozen'} {unit.dtype}"
+    return f"{'trainable' if unit.trainable else 'frozen'} {unit.dtype}{f' gathered as {unit.gathered}' if unit.gathered_as else ''}"

@@ -109,5 +109,45 @@ with Engine(topology, [one, two, three]) as engine:
         time.sleep(0.001)
     engine.release("one")
 
+
+
+class Shelf:
+    """A place for a unit of the program's own, with nothing in it between uses."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.memory: np.ndarray | None = None
+        self._nbytes = nbytes
+
+    def take(self) -> np.ndarray:
+        assert self.memory is None
+        self.memory = np.full(self._nbytes, 255, np.uint8)
+        return self.memory
+
+    def give_back(self) -> None:
+        assert self.memory is not None
+        self.memory = None
+
+
+half = Unit("half", (("w", (SIZE,)),), gathered_as="float16")
+for strategy in ("fcdp", "zero3", "hpz", "hpz_naive", "mics"):
+    shelf = Shelf(40 * 2)
+    with Engine(topology, [half], strategy=strategy, places={"half": shelf}) as engine:
+        engine.load("half", {"w": VALUES + 0.25})
+        gathered = engine.gather("half", Phase.FORWARD)["w"]
+        assert gathered.dtype == np.float16 and np.shares_memory(gathered, shelf.memory) and (gathered == VALUES + 0.25).all()
+        engine.release("half")
+        assert shelf.memory is None
+        sent = engine.report()["forward"]
+        assert sent == {"inter": 0 if strategy == "mics" else 40, "intra": 80}, (strategy, sent)
+        engine.gradients("half")["w"][:] = 2.0**-26  # nothing, in float16
+        engine.reduce("half")
+        engine.finish()
+        for shard in engine.shards:
+            assert set(shard.gradient) <= {0, 2.0**-24} and shard.gradient.any()
+            shard.values[:] += 2.0**24 * shard.gradient
+        engine.updated()
+        assert (engine.gather("half", Phase.FORWARD)["w"] == VALUES + 1.25).all()
+        engine.release("half")
+
 if topology.rank == 0:
     print("ok", flush=True)

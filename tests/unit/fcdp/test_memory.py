@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from manapy.fcdp import budget
@@ -34,6 +36,14 @@ def test_what_stays() -> None:
     assert bytes_of["fcdp"] == bytes_of["zero3"] == 2 * 110 + 50 + 200
     assert bytes_of["hpz"] == bytes_of["hpz_naive"] == bytes_of["zero3"] + 320
     assert bytes_of["mics"] == 2 * 220 + 100 + 200
+
+
+def test_what_is_gathered_in_a_narrower_type() -> None:
+    """The slice and the unit in use count half; values, gradients and the buffer for receiving don't."""
+    units = [replace(unit, gathered_as="float16") for unit in UNITS]
+    assert budget.resident(units, LAYOUTS, STRATEGIES["hpz"]) == 4 * (2 * 110 + 50 + 200) + 2 * 320
+    assert budget.resident(units, LAYOUTS, STRATEGIES["mics"]) == budget.resident(UNITS, LAYOUTS, STRATEGIES["mics"])
+    assert [budget.working(units, LAYOUTS, index, 0) for index in (1, 2)] == [2 * 800 + 4 * 800, 2 * 400]
 
 
 def test_how_far_ahead() -> None:

@@ -42,6 +42,7 @@ def test_views_are_no_copies() -> None:
         ([Unit("u", ())], "unit 'u' has no parameters"),
         ([Unit("u", (("a", (1,)), ("a", (2,))))], "two parameters of unit 'u' have the same name"),
         ([Unit("u", (("a", (1,)),), dtype="int32")], "unit 'u' is of type int32: parameters are floating-point numbers"),
+        ([Unit("u", (("a", (1,)),), gathered_as="int8")], "unit 'u' is of type int8: parameters are floating-point numbers"),
     ],
 )
 def test_bad_units(units: list[Unit], error: str) -> None:
@@ -57,3 +58,4 @@ def test_differences_are_named() -> None:
     assert difference(one, (Unit("u", (("a", (1,)),)),)) == "unit 'u': 2 parameters here, 1 there"
     assert difference(one, (Unit("u", (("a", (1,)), ("c", (2, 2)))),)) == "unit 'u': b of shape (2, 2) here, c of shape (2, 2) there"
     assert difference(one, (Unit("u", one[0].parameters, dtype="float64"),)) == "unit 'u': trainable float32 here, trainable float64 there"
+    assert difference(one, (Unit("u", one[0].parameters, gathered_as="float16"),)) == "unit 'u': trainable float32 here, trainable float32 gathered as float16 there"

@@ -1,0 +1,203 @@
+"""When units are gathered, released and reduced: hooks on the modules and parameters of one model.
+
+    forward pass     before a group's module: gather; after it: release, and wait for gradients of its outputs
+    backward pass    the first gradient of an output: gather. A unit's last gradient: reduce, release. The end: what is left is reduced and released, finish()
+
+1. All hooks fire in the order of the program and of its graph, which is the same on all ranks if these compute the same.
+2. A trainable unit is released when all of its parameters have their gradients: whatever reads a parameter in the backward pass comes before that.
+3. A group's frozen units are released when, besides, the inputs of its calls have their gradients: every path through the group ends at one or the other. (Inputs to which
+   frozen parameters alone lead get none.) Paths through a group with others inside end there, too: its frozen units stay until the end.
+4. In the backward pass a module is called only to compute activations again (torch.utils.checkpoint): it stays gathered, and is not waited for a second time.
+5. What doesn't fire (parameters without use, inputs without gradient) is dealt with at the end of the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd import Variable
+from torch.autograd.graph import register_multi_grad_hook
+from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.utils._pytree import tree_leaves, tree_map  # what torch's own sharding takes apart outputs with: knows those of other libraries
+
+from ..engine import Engine
+from ..errors import OrderError
+from ..traffic import Phase
+from .grouping import Group, Member
+from .storage import UnitStorage
+
+
+@dataclass
+class _Unit:
+    """A member of a group, and where it is."""
+
+    member: Member
+    storage: UnitStorage
+    gathered: bool = False
+    awaited: int = 0  # parameters that have no gradient yet
+    sums: dict[str, torch.Tensor] = field(default_factory=dict)  # where gradients go, from the first one until they are reduced
+
+    @property
+    def name(self) -> str:
+        return self.member.unit.name
+
+
+class _Hooked:
+    """A group with hooks."""
+
+    def __init__(self, group: Group, outer: bool, storages: dict[str, UnitStorage]) -> None:
+        self.module = group.module
+        self.outer = outer  # has other groups inside
+        self.units = [_Unit(member, storages[member.unit.name]) for member in group.members]
+        self.trainable = [unit for unit in self.units if unit.member.unit.trainable]
+        self.frozen = [unit for unit in self.units if not unit.member.unit.trainable]
+        self.open_inputs = 0  # inputs of its calls that have no gradients yet
+
+
+class Schedule:
+    """The hooks of a model on an engine. They stay for good: a sharded module is of no use without them."""
+
+    def __init__(self, engine: Engine, groups: list[Group], storages: dict[str, UnitStorage], policy: MixedPrecisionPolicy) -> None:
+        self._engine = engine
+        self._policy = policy
+        modules = {group.module for group in groups}
+        self._groups = [_Hooked(group, len(modules.intersection(group.module.modules())) > 1, storages) for group in groups]
+        self._in_backward = False
+        self._summoned = False
+        for group in self._groups:
+            self._hook(group)
+
+    def _hook(self, group: _Hooked) -> None:
+        group.module.register_forward_pre_hook(lambda _, args, kwargs: self._before_forward(group, args, kwargs), prepend=True, with_kwargs=True)
+        group.module.register_forward_hook(lambda _, args, output: self._after_forward(group, output))
+        for unit in group.trainable:
+            for name, parameter in unit.member.parameters.items():
+                parameter.register_post_accumulate_grad_hook(lambda parameter, name=name, unit=unit: self._accumulated(group, unit, name, parameter))
+
+    # ---- forward ----
+
+    def _before_forward(self, group: _Hooked, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        self._gather(group, Phase.BACKWARD if self._in_backward else Phase.FORWARD)
+        if self._policy.param_dtype and self._policy.cast_forward_inputs:
+            args, kwargs = cast((args, kwargs), self._policy.param_dtype)
+        if group.frozen and not group.outer and not self._in_backward and torch.is_grad_enabled():
+            for tensor in _with_gradient((args, kwargs)):  # not register_multi_grad_hook: waiting for all, it keeps a graph that has no backward pass for ever
+                group.open_inputs += 1
+                tensor.register_hook(lambda _: self._input_done(group))
+        return args, kwargs
+
+    def _after_forward(self, group: _Hooked, output: Any) -> None:
+        if self._in_backward:
+            return
+        self._release(group.units)
+        outputs = _with_gradient(output)
+        if outputs:
+            register_multi_grad_hook(outputs, lambda _: self._before_backward(group), mode="any")
+
+    # ---- backward ----
+
+    def _before_backward(self, group: _Hooked) -> None:
+        self._begin_backward()
+        self._gather(group, Phase.BACKWARD)
+
+    def _begin_backward(self) -> None:
+        if not self._in_backward:
+            self._in_backward = True
+            for group in self._groups:
+                for unit in group.trainable:
+                    unit.awaited = len(unit.member.parameters)
+            Variable._execution_engine.queue_callback(self._end_backward)  # as torch's own sharding does: autograd has no public way
+
+    def _accumulated(self, group: _Hooked, unit: _Unit, name: str, parameter: nn.Parameter) -> None:
+        self._begin_backward()
+        assert parameter.grad is not None
+        if not unit.sums:
+            unit.sums = {key: torch.from_numpy(array) for key, array in self._engine.gradients(unit.name).items()}
+        with torch.no_grad():
+            unit.sums[name].add_(parameter.grad, alpha=1 / self._engine.topology.size)
+        parameter.grad = None
+        unit.awaited -= 1
+        if unit.awaited == 0:
+            self._reduce(unit)
+            self._release([unit])
+            self._release_frozen(group)
+
+    def _reduce(self, unit: _Unit) -> None:
+        unit.sums = {}
+        self._engine.reduce(unit.name)
+
+    def _input_done(self, group: _Hooked) -> None:
+        group.open_inputs -= 1
+        self._release_frozen(group)
+
+    def _release_frozen(self, group: _Hooked) -> None:
+        if not group.outer and group.open_inputs == 0 and all(unit.awaited == 0 for unit in group.trainable):
+            self._release(group.frozen)
+
+    def _end_backward(self) -> None:
+        for group in reversed(self._groups):
+            for unit in group.trainable:
+                if unit.sums:
+                    self._reduce(unit)
+            self._release(group.units)
+            group.open_inputs = 0
+        self._in_backward = False
+        self._engine.finish()
+
+    # ---- both ----
+
+    def _gather(self, group: _Hooked, phase: Phase) -> None:
+        for unit in group.units:
+            if not unit.gathered:
+                self._engine.gather(unit.name, phase)
+                unit.gathered = True
+                unit.storage.show()
+
+    def _release(self, units: list[_Unit]) -> None:
+        for unit in units:
+            if unit.gathered and not self._summoned:
+                unit.storage.hide()
+                unit.gathered = False
+                self._engine.release(unit.name)
+
+    # ---- whole ----
+
+    @contextmanager
+    def summoned(self) -> Iterator[None]:
+        """Collective. All parameters are whole inside."""
+        if self._summoned or any(unit.gathered for group in self._groups for unit in group.units):
+            raise OrderError("parameters are summoned outside of the forward and the backward pass, and once at a time")
+        for group in self._groups:
+            self._gather(group, Phase.FORWARD)
+        self._summoned = True
+        try:
+            yield
+        finally:
+            self._summoned = False
+            for group in self._groups:
+                self._release(group.units)
+
+    def guard(self, module: nn.Module) -> None:
+        """For the module as a whole: its state isn't taken while parameters are empty, and its outputs are of the type that the policy says."""
+        for part in module.modules():
+            part.register_state_dict_pre_hook(self._check_summoned)
+        if self._policy.output_dtype:
+            module.register_forward_hook(lambda _, args, output: cast(output, self._policy.output_dtype))
+
+    def _check_summoned(self, *_: Any) -> None:
+        if not self._summoned:
+            raise OrderError("parameters are sharded: take state_dict() inside `with sharded.summon_full_params():`")
+
+
+def cast(tree: Any, dtype: torch.dtype) -> Any:
+    """The floating-point tensors of arguments or outputs in another type."""
+    return tree_map(lambda leaf: leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf, tree)
+
+
+def _with_gradient(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
