@@ -1,10 +1,13 @@
-"""PyTorch modules sharded on 4 ranks, 2 emulated nodes: losses against one process without manapy, bytes against closed forms, call by call."""
+"""PyTorch modules sharded on 4 ranks, 2 emulated nodes: losses against one process without manapy, bytes against closed forms, call by call.
+
+Importing PyTorch takes seconds on each rank: many ways to train share one job, and each has a test of its own.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,30 +19,80 @@ pytest.importorskip("torch", reason="no PyTorch: pip install 'manapy[torch]'")
 
 PROGRAM = PROGRAMS / "fcdp_torch_train.py"
 NODES, RANKS_PER_NODE = 2, 2
-TOLERANCE = 1e-6  # relative, of losses: sums of float32 in another order
-Make = Callable[..., Job]
+SAVED = "partly_frozen,groups=1,save=state"
+WAYS = [
+    "perceptron,groups=1",
+    "transformer,micro_batches=4,clip=0.5",
+    "transformer,recompute=1,evaluate=1",
+    "transformer,recompute=1,tau=1",
+    "transformer,strategy=mics,micro_batches=2,clip=0.5",
+    "partly_frozen,strategy=zero3,micro_batches=2",
+    "partly_frozen,recompute=1,micro_batches=2",
+    "partly_frozen,strategy=hpz",
+    SAVED,
+    "transformer,bf16=1",
+]
+REFERENCES = ["perceptron,groups=1", "transformer", "transformer,clip=0.5", "transformer,evaluate=1", "partly_frozen", "partly_frozen,groups=1"]
+HUGGING_FACE = ["gpt2,micro_batches=2", "gpt2,recompute=1", "lora,micro_batches=2", "lora,recompute=1"]
+Results = dict[str, dict[str, Any]]
+Start = Callable[..., Job]
 
 
-def start(make_job: Make, *ways: str, ranks: int = NODES * RANKS_PER_NODE, ranks_per_node: int = RANKS_PER_NODE) -> Job:
-    job = make_job(ranks, env={"OMP_NUM_THREADS": "1", "MANAPY_FCDP_RANKS_PER_NODE": str(ranks_per_node)})
-    return job.spawn([BIN / "mpirun", "-n", str(ranks), sys.executable, PROGRAM, *ways])
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Starts the program: in one process without manapy, or on ranks."""
+    jobs: list[Job] = []
+
+    def run(*ways: str, ranks: int = NODES * RANKS_PER_NODE, ranks_per_node: int = RANKS_PER_NODE) -> Job:
+        env = {"OMP_NUM_THREADS": "1", "MANAPY_FCDP_RANKS_PER_NODE": str(ranks_per_node)}
+        jobs.append(Job(tmp_path_factory.mktemp("job"), ranks, env=env))
+        launcher = [] if "--reference" in ways else [BIN / "mpirun", "-n", str(ranks)]
+        return jobs[-1].spawn([*launcher, sys.executable, PROGRAM, *ways])
+
+    yield run
+    for job in jobs:
+        job.end()
 
 
-def results(job: Job, ways: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+@pytest.fixture(scope="module")
+def expected(start: Start) -> Results:
+    """What one process does."""
+    return results(start("--reference", *REFERENCES), REFERENCES)
+
+
+@pytest.fixture(scope="module")
+def job(start: Start) -> Job:
+    """That trains in all of WAYS."""
+    return start(*WAYS)
+
+
+@pytest.fixture(scope="module")
+def done(job: Job) -> Results:
+    """By it."""
+    return results(job, WAYS)
+
+
+@pytest.fixture(scope="module")
+def hugging_face(start: Start) -> tuple[Results, Results]:
+    """What the models of HUGGING_FACE do in one process, and sharded."""
+    pytest.importorskip("transformers", reason="no transformers")
+    pytest.importorskip("peft", reason="no peft")
+    return results(start("--reference", "gpt2", "lora"), ["gpt2", "lora"]), results(start(*HUGGING_FACE), HUGGING_FACE)
+
+
+def results(job: Job, ways: list[str]) -> Results:
     lines = [line for line in job.finish().splitlines() if line.startswith("RESULT")]
     return dict(zip(ways, json.loads(lines[0].removeprefix("RESULT")), strict=True))
 
 
-def of_one_process(make_job: Make, *ways: str) -> dict[str, dict[str, Any]]:
-    return results(make_job(1).spawn([sys.executable, PROGRAM, "--reference", *ways]), ways)
+def reference(way: str) -> str:
+    """The way without what must make no difference."""
+    model, *options = way.split(",")
+    return ",".join([model, *(option for option in options if option.split("=")[0] in ("clip", "evaluate", "groups"))])
 
 
-def sharded(make_job: Make, *ways: str, **shape: int) -> dict[str, dict[str, Any]]:
-    return results(start(make_job, *ways, **shape), ways)
-
-
-def compare(done: dict[str, Any], expected: dict[str, Any], tolerance: float = TOLERANCE) -> None:
-    """All that both have; the final parameters may differ more: Adam makes steps of full size from gradients that are zero but for rounding."""
+def compare(done: dict[str, Any], expected: dict[str, Any], tolerance: float = 1e-6) -> None:
+    """All that both have, to the rounding of float32; the final parameters may differ more: Adam makes steps of full size from gradients that are zero but for rounding."""
     assert done["losses"] == pytest.approx(expected["losses"], rel=tolerance)
     assert len({round(loss, 3) for loss in done["losses"]}) == len(done["losses"])
     for key in expected.keys() & {"evaluated", "norm"}:
@@ -55,59 +108,54 @@ def crossing(done: dict[str, Any], strategy: str, micro_batches: int, itemsize: 
     return [bytes_per_node(strategy, NODES, RANKS_PER_NODE, *sizes, micro_batches, first=step == 0).total.inter for step in range(len(done["inter"]))]
 
 
-def test_a_transformer_in_many_ways(make_job: Make) -> None:
+@pytest.mark.parametrize("way", [way for way in WAYS if "bf16" not in way])
+def test_losses_are_those_of_one_process(done: Results, expected: Results, way: str) -> None:
     """Tied and shared weights, unused ones, accumulation, clipping, parameter groups, evaluation, activation checkpointing, frozen parts, caches on the device."""
-    plain, clipped, evaluated, frozen = "transformer", "transformer,clip=0.5", "transformer,evaluate=1", "partly_frozen"
-    expected = of_one_process(make_job, plain, clipped, evaluated, frozen, "perceptron,groups=1")
-    ways = {
-        "perceptron,groups=1": "perceptron,groups=1",
-        "transformer,micro_batches=4,clip=0.5": clipped,
-        "transformer,recompute=1,evaluate=1": evaluated,
-        "transformer,recompute=1,tau=1,strategy=fcdp": plain,
-        "transformer,strategy=mics,micro_batches=2,clip=0.5": clipped,
-        "partly_frozen,strategy=zero3,micro_batches=2": frozen,
-        "partly_frozen,recompute=1,micro_batches=2": frozen,
-        "partly_frozen,strategy=hpz": frozen,
-    }
-    done = sharded(make_job, *ways)
-    for way, same in ways.items():
-        compare(done[way], expected[same])
-    for way, strategy, micro_batches in (("transformer,micro_batches=4,clip=0.5", "fcdp", 4), ("partly_frozen,recompute=1,micro_batches=2", "fcdp", 2), ("partly_frozen,strategy=hpz", "hpz", 1)):
-        assert done[way]["inter"] == crossing(done[way], strategy, micro_batches)
+    compare(done[way], expected[reference(way)])
 
 
-def test_bfloat16_parameters_travel_in_half_the_bytes(make_job: Make) -> None:
-    way = "transformer,bf16=1"
-    done, expected = sharded(make_job, way)[way], of_one_process(make_job, "transformer")["transformer"]
-    compare(done, expected, 4e-3)
-    assert done["losses"] != pytest.approx(expected["losses"], rel=1e-5)
-    assert done["inter"] == crossing(done, "fcdp", 1, itemsize=2)
+@pytest.mark.parametrize(
+    ("way", "strategy", "micro_batches"),
+    [("transformer,micro_batches=4,clip=0.5", "fcdp", 4), ("partly_frozen,recompute=1,micro_batches=2", "fcdp", 2), ("partly_frozen,strategy=hpz", "hpz", 1)],
+)
+def test_bytes_are_those_of_the_closed_forms(done: Results, way: str, strategy: str, micro_batches: int) -> None:
+    assert done[way]["inter"] == crossing(done[way], strategy, micro_batches)
 
 
-def test_hugging_face_gpt2_and_its_peft_adapters(make_job: Make) -> None:
-    pytest.importorskip("transformers", reason="no transformers")
-    pytest.importorskip("peft", reason="no peft")
-    expected = of_one_process(make_job, "gpt2", "lora")
-    done = sharded(make_job, "gpt2,micro_batches=2", "gpt2,recompute=1", "lora,micro_batches=2", "lora,recompute=1")
-    for way in done:
-        compare(done[way], expected[way.split(",")[0]])
-    lora = done["lora,micro_batches=2"]
-    assert lora["inter"] == crossing(lora, "fcdp", 2)
-    assert lora["inter"][1] < lora["inter"][0] / 20
+def test_bfloat16_parameters_travel_in_half_the_bytes(done: Results, expected: Results) -> None:
+    way = done["transformer,bf16=1"]
+    compare(way, expected["transformer"], 4e-3)
+    assert way["losses"] != pytest.approx(expected["transformer"]["losses"], rel=1e-5)
+    assert way["inter"] == crossing(way, "fcdp", 1, itemsize=2)
 
 
-@pytest.mark.parametrize(("ranks", "per_node"), [(1, 1), (2, 1)])
-def test_other_shapes_of_a_job(make_job: Make, ranks: int, per_node: int) -> None:
-    done = sharded(make_job, "transformer", ranks=ranks, ranks_per_node=per_node)["transformer"]
-    compare(done, of_one_process(make_job, "transformer")["transformer"])
+@pytest.mark.parametrize("way", HUGGING_FACE)
+def test_hugging_face_gpt2_and_its_peft_adapters(hugging_face: tuple[Results, Results], way: str) -> None:
+    expected, done = hugging_face
+    compare(done[way], expected[reference(way)])
+    assert done[way]["inter"] == crossing(done[way], "fcdp", 2)
+    assert ("lora" in way) == (done[way]["inter"][1] < done[way]["inter"][0] / 20)
 
 
-def test_call_by_call(make_job: Make) -> None:
+def test_a_training_goes_on_from_its_state(start: Start, job: Job, done: Results, expected: Results) -> None:
+    """On other ranks, by another strategy, from a model of other values: parameters, frozen ones and buffers, moments and settings are those saved."""
+    assert "losses" in done[SAVED]  # the job has ended
+    way = f"partly_frozen,groups=1,strategy=zero3,load={job.where / 'state'}"
+    on_three = results(start(way, ranks=3, ranks_per_node=1), [way])[way]
+    full = expected[reference(way)]
+    compare(on_three, {**full, "losses": full["losses"][1:]})
+
+
+def test_one_rank(start: Start, expected: Results) -> None:
+    compare(results(start("transformer", ranks=1, ranks_per_node=1), ["transformer"])["transformer"], expected["transformer"])
+
+
+def test_call_by_call(make_job: Callable[..., Job]) -> None:
     job = make_job(4, env={"OMP_NUM_THREADS": "1"}).spawn([BIN / "mpirun", "-n", "4", sys.executable, PROGRAMS / "fcdp_torch_calls.py"])
     assert job.finish().splitlines()[-1] == "ok"
 
 
-def test_models_that_differ_between_ranks(make_job: Make) -> None:
-    job = start(make_job, "perceptron,seed=8")
+def test_models_that_differ_between_ranks(start: Start) -> None:
+    job = start("perceptron,seed=8")
     assert job.wait() != 0
     assert job.output().count("SetupError: the values of unit '0' are not the same on ranks 0 and 3") == 4

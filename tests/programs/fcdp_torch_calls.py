@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from manapy.fcdp import Topology
-from manapy.fcdp.errors import OrderError, SetupError
+from manapy.fcdp.errors import OrderError, SetupError, StateError
 from manapy.fcdp.pytorch import fully_shard
 
 WIDTH, RANKS_PER_NODE = 8, 2
@@ -174,6 +176,30 @@ def a_layer_used_twice_is_there_both_times() -> None:
     assert norm.item() * topology.size == pytest.approx(sums.norm().item(), rel=1e-5)
 
 
+def states_have_generators_and_know_their_optimizer() -> None:
+    with tempfile.TemporaryDirectory() as mine:
+        directory = Path(topology.comm.bcast(mine)) / "state"
+        with fully_shard(layers(), topology=topology) as sharded:
+            torch.manual_seed(100 + topology.rank)
+            with pytest.raises(OrderError, match="a step has begun"), sharded.summon_full_params():
+                sharded.save(directory)
+            sharded.shard_optimizer(sgd)
+            sharded.save(directory, extra="what")
+            numbers = torch.rand(3)
+            assert sharded.load(directory) == "what"
+            assert (torch.rand(3) == numbers).all()
+            assert sharded.load(directory, random=False) == "what"
+            assert (torch.rand(3) != numbers).any()
+        with fully_shard(layers(), topology=topology) as sharded:
+            sharded.shard_optimizer(lambda shards: torch.optim.Adam(shards.values()))
+            with pytest.raises(StateError, match="is one of SGD with 1 parameter groups, the optimizer is Adam with 1"):
+                sharded.load(directory)
+            sharded.load(directory, optimizer=False)
+        with fully_shard(layers(3), topology=topology) as sharded, pytest.raises(StateError, match="3.weight"):
+            sharded.load(directory, optimizer=False)
+        topology.comm.Barrier()
+
+
 def what_cannot_be_sharded() -> None:
     def frozen() -> nn.Module:
         return layers().requires_grad_(topology.rank != 3)
@@ -195,6 +221,7 @@ steps_end_when_they_should()
 a_frozen_layer_with_frozen_ones_below_is_gathered_once()
 a_layer_used_twice_is_there_both_times()
 nothing_keeps_a_graph_alive()
+states_have_generators_and_know_their_optimizer()
 what_cannot_be_sharded()
 if topology.rank == 0:
     print("ok", flush=True)

@@ -21,7 +21,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
-WORDS, WIDTH, LENGTH, EXAMPLES, STEPS = 31, 20, 6, 16, 3  # sizes that don't divide evenly; EXAMPLES of the global batch
+WORDS, WIDTH, LENGTH, EXAMPLES, STEPS = 31, 20, 6, 48, 3  # sizes that don't divide evenly; EXAMPLES of the global batch
 
 
 @dataclass
@@ -38,6 +38,8 @@ class Way:
     evaluate: int = 0  # a forward pass without gradients before each step
     tau: float = 0.0
     seed: int = 7  # of the model's values on the last rank
+    save: str = ""  # where, after the first step
+    load: str = ""  # into a model of other values
 
 
 def way(text: str) -> Way:
@@ -74,9 +76,10 @@ class Transformer(nn.Module):
         self.head = nn.Linear(WIDTH, WORDS, bias=False)
         self.head.weight = self.words.weight
         self.recompute = recompute
+        self.register_buffer("scale", 0.5 + torch.rand(()))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        x = self.words(tokens) + self.positions(torch.arange(tokens.shape[1]))
+        x = self.scale * self.words(tokens) + self.positions(torch.arange(tokens.shape[1]))
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False) if self.recompute and self.training else block(x)
         return self.head(self.norm(x))
@@ -146,7 +149,7 @@ def matrices_of(model: nn.Module) -> set[str]:
 def train(way: Way, topology: Any) -> dict[str, Any]:
     from manapy.fcdp.pytorch import fully_shard
 
-    model = model_of(way, way.seed if topology.rank == topology.size - 1 else 7)
+    model = model_of(way, 8 if way.load else way.seed if topology.rank == topology.size - 1 else 7)
     names = [(name, tuple(parameter.shape)) for name, parameter in model.named_parameters()]
     matrices = matrices_of(model)
     policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if way.bf16 else None
@@ -154,8 +157,9 @@ def train(way: Way, topology: Any) -> dict[str, Any]:
     with fully_shard(model, topology=topology, strategy=way.strategy, tau=way.tau, budget=10**9 if way.tau else None, mp_policy=policy) as sharded:
         assert [(name, tuple(parameter.shape)) for name, parameter in model.named_parameters()] == names
         optimizer = sharded.shard_optimizer(lambda shards: adam(way, shards, matrices))
+        first = sharded.load(way.load)["step"] if way.load else 0
         before = sent(sharded)
-        for step in range(STEPS):
+        for step in range(first, STEPS):
             tokens = batch(step)
             if way.evaluate:
                 model.eval()
@@ -172,6 +176,8 @@ def train(way: Way, topology: Any) -> dict[str, Any]:
                 result["norm"] = sharded.clip_grad_norm_(way.clip).item()
             optimizer.step()
             optimizer.zero_grad()
+            if way.save and step == 0:
+                sharded.save(way.save, extra={"step": 1})
             now = sent(sharded)
             result["losses"].append(mean(topology, loss))
             result["inter"].append(now - before)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 ALLOWED = {
@@ -80,6 +82,13 @@ def test_the_sharding_engine_knows_no_front_end(root: Path) -> None:
             imports = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
             found += [f"{path.name} imports {node.module}" for node in imports if node.level and (node.module or "").split(".")[0] in front_ends]
     assert found == []
+
+
+def test_only_the_adapter_needs_pytorch_and_says_so() -> None:
+    program = "import sys; sys.modules['torch'] = None; import manapy.fcdp.engine, manapy.fcdp.training; print('so far'); import manapy.fcdp.pytorch"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "so far\n")
+    assert done.stderr.splitlines()[-1].startswith("ImportError: manapy.fcdp.pytorch needs PyTorch: pip install 'manapy[torch]'")
 
 
 def test_only_cli_prints_or_exits(root: Path) -> None:

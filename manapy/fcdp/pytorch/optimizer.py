@@ -8,46 +8,65 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from math import prod
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from ..engine import Engine, Shard
+from ..engine import Engine
+from ..state_index import Span, spans
 from ..units import Unit
 
+Factory = Callable[[dict[str, nn.Parameter]], Optimizer]
 
-def shard_optimizer(engine: Engine, units: Iterable[Unit], factory: Callable[[dict[str, nn.Parameter]], Optimizer]) -> Optimizer:
-    """The factory's optimizer, made to work on the engine's shards of units."""
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """What this rank's shard of a unit has of one parameter: values and gradient are flat, and the shard's own memory. size: of the shard; span: None if it has nothing."""
+
+    unit: str
+    name: str
+    size: int
+    span: Span | None
+    values: nn.Parameter
+    gradient: torch.Tensor
+
+    def of(self, flat: np.ndarray) -> np.ndarray:
+        """The same elements of an array as large as the shard: no copy."""
+        return self.span.of(flat) if self.span else flat[:0]
+
+
+def pieces_of(engine: Engine, units: Iterable[Unit]) -> list[Piece]:
+    """All of this rank's, in the order of units and of parameters in them."""
     by_name = {unit.name: unit for unit in units}
-    pieces = {name: (piece, gradient) for shard in engine.shards for name, piece, gradient in _pieces(by_name[shard.unit], shard)}
-    optimizer = factory({name: piece for name, (piece, _) in pieces.items()})
+    pieces = []
+    for shard in engine.shards:
+        unit = by_name[shard.unit]
+        found = {span.parameter: span for span in spans(unit, shard.start, shard.start + shard.values.size)}
+        for name, _ in unit.parameters:
+            span = found.get(name)
+            values, gradient = (torch.from_numpy(span.of(flat) if span else flat[:0]) for flat in (shard.values, shard.gradient))
+            pieces.append(Piece(unit.name, name, shard.values.size, span, nn.Parameter(values), gradient))
+    return pieces
+
+
+def shard_optimizer(engine: Engine, pieces: Iterable[Piece], factory: Factory) -> Optimizer:
+    """The factory's optimizer, made to work on the engine's shards."""
+    optimizer = factory({piece.name: piece.values for piece in pieces})
 
     def attach(*_: Any) -> None:
         engine.check_complete()
-        for piece, gradient in pieces.values():
-            piece.grad = gradient
+        for piece in pieces:
+            piece.values.grad = piece.gradient
 
     def updated(*_: Any) -> None:
-        for piece, _gradient in pieces.values():
-            piece.grad = None
+        for piece in pieces:
+            piece.values.grad = None
         engine.updated()
 
     optimizer.register_step_pre_hook(attach)
     optimizer.register_step_post_hook(updated)
     return optimizer
-
-
-def _pieces(unit: Unit, shard: Shard) -> list[tuple[str, nn.Parameter, torch.Tensor]]:
-    """Of each parameter of the unit: its name, and what the shard has of it, values and gradient, flat."""
-    pieces = []
-    values, gradient = torch.from_numpy(shard.values), torch.from_numpy(shard.gradient)
-    begin = -shard.start
-    for name, shape in unit.parameters:
-        end = begin + prod(shape)
-        low, high = (min(max(position, 0), len(values)) for position in (begin, end))
-        pieces.append((name, nn.Parameter(values[low:high]), gradient[low:high]))
-        begin = end
-    return pieces

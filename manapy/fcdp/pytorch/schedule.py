@@ -173,7 +173,7 @@ class Schedule:
         if self._summoned or any(unit.gathered for group in self._groups for unit in group.units):
             raise OrderError("parameters are summoned outside of the forward and the backward pass, and once at a time")
         for group in self._groups:
-            self._gather(group, Phase.FORWARD)
+            self._gather(group, Phase.STATE)
         self._summoned = True
         try:
             yield

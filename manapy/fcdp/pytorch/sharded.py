@@ -14,21 +14,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.optim import Optimizer
 
+from .. import state
 from ..agreement import agree, error_of
 from ..engine import Engine
 from ..errors import SetupError
 from ..topology import Topology
 from ..units import Layout, Unit
 from .grouping import Group, Units, blocks, groups_of
-from .optimizer import shard_optimizer
+from .optimizer import Factory, pieces_of, shard_optimizer
+from .saving import SavedOptimizer, TorchGenerator
 from .schedule import Schedule
 from .storage import UnitStorage, to_numpy
 
@@ -67,18 +72,23 @@ class Sharded:
     """What a sharded module can do beside being called. engine: its bytes, memory and strategy; units: what it was divided into."""
 
     def __init__(self, module: nn.Module, engine: Engine, units: list[Unit], schedule: Schedule) -> None:
+        self._module = module
         self.engine = engine
         self.units = units
         self._schedule = schedule
+        self._optimizer: SavedOptimizer | None = None
         schedule.guard(module)
 
-    def shard_optimizer(self, factory: Callable[[dict[str, nn.Parameter]], Optimizer]) -> Optimizer:
+    def shard_optimizer(self, factory: Factory) -> Optimizer:
         """An optimizer of this rank's shards, which step() updates on all ranks; one per model.
 
         factory: gets, by name, what this rank has of each trainable parameter: flat, of any size from 0. It makes any optimizer of torch's kind that treats elements
         alike (SGD, Adam; not those that need a matrix as a whole), with parameter groups as it likes. The optimizer works as ever, with schedulers of its rate, too.
         """
-        return shard_optimizer(self.engine, self.units, factory)
+        pieces = pieces_of(self.engine, self.units)
+        optimizer = shard_optimizer(self.engine, pieces, factory)
+        self._optimizer = SavedOptimizer(optimizer, pieces)
+        return optimizer
 
     def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
         """Collective. Scale the gradients of a complete step so that their 2-norm over all parameters is at most max_norm; returns the norm before.
@@ -109,9 +119,37 @@ class Sharded:
         """Collective, outside of the forward and backward pass. Inside, parameters are whole on every rank, to be read: for state_dict() and the like. Changes are lost."""
         return self._schedule.summoned()
 
+    def save(self, directory: str | os.PathLike[str], *, optimizer: bool = True, trainable: bool = False, extra: Any = None) -> None:
+        """Collective, between steps. Write parameters, buffers (rank 0's), the optimizer's state, torch's generator and anything JSON-able; see state.save.
+
+        optimizer: False leaves that out; trainable: leaves frozen parameters out. Raises on all ranks StateError, OrderError within a step.
+        """
+        generators: Any = {"torch": TorchGenerator()}
+        state.save(self.engine, directory, optimizer=self._saved(optimizer), buffers=self._buffers(), generators=generators, extra=extra, trainable=trainable, name_of=_own_name)
+
+    def load(self, directory: str | os.PathLike[str], *, optimizer: bool = True, trainable: bool = False, random: bool = True) -> Any:
+        """Collective, between steps. Go on from what save() has written, by any number of ranks, strategy and units; returns its `extra`. See state.load.
+
+        optimizer, trainable: as in save(); random: False leaves torch's generator as it is, which another number of ranks needs if generators weren't all alike.
+        Raises on all ranks StateError (not a complete state, or of another model or optimizer), OrderError within a step.
+        """
+        generators: Any = {"torch": TorchGenerator()} if random else None
+        return state.load(self.engine, directory, optimizer=self._saved(optimizer), buffers=self._buffers(), generators=generators, trainable=trainable, name_of=_own_name)
+
+    def _saved(self, wanted: bool) -> SavedOptimizer | None:
+        return self._optimizer if wanted else None
+
+    def _buffers(self) -> dict[str, np.ndarray]:
+        return {name: to_numpy(buffer) for name, buffer in self._module.named_buffers()}
+
     def comm_report(self) -> dict[str, dict[str, int]]:
         """Collective. Bytes that the ranks of this node have sent so far, by phase and scope (traffic.py)."""
         return self.engine.report()
+
+
+def _own_name(unit: Unit, parameter: str) -> str:
+    """Parameters have the names that the module gives them, whatever the units."""
+    return parameter
 
 
 def _groups(module: nn.Module, units: Units, policy: MixedPrecisionPolicy) -> list[Group]:

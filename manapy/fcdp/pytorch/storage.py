@@ -18,7 +18,7 @@ from .grouping import Member
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     """The same memory. Types that numpy lacks are those of ml_dtypes."""
-    tensor = tensor.detach().contiguous()
+    tensor = tensor.detach()
     if tensor.dtype is torch.bfloat16:
         return tensor.view(torch.int16).numpy().view("bfloat16")
     return tensor.numpy()

@@ -1,9 +1,6 @@
-"""Which parameters of a PyTorch module travel together, and what is said where PyTorch is missing."""
+"""Which parameters of a PyTorch module travel together."""
 
 from __future__ import annotations
-
-import subprocess
-import sys
 
 import pytest
 
@@ -89,10 +86,3 @@ def test_what_cannot_be_sharded_is_named(change: object, error: str) -> None:
         groups_of(model, blocks)
     with pytest.raises(SetupError, match="no part of the model"):
         groups_of(Model(), lambda _: [nn.Linear(1, 1)])
-
-
-def test_without_pytorch_one_line_says_what_to_install() -> None:
-    program = "import sys; sys.modules['torch'] = None; import manapy.fcdp; import manapy.fcdp.pytorch"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("ImportError: manapy.fcdp.pytorch needs PyTorch: pip install 'manapy[torch]'")
