@@ -12,17 +12,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import shutil
 import signal
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from fcdp_train import EXAMPLES, batch, layers
+from fcdp_train import EXAMPLES, batch, in_one_piece, layers
 from safetensors.numpy import load_file
 
 from manapy.fcdp import Engine, Topology, state
@@ -257,11 +255,6 @@ def die(topology: Topology, directory: Path, strategies: list[str]) -> list[obje
             resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
         training.save(directory)
     return []
-
-
-def in_one_piece(*error: object) -> None:
-    """The interpreter writes a traceback in many pieces, which mix with those of other ranks."""
-    os.write(2, "".join(traceback.format_exception(*error)).encode())  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":
