@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from fcdp_train import EXAMPLES, batch, in_one_piece, layers
+from fcdp_train import EXAMPLES, batch, layers
 from safetensors.numpy import load_file
 
 from manapy.fcdp import Engine, Topology, state
@@ -258,7 +258,6 @@ def die(topology: Topology, directory: Path, strategies: list[str]) -> list[obje
 
 
 if __name__ == "__main__":
-    sys.excepthook = in_one_piece
     given = parser.parse_args()
     here = Topology(ranks_per_node=given.nodes_of)
     done = {"save": save, "load": load, "refuse": refuse, "fail": fail, "leave": leave, "die": die}[given.what](here, given.directory, given.strategies)

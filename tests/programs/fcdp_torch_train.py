@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
+import tracebacks  # noqa: F401  in one piece
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention

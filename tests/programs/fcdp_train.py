@@ -8,13 +8,11 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
-import sys
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import tracebacks  # noqa: F401  in one piece
 
 from manapy.fcdp import Engine, Phase, Topology, Unit
 from manapy.fcdp.adam import Adam
@@ -151,12 +149,6 @@ def inter(engine: Engine) -> list[int]:
     return engine.topology.comm.allgather(int(engine.traffic.bytes[:3, 0].sum()))
 
 
-def in_one_piece(*error: object) -> None:
-    """The interpreter writes a traceback in many pieces, which mix with those of other ranks."""
-    os.write(2, "".join(traceback.format_exception(*error)).encode())  # type: ignore[arg-type]
-
-
 if __name__ == "__main__":
-    sys.excepthook = in_one_piece
     given = parser.parse_args()
     (reference if given.reference else train)(given)

@@ -1,0 +1,14 @@
+"""For programs whose errors a test reads: the interpreter writes a traceback in many pieces, which mix with those of other ranks."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+
+def in_one_piece(*error: object) -> None:
+    os.write(2, "".join(traceback.format_exception(*error)).encode())  # type: ignore[arg-type]
+
+
+sys.excepthook = in_one_piece
