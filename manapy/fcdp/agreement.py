@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from .errors import FcdpError
+from .errors import FcdpError, RemoteError
 
 
 class Ranks(Protocol):
@@ -18,9 +18,9 @@ class Ranks(Protocol):
         """Every rank's value, by rank."""
 
 
-def agree(ranks: Ranks, error: FcdpError | None) -> None:
-    """Collective: returns if no rank has an error, else raises one on every rank: its own, or the first rank's with that rank's number."""
-    errors = ranks.allgather(None if error is None else (type(error), str(error)))
+def agree(ranks: Ranks, error: Exception | None) -> None:
+    """Collective: returns if no rank has an error, else raises one on every rank: its own, or the first rank's with that rank's number; RemoteError for one that isn't ours."""
+    errors = ranks.allgather(None if error is None else _told(error))
     if error is not None:
         raise error
     for rank, other in enumerate(errors):
@@ -29,10 +29,15 @@ def agree(ranks: Ranks, error: FcdpError | None) -> None:
             raise kind(f"rank {rank}: {text}")
 
 
-def error_of(check: Callable[[], object]) -> FcdpError | None:
-    """What a check raises on this rank, for agree()."""
+def _told(error: Exception) -> tuple[type[FcdpError], str]:
+    """What other ranks raise for it: they may be unable to make an error of the program's own."""
+    return (type(error), str(error)) if isinstance(error, FcdpError) else (RemoteError, f"{type(error).__name__}: {error}")
+
+
+def error_of(check: Callable[[], object]) -> Exception | None:
+    """What a check raises on this rank, for agree(): functions of the program's may raise anything."""
     try:
         check()
-    except FcdpError as error:
+    except Exception as error:
         return error
     return None
