@@ -2,7 +2,7 @@
 #include "backoff.h"
 
 #define FIRST_NS UINT64_C(200000000)
-#define MOST_NS UINT64_C(60000000000)
+#define MOST_NS UINT64_C(5000000000)
 #define STABLE_NS UINT64_C(30000000000) /* more than any retries take, which traffic needs to fail */
 
 void shift_backoff_up(shift_backoff_t *b, uint64_t now) { b->up_since = now; }
