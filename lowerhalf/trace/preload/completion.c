@@ -344,6 +344,18 @@ static void take_in(mpy_trace_call_t *call, const void *status) {
     call->peer = came.peer, call->tag = came.tag, call->bytes = came.bytes;
 }
 
+/* The end of a probe that may have found nothing. */
+static int probed(mpy_trace_ring_t *ring, uint64_t enter, int rc, const int *flag, mpy_trace_call_t call, const void *status) {
+    if (rc == 0 && *flag) {
+        take_in(&call, status);
+        mpy_trace_put(ring, enter, mpy_trace_ticks(), call);
+    } else {
+        mpy_trace_polled(ring, enter, 0);
+    }
+    mpy_tls.busy = false;
+    return rc;
+}
+
 int mpy_record_Iprobe(mpy_fn_Iprobe_t real, int source, int tag, mpy_word_t comm, void *flag, void *status) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(source, tag, comm, flag, status);
@@ -352,14 +364,7 @@ int mpy_record_Iprobe(mpy_fn_Iprobe_t real, int source, int tag, mpy_word_t comm
     char own[MPY_STATUS_MAX];
     status = own_if_ignored(status, own);
     int rc = real(source, tag, comm, flag, status);
-    if (rc == 0 && *(int *)flag) {
-        take_in(&call, status);
-        mpy_trace_put(ring, enter, mpy_trace_ticks(), call);
-    } else {
-        mpy_trace_polled(ring, enter, 0);
-    }
-    mpy_tls.busy = false;
-    return rc;
+    return probed(ring, enter, rc, flag, call, status);
 }
 
 static void keep_message(const void *message, const mpy_trace_call_t *call, const void *status) {
@@ -388,15 +393,8 @@ int mpy_record_Improbe(mpy_fn_Improbe_t real, int source, int tag, mpy_word_t co
     char own[MPY_STATUS_MAX];
     status = own_if_ignored(status, own);
     int rc = real(source, tag, comm, flag, message, status);
-    if (rc == 0 && *(int *)flag) {
-        keep_message(message, &call, status);
-        take_in(&call, status);
-        mpy_trace_put(ring, enter, mpy_trace_ticks(), call);
-    } else {
-        mpy_trace_polled(ring, enter, 0);
-    }
-    mpy_tls.busy = false;
-    return rc;
+    if (rc == 0 && *(int *)flag) keep_message(message, &call, status);
+    return probed(ring, enter, rc, flag, call, status);
 }
 
 /* The receive of a message that a matched probe has found. */
