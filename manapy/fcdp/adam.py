@@ -11,7 +11,7 @@ from .errors import StateError
 from .state_index import OptimizerState
 
 if TYPE_CHECKING:
-    from .engine import Shard
+    from .local_unit import Shard
 
 
 class Adam:

@@ -1,8 +1,7 @@
 """The device's memory, as far as training accounts for it.
 
 1. Whatever lies on the device is taken from the arena and given back to it: shards, caches, gathered units, gradients, activations.
-2. used never exceeds limit. What doesn't fit raises BudgetError; nothing is evicted here.
-
+2. used never exceeds limit. What doesn't fit waits until the reclaimers, one after the other, have given back enough; if they can't, it raises BudgetError.
 3. Only the program's thread takes and frees, in the order of its calls: what is in use doesn't depend on the speed of the network.
 
 On a CPU the arena is numpy memory under a limit, so that claims about device memory can be tested without a device.
@@ -10,6 +9,7 @@ On a CPU the arena is numpy memory under a limit, so that claims about device me
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -54,10 +54,11 @@ class Block:
 
 
 class Arena:
-    """limit: bytes, None for no limit; used, peak: bytes."""
+    """limit: bytes, None for no limit; used, peak: bytes. reclaimers: each gives something back and says so, or has nothing to give; the first are asked first."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
+        self.reclaimers: list[Callable[[], bool]] = []
         self.used = 0
         self.peak = 0
 
@@ -72,6 +73,8 @@ class Arena:
 
     def hold(self, nbytes: int, what: str) -> Block:
         """Account for memory that lies elsewhere. Raises BudgetError with `what` and how much is missing."""
+        while not self.fits(nbytes) and any(reclaim() for reclaim in self.reclaimers):
+            pass
         if not self.fits(nbytes):
             assert self.limit is not None
             missing = self.used + nbytes - self.limit

@@ -27,8 +27,9 @@ from ..ckpt import publish
 from . import state_files as files
 from . import state_index
 from .agreement import agree
-from .engine import Engine, Part
+from .engine import Engine
 from .errors import FcdpError, StateError
+from .local_unit import Part
 from .state_index import Index, Naming, OptimizerState, chunk_file, dotted
 from .state_rank import collect, prepare
 from .traffic import Phase

@@ -20,7 +20,7 @@ from .state_files import Want
 from .state_index import Index, Naming, OptimizerState, Piece, Tensor, check_tensor, chunk_file, optimizer_arrays, pieces, spans
 
 if TYPE_CHECKING:
-    from .engine import Part
+    from .local_unit import Part
 
 
 @dataclass

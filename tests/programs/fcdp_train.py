@@ -16,8 +16,8 @@ import tracebacks  # noqa: F401  in one piece
 
 from manapy.fcdp import Engine, Phase, Topology, Unit
 from manapy.fcdp.adam import Adam
-from manapy.fcdp.engine import Shard
 from manapy.fcdp.layers import Adapted, Dense, Layer, Tanh, cross_entropy
+from manapy.fcdp.local_unit import Shard
 from manapy.fcdp.training import initialise, micro_batch, units_of
 
 WIDTH, CLASSES, EXAMPLES = 24, 7, 48  # of the global batch, in every step

@@ -1,0 +1,157 @@
+"""Parameters on their way: from other nodes into the cache, from there to the device, and off it.
+
+1. A unit is `changed` until its slice has been fetched again; where the strategy keeps slices, nothing else makes one cross the network.
+2. Whether to keep a gathered unit on the device (tau) is each rank's own decision: it changes no message. What changes messages (order, units gathered ahead) is
+   the same on all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+
+import numpy as np
+
+from .arena import Arena, Block, Place
+from .messenger import Messenger, Operation
+from .errors import OrderError
+from .host import HostCache
+from .local_unit import LocalUnit, Residence
+from .strategy import Fetch, Strategy
+from .topology import Topology
+from .traffic import Phase, Scope
+
+
+class Parameters:
+    """tau, places: of the engine; ahead: units gathered ahead of the one in use; host: the node's copy, where the strategy keeps one."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        strategy: Strategy,
+        messenger: Messenger,
+        arena: Arena,
+        host: HostCache | None,
+        units: Sequence[LocalUnit],
+        *,
+        tau: float,
+        ahead: int,
+        places: Mapping[str, Place],
+    ) -> None:
+        self._topology, self._strategy, self._messenger, self._arena, self._host = topology, strategy, messenger, arena, host
+        self._units = units
+        self._tau, self._ahead, self._places = tau, ahead, places
+
+    def gather(self, mine: LocalUnit, phase: Phase) -> dict[str, np.ndarray]:
+        """The unit's parameters on the device, until release(). Raises BudgetError if there is no room, RemoteError if another rank has failed."""
+        if mine.residence is Residence.IN_USE:
+            raise OrderError(f"unit '{mine.unit.name}' is gathered already")
+        if mine.residence is Residence.ABSENT:
+            self._request(mine, phase)
+        for other in self._next(mine, phase):
+            if other.residence is Residence.ABSENT:
+                self._request(other, phase)
+        mine.residence = Residence.IN_USE
+        assert mine.block is not None
+        if mine.arrival is not None:
+            mine.arrival.result()
+        return mine.unit.views(mine.block.array)
+
+    def release(self, mine: LocalUnit) -> None:
+        """The unit stays on the device while less than tau of that is in use."""
+        if mine.residence is not Residence.IN_USE:
+            raise OrderError(f"unit '{mine.unit.name}' is released without being gathered")
+        if self._arena.utilisation < self._tau:
+            mine.residence = Residence.KEPT
+        else:
+            self._drop(mine)
+
+    def outdate(self, mine: LocalUnit) -> None:
+        """The unit's values have changed: what was gathered of it is of no use."""
+        mine.changed = True
+        if mine.residence is not Residence.ABSENT:
+            if mine.arrival is not None:
+                mine.arrival.result()
+            self._drop(mine)
+
+    def settle(self) -> None:
+        """Wait for what is being gathered."""
+        for unit in self._units:
+            if unit.arrival is not None:
+                unit.arrival.result()
+
+    def drop_unused(self) -> None:
+        """What was gathered ahead and not asked for."""
+        for unit in self._units:
+            if unit.residence is Residence.AHEAD:
+                self._drop(unit)
+
+    def evict(self) -> bool:
+        """Give back the memory of one kept unit, the last in order. False if there is none."""
+        kept = next((unit for unit in reversed(self._units) if unit.residence is Residence.KEPT), None)
+        if kept is not None:
+            self._drop(kept)
+        return kept is not None
+
+    def _drop(self, mine: LocalUnit) -> None:
+        assert mine.block is not None
+        mine.block.free()
+        mine.block = mine.arrival = None
+        mine.residence = Residence.ABSENT
+
+    def _next(self, mine: LocalUnit, phase: Phase) -> Sequence[LocalUnit]:
+        if phase is Phase.STATE:
+            return []
+        if phase is Phase.FORWARD:
+            return self._units[mine.index + 1 : mine.index + 1 + self._ahead]
+        return self._units[max(0, mine.index - self._ahead) : mine.index][::-1]
+
+    def _request(self, mine: LocalUnit, phase: Phase) -> None:
+        mine.block = self._arena.take(mine.layout.padded, mine.unit.gathered, f"unit '{mine.unit.name}'", self._places.get(mine.unit.name))
+        mine.residence = Residence.AHEAD
+        if self._host:
+            self._copy_from_host(mine, mine.block, phase)
+            mine.arrival = None
+        else:
+            mine.arrival = self._gather_from_ranks(mine, mine.block, phase)
+
+    def _copy_from_host(self, mine: LocalUnit, block: Block, phase: Phase) -> None:
+        if mine.changed:
+            for other in self._units:  # all at once: the host's memory has room for them, so the network need not wait for the computation
+                if other.changed:
+                    other.changed = False
+                    other.fetched = self._messenger.submit(lambda other=other: self._fetch_to_host(other, phase))
+        assert mine.fetched is not None and mine.node_copy is not None
+        mine.fetched.result()
+        block.array[:] = mine.node_copy
+        self._messenger.traffic.add(phase, Scope.INTRA, block.nbytes * (self._topology.ranks_per_node - 1) // self._topology.ranks_per_node)
+
+    def _gather_from_ranks(self, mine: LocalUnit, block: Block, phase: Phase) -> Future[None]:
+        fetch = self._strategy.fetch
+        fetched = fetch is Fetch.ALWAYS or (fetch is Fetch.FORWARD and phase is Phase.FORWARD) or (fetch is not Fetch.NEVER and mine.changed)
+        mine.changed = False
+
+        def job() -> None:
+            own = block.array[mine.layout.slice_of(self._topology.local)]
+            cached = own if mine.cached is None else mine.cached
+            if fetched:
+                self._fetch(mine, cached, phase)
+            if mine.cached is not None:
+                own[:] = cached
+            self._messenger.node.all_gather(block.array, self._messenger.tag(Operation.GATHER, mine.index), phase)
+
+        return self._messenger.submit(job)
+
+    def _fetch_to_host(self, mine: LocalUnit, phase: Phase) -> None:
+        assert self._host is not None and mine.cached is not None
+        tag = self._messenger.tag(Operation.FETCH, mine.index)
+        self._messenger.node.barrier(tag)
+        self._fetch(mine, mine.cached, phase)
+        self._host.sync()
+        self._messenger.node.barrier(tag)
+        self._host.sync()
+
+    def _fetch(self, mine: LocalUnit, target: np.ndarray, phase: Phase) -> None:
+        """The rank's slice from the other nodes."""
+        target[mine.layout.shard_of(self._topology.node_index)] = mine.values
+        self._messenger.cross.all_gather(target, self._messenger.tag(Operation.FETCH, mine.index), phase)
