@@ -47,4 +47,4 @@ def test_a_column_for_each_strategy() -> None:
         sharded_bytes.add(rows, record(strategy))
     assert report.columns(rows.all()) == ["", *STRATEGIES, "goal"]
     cells = {line[0]: line[1:] for line in report.lines(rows.all())}
-    assert cells["full, k=2: a step, in W"] == ["1.000 W", "3.000 W", "1.500 W", "2.000 W", "1.000 W", "fcdp: ≤ 1.02"]
+    assert cells["full, k=2: a step, in W"] == ["1.000 W", "3.000 W", "1.500 W", "2.000 W", "1.000 W", "2.000 W", "1.500 W", "fcdp: ≤ 1.02"]
