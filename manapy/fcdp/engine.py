@@ -20,7 +20,8 @@ The engine sets up and keeps the order of calls; the work is parameters.py's and
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -35,7 +36,7 @@ from .messenger import Messenger, Operation
 from .errors import OrderError, SetupError
 from .gradients import Gradients
 from .host import HostCache
-from .local_unit import LocalUnit, Part, Placement, Residence, Shard
+from .local_unit import LocalUnit, Part, Residence, Shard
 from .parameters import Parameters
 from .strategy import Keep, Reduce, Strategy, find
 from .topology import Topology
@@ -68,7 +69,8 @@ class Engine:
         self.last_micro_batch = True
         layouts = [Layout(unit.size, topology.nodes, topology.ranks_per_node) for unit in units]
         agree(topology.comm, error_of(lambda: memory.check(units, layouts, self.strategy, budget)))
-        ahead = topology.comm.allreduce(memory.deepest(units, layouts, self.strategy, budget, prefetch), MPI.MIN)
+        self._deepest = partial(memory.deepest, units, layouts, self.strategy, budget)
+        ahead = topology.comm.allreduce(self._deepest(prefetch), MPI.MIN)
         self._units = {unit.name: self._allocate(index, unit, layout) for index, (unit, layout) in enumerate(zip(units, layouts, strict=True))}
         self._order = list(self._units.values())
         scratch = self.arena.take(memory.scratch(units, layouts), "uint8", "the buffer for gradients").array
@@ -133,7 +135,6 @@ class Engine:
         if self._host:
             self._host.close()
         self._messenger.close()
-        self.arena.reclaimers.clear()  # the one cycle: without it, memory goes with the last reference to the engine
 
     def load(self, name: str, values: Mapping[str, np.ndarray]) -> None:
         """Set a unit's parameters; all ranks give all of it. Raises SetupError if names or shapes are wrong, or values differ between ranks."""
@@ -146,18 +147,13 @@ class Engine:
             raise SetupError(f"unit '{name}' has other parameters than those given")
         for key, view in views.items():
             view[...] = values[key]
-        self._check_same(name, flat, 1)
+        digest = np.frombuffer(hashlib.blake2b(flat, digest_size=16).digest(), np.uint8)
+        rows = self._messenger.rows(digest, Operation.LOAD)
+        different = [self._messenger.rank_of_row(row) for row in range(len(rows)) if (rows[row] != rows[0]).any()]
+        if different:
+            raise SetupError(f"the values of unit '{name}' are not the same on ranks {self._messenger.rank_of_row(0)} and {different[0]}")
         mine.values[:] = flat[mine.start : mine.start + mine.values.size]
         self._parameters.outdate(mine)
-
-    def _check_same(self, name: str, values: np.ndarray, period: int) -> None:
-        """Collective. Raise SetupError unless ranks have the same values as each rank `period` places further on, node by node."""
-        digest = np.frombuffer(hashlib.blake2b(values, digest_size=16).digest(), np.uint8)
-        rows = self._messenger.rows(digest, Operation.LOAD)
-        for row in range(period, len(rows)):
-            if (rows[row] != rows[row % period]).any():
-                one, other = self._messenger.rank_of_row(row % period), self._messenger.rank_of_row(row)
-                raise SetupError(f"the values of unit '{name}' are not the same on ranks {one} and {other}")
 
     # ---- between steps ----
 
@@ -173,25 +169,21 @@ class Engine:
         mine.values[:] = values
         self._parameters.outdate(mine)
 
-    def load_slice(self, name: str, read: Callable[[int, int], np.ndarray]) -> None:
-        """Collective. Set a unit from what each node has by itself, on its own disk say: until it changes, nothing crosses the network for it, if the strategy keeps slices.
+    @property
+    def in_step(self) -> bool:
+        """Whether gradients have been computed that aren't used up: by updated() or discard()."""
+        return self._accumulating
 
-        read: is given where this rank's slice begins and ends, and returns these elements of the flat unit (parameters one after the other, zeros behind them).
-        Raises on all ranks what read raises on one, and SetupError if two nodes have different values.
-        """
-        mine = self._unit(name)
-        if mine.residence is Residence.IN_USE:
-            raise OrderError(f"unit '{name}' is in use: it can't be loaded")
-        where = mine.layout.slice_of(self.topology.local)
-        values = np.zeros(mine.layout.slice, mine.unit.dtype)
-
-        def fill() -> None:
-            values[:] = read(where.start, where.stop)
-
-        agree(self, error_of(fill))
-        self._check_same(name, values, self.topology.ranks_per_node)
-        mine.values[:] = values[mine.start - where.start :][: mine.values.size]
-        self._parameters.place(mine, values)
+    def set_prefetch(self, prefetch: int) -> None:
+        """Collective, between passes. Units gathered ahead of the one in use, fewer if the budget says so. Raises SetupError on all ranks if it is negative or not the same."""
+        error = SetupError(f"prefetch must not be negative, as {prefetch} is") if prefetch < 0 else None
+        agree(self, error)
+        wanted = self.allgather((prefetch, self._deepest(prefetch)))
+        different = next((rank for rank, (other, _) in enumerate(wanted) if other != wanted[0][0]), None)
+        if different is not None:
+            raise SetupError(f"prefetch is {wanted[0][0]} on rank 0, {wanted[different][0]} on rank {different}")
+        self._parameters.drop_unused()
+        self._parameters.ahead = min(depth for _, depth in wanted)
 
     def allgather(self, value: Any) -> list[Any]:
         """Collective. Every rank's value, by rank: something small that can be pickled. Raises RemoteError if a rank has failed."""
@@ -231,7 +223,7 @@ class Engine:
         if self.last_micro_batch:
             self._gradients.complete()
         self._settle()
-        self._parameters.finish()
+        self._parameters.drop_unused()
         self._summed = self.last_micro_batch
 
     def _settle(self) -> None:
@@ -243,6 +235,11 @@ class Engine:
     def shards(self) -> Iterator[Shard]:
         """What the optimizer updates, in the order of units."""
         return self._gradients.shards
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the step's gradients are."""
+        return self._summed
 
     def check_complete(self) -> None:
         """Raise OrderError unless the step's gradients are complete."""
@@ -267,6 +264,20 @@ class Engine:
                 mine.gradient[:] = 0
                 self._parameters.outdate(mine)
 
+    def discard(self) -> None:
+        """Collective. Forget the step's gradients, whether they are complete or in the middle of a micro-batch that won't be finished: the next one begins a step.
+
+        Raises OrderError if ranks have gone on to different operations meanwhile.
+        """
+        in_use = next((mine for mine in self._order if mine.residence is Residence.IN_USE), None)
+        if in_use:
+            raise OrderError(f"unit '{in_use.unit.name}' is in use: release() comes before discard()")
+        self._settle()
+        self.allgather(None)  # here, and not with wrong sums, ends who has reduced something else than others
+        self._parameters.drop_unused()
+        self._gradients.discard()
+        self._summed = self._accumulating = False
+
     # ---- looking ----
 
     def hold(self, nbytes: int, what: str) -> Block:
@@ -279,10 +290,6 @@ class Engine:
         rows = self._messenger.rows(counts, Operation.REPORT)
         first = self.topology.node_index * self.topology.ranks_per_node
         return table(rows[first : first + self.topology.ranks_per_node].sum(axis=0).reshape(self.traffic.bytes.shape))
-
-    def placement(self) -> dict[str, Placement]:
-        """Where this rank's next gather of each unit would find it. After a forward pass: which units tau has left on the device (FCDP-Cache)."""
-        return self._parameters.placement()
 
     @property
     def host_bytes(self) -> int:

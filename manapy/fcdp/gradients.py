@@ -81,6 +81,17 @@ class Gradients:
             future.result()
         self._across.clear()
 
+    def discard(self) -> None:
+        """After settle(): all are zero again, and none is being computed."""
+        for unit in self._units:
+            if unit.whole_gradient is not None:
+                unit.whole_gradient.free()
+                unit.whole_gradient = None
+            unit.unsummed = False
+            for array in (unit.partial, unit.gradient):
+                if array is not None:
+                    array[:] = 0
+
     def clip(self, max_norm: float) -> float:
         """Collective, when they are complete. Scale them so that their global 2-norm is at most max_norm; returns the norm before. Raises GradientError if it isn't finite."""
         shards = list(self.shards)

@@ -33,7 +33,7 @@ WAYS = [
     "transformer,bf16=1",
 ]
 REFERENCES = ["perceptron,groups=1", "transformer", "transformer,clip=0.5", "transformer,evaluate=1", "partly_frozen", "partly_frozen,groups=1"]
-HUGGING_FACE = ["gpt2,micro_batches=2", "gpt2,recompute=1", "lora,micro_batches=2", "lora,recompute=1"]
+HUGGING_FACE = ["gpt2,micro_batches=2,generate=1", "gpt2,recompute=1", "lora,micro_batches=2,generate=1,adapter=adapter", "lora,recompute=1"]
 Results = dict[str, dict[str, Any]]
 Start = Callable[..., Job]
 
@@ -77,7 +77,7 @@ def hugging_face(start: Start) -> tuple[Results, Results]:
     """What the models of HUGGING_FACE do in one process, and sharded."""
     pytest.importorskip("transformers", reason="no transformers")
     pytest.importorskip("peft", reason="no peft")
-    return results(start("--reference", "gpt2", "lora"), ["gpt2", "lora"]), results(start(*HUGGING_FACE), HUGGING_FACE)
+    return results(start("--reference", "gpt2,generate=1", "lora,generate=1"), ["gpt2", "lora"]), results(start(*HUGGING_FACE), HUGGING_FACE)
 
 
 def results(job: Job, ways: list[str]) -> Results:
@@ -95,7 +95,7 @@ def compare(done: dict[str, Any], expected: dict[str, Any], tolerance: float = 1
     """All that both have, to the rounding of float32; the final parameters may differ more: Adam makes steps of full size from gradients that are zero but for rounding."""
     assert done["losses"] == pytest.approx(expected["losses"], rel=tolerance)
     assert len({round(loss, 3) for loss in done["losses"]}) == len(done["losses"])
-    for key in expected.keys() & {"evaluated", "norm"}:
+    for key in expected.keys() & done.keys() & {"evaluated", "norm", "generated"}:
         assert done[key] == pytest.approx(expected[key], rel=tolerance)
     assert done["sum"] == pytest.approx(expected["sum"], rel=1e-4)
 
@@ -133,8 +133,16 @@ def test_bfloat16_parameters_travel_in_half_the_bytes(done: Results, expected: R
 def test_hugging_face_gpt2_and_its_peft_adapters(hugging_face: tuple[Results, Results], way: str) -> None:
     expected, done = hugging_face
     compare(done[way], expected[reference(way)])
+    assert ("generate" in way) == ("generated" in done[way])
     assert done[way]["inter"] == crossing(done[way], "fcdp", 2)
     assert ("lora" in way) == (done[way]["inter"][1] < done[way]["inter"][0] / 20)
+
+
+def test_adapters_are_saved_and_loaded_on_their_own(hugging_face: tuple[Results, Results]) -> None:
+    """A fifth of the model's bytes and less; on the same base they are the model that was trained."""
+    done = next(result for way, result in hugging_face[1].items() if "adapter" in way)
+    assert done["adapter_generated"] == done["generated"] != done["base_generated"]
+    assert 0 < done["adapter_bytes"] < sum(4 * size for size, _ in done["units"]) / 5
 
 
 def test_a_training_goes_on_from_its_state(start: Start, job: Job, done: Results, expected: Results) -> None:
@@ -150,8 +158,9 @@ def test_one_rank(start: Start, expected: Results) -> None:
     compare(results(start("transformer", ranks=1, ranks_per_node=1), ["transformer"])["transformer"], expected["transformer"])
 
 
-def test_call_by_call(make_job: Callable[..., Job]) -> None:
-    job = make_job(4, env={"OMP_NUM_THREADS": "1"}).spawn([BIN / "mpirun", "-n", "4", sys.executable, PROGRAMS / "fcdp_torch_calls.py"])
+@pytest.mark.parametrize("program", ["fcdp_torch_calls.py", "fcdp_torch_changes.py"])
+def test_call_by_call(make_job: Callable[..., Job], program: str) -> None:
+    job = make_job(4, env={"OMP_NUM_THREADS": "1"}).spawn([BIN / "mpirun", "-n", "4", sys.executable, PROGRAMS / program])
     assert job.finish().splitlines()[-1] == "ok"
 
 

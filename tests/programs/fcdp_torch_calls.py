@@ -102,7 +102,7 @@ def steps_end_when_they_should() -> None:
             model(examples()).sum().backward()
         assert sharded.clip_grad_norm_(1) > 1
         assert sharded.clip_grad_norm_(1).item() == pytest.approx(1)
-        with pytest.raises(OrderError, match="call updated"):
+        with pytest.raises(OrderError, match="optimizer.step\\(\\) comes next"):
             model(examples()).sum().backward()
 
 

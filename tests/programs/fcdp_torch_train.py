@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -41,6 +42,8 @@ class Way:
     seed: int = 7  # of the model's values on the last rank
     save: str = ""  # where, after the first step
     load: str = ""  # into a model of other values
+    generate: int = 0  # words, after training
+    adapter: str = ""  # where what is trainable is saved and loaded on its own
 
 
 def way(text: str) -> Way:
@@ -183,10 +186,37 @@ def train(way: Way, topology: Any) -> dict[str, Any]:
             result["losses"].append(mean(topology, loss))
             result["inter"].append(now - before)
             before = now
+        if way.generate:
+            result["generated"] = generated(model)
+        if way.adapter:
+            sharded.save(way.adapter, trainable=True, optimizer=False)
         with sharded.summon_full_params():
             result["sum"] = sum(values.double().abs().sum().item() for values in model.state_dict().values())
         result["units"] = [(unit.size, unit.trainable) for unit in sharded.units]
+    if way.adapter:
+        result |= with_adapter(way, topology)
     return result
+
+
+def with_adapter(way: Way, topology: Any) -> dict[str, Any]:
+    """A model as it was before training, without and with what training has saved."""
+    from manapy.fcdp.pytorch import fully_shard
+
+    model = model_of(way)
+    with fully_shard(model, topology=topology) as sharded:
+        base = generated(model)
+        sharded.load(way.adapter, trainable=True, optimizer=False)
+        nbytes = sum(file.stat().st_size for file in Path(way.adapter).glob("*.safetensors"))
+        return {"base_generated": base, "adapter_generated": generated(model), "adapter_bytes": nbytes}
+
+
+def generated(model: Any) -> list[int]:
+    """By the model itself, word by word, and the logits of each, rounded."""
+    model.eval()
+    with torch.no_grad():
+        output = model.generate(torch.arange(2)[None], max_new_tokens=LENGTH - 2, do_sample=False, pad_token_id=0, eos_token_id=None, output_logits=True, return_dict_in_generate=True)
+    model.train()
+    return [*output.sequences[0].tolist(), *(round(100 * logits.sum().item()) for logits in output.logits)]
 
 
 def mean(topology: Any, value: float) -> float:
@@ -216,6 +246,8 @@ def reference(way: Way) -> dict[str, Any]:
         optimizer.step()
         optimizer.zero_grad()
         result["losses"].append(loss.item())
+    if way.generate:
+        result["generated"] = generated(model)
     result["sum"] = sum(values.double().abs().sum().item() for values in model.state_dict().values())
     return result
 

@@ -96,9 +96,7 @@ def _is_container(module: nn.Module) -> bool:
 
 def _check(name: str, parameter: nn.Parameter) -> None:
     kind = str(parameter.dtype).removeprefix("torch.")
-    if parameter.is_meta:
-        raise SetupError(f"parameter {name} is on the meta device: it has no values yet")
-    if parameter.device.type != "cpu":
+    if parameter.device.type not in ("cpu", "meta"):
         raise SetupError(f"parameter {name} is on {parameter.device}: only CPUs can be used so far")
     if not parameter.dtype.is_floating_point:
         raise SetupError(f"parameter {name} is of type {kind}: parameters are floating-point numbers")

@@ -1,13 +1,15 @@
-"""A torch optimizer over the shards of an engine.
+"""torch optimizers over the shards of an engine.
 
-1. It sees parameters one by one, by name, each with the piece that lies in this rank's shard; the pieces share the shard's memory. All ranks have all names, so parameter groups
+1. They see parameters one by one, by name, each with the piece that lies in this rank's shard; the pieces share the shard's memory. All ranks have all names, so parameter groups
    and state have the same structure everywhere; a piece may be empty.
-2. Gradients are attached for the time of step() alone: zero_grad() takes nothing away. After step() the engine begins a new step.
+2. A piece is the same tensor object for good: when units are divided anew (division.py), other elements come into it, and what optimizers keep for it moves along.
+3. Gradients are attached for the time of step() alone: zero_grad() takes nothing away. Frozen parameters have none, so torch's optimizers pass over them.
+4. After the step() of the last optimizer the engine begins a new step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,56 +19,107 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ..engine import Engine
+from ..errors import OrderError, SetupError
 from ..state_index import Span, spans
-from ..units import Unit
+from .storage import to_tensor
 
 Factory = Callable[[dict[str, nn.Parameter]], Optimizer]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Piece:
-    """What this rank's shard of a unit has of one parameter: values and gradient are flat, and the shard's own memory. size: of the shard; span: None if it has nothing."""
+    """What this rank's part of a unit has of one parameter: values and gradient (None if frozen) are flat, and the part's own memory. size: of the part; span: None if it has nothing."""
 
-    unit: str
     name: str
+    values: nn.Parameter
+    unit: str
     size: int
     span: Span | None
-    values: nn.Parameter
-    gradient: torch.Tensor
+    gradient: torch.Tensor | None
 
     def of(self, flat: np.ndarray) -> np.ndarray:
-        """The same elements of an array as large as the shard: no copy."""
+        """The same elements of an array as large as the part: no copy."""
         return self.span.of(flat) if self.span else flat[:0]
 
 
-def pieces_of(engine: Engine, units: Iterable[Unit]) -> list[Piece]:
-    """All of this rank's, in the order of units and of parameters in them."""
-    by_name = {unit.name: unit for unit in units}
-    pieces = []
-    for shard in engine.shards:
-        unit = by_name[shard.unit]
-        found = {span.parameter: span for span in spans(unit, shard.start, shard.start + shard.values.size)}
-        for name, _ in unit.parameters:
-            span = found.get(name)
-            values, gradient = (torch.from_numpy(span.of(flat) if span else flat[:0]) for flat in (shard.values, shard.gradient))
-            pieces.append(Piece(unit.name, name, shard.values.size, span, nn.Parameter(values), gradient))
-    return pieces
+class Pieces:
+    """All of this rank's, by name, in the order of units and of parameters in them, and their optimizers."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.optimizers: list[Optimizer] = []
+        self._stepped: list[Optimizer] = []
+        self._of: dict[str, Piece] = {}
+        self.place(engine)
+
+    def __iter__(self) -> Any:
+        return iter(self._of.values())
+
+    def __getitem__(self, name: str) -> Piece:
+        return self._of[name]
+
+    def place(self, engine: Engine) -> None:
+        """In the engine's parts. What optimizers keep for them isn't touched."""
+        self._engine = engine
+        gradients = {shard.unit: shard.gradient for shard in engine.shards}
+        before, self._of = self._of, {}
+        for part in engine.parts():
+            found = {span.parameter: span for span in spans(part.unit, part.start, part.start + part.values.size)}
+            for name, _ in part.unit.parameters:
+                span = found.get(name)
+                values, gradient = (_elements(flat, span) for flat in (part.values, gradients.get(part.unit.name)))
+                if name in before:
+                    before[name].values.data = values
+                    values = before[name].values.requires_grad_(part.unit.trainable)
+                else:
+                    values = nn.Parameter(values, requires_grad=part.unit.trainable)
+                self._of[name] = Piece(name, values, part.unit.name, part.values.size, span, gradient)
+
+    def add(self, factory: Factory) -> Optimizer:
+        """The factory's optimizer, made to work on the engine's shards. Raises SetupError if it has a parameter that isn't one of the pieces, or is another optimizer's."""
+        optimizer = factory({piece.name: piece.values for piece in self})
+        taken = {id(values) for other in self.optimizers for values in parameters_of(other)}
+        names = {id(piece.values): piece.name for piece in self}
+        for values in parameters_of(optimizer):
+            if id(values) not in names:
+                raise SetupError("an optimizer's parameters are those that the factory gets")
+            if id(values) in taken:
+                raise SetupError(f"parameter {names[id(values)]} has an optimizer already")
+        optimizer.register_step_pre_hook(self._attach)
+        optimizer.register_step_post_hook(self._detach)
+        self.optimizers.append(optimizer)
+        return optimizer
+
+    def check(self) -> None:
+        """Raise OrderError if some optimizers have stepped and others not: caches wouldn't know that they are out of date."""
+        if self._stepped:
+            raise OrderError(f"{len(self._stepped)} of {len(self.optimizers)} optimizers have stepped: all do, one after the other, or discard() ends the step")
+
+    def end_step(self) -> None:
+        """Without those that haven't stepped."""
+        if self._stepped:
+            self._stepped.clear()
+            self._engine.updated()
+
+    def _attach(self, optimizer: Optimizer, *_: Any) -> None:
+        self._engine.check_complete()
+        if optimizer in self._stepped:
+            raise OrderError(f"{type(optimizer).__name__} has stepped already, other optimizers haven't")
+        gradients = {id(piece.values): piece.gradient for piece in self}
+        for values in parameters_of(optimizer):
+            values.grad = gradients[id(values)]
+
+    def _detach(self, optimizer: Optimizer, *_: Any) -> None:
+        for values in parameters_of(optimizer):
+            values.grad = None
+        self._stepped.append(optimizer)
+        if len(self._stepped) == len(self.optimizers):
+            self.end_step()
 
 
-def shard_optimizer(engine: Engine, pieces: Iterable[Piece], factory: Factory) -> Optimizer:
-    """The factory's optimizer, made to work on the engine's shards."""
-    optimizer = factory({piece.name: piece.values for piece in pieces})
+def _elements(flat: np.ndarray | None, span: Span | None) -> torch.Tensor | None:
+    return None if flat is None else to_tensor(span.of(flat) if span else flat[:0])
 
-    def attach(*_: Any) -> None:
-        engine.check_complete()
-        for piece in pieces:
-            piece.values.grad = piece.gradient
 
-    def updated(*_: Any) -> None:
-        for piece in pieces:
-            piece.values.grad = None
-        engine.updated()
-
-    optimizer.register_step_pre_hook(attach)
-    optimizer.register_step_post_hook(updated)
-    return optimizer
+def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:
+    """In the order in which torch numbers them."""
+    return [values for group in optimizer.param_groups for values in group["params"]]

@@ -1,71 +1,91 @@
-"""What state.py saves of a PyTorch training: a torch optimizer over shards, torch's generator, buffers.
+"""What state.py saves of a PyTorch training: torch optimizers over shards, torch's generator.
 
 1. What an optimizer keeps for a parameter is as large as its piece (moments), or a number (steps). Settings of parameter groups are saved, too: a scheduler's rate.
-2. Arrays are saved per shard, numbers and settings as scalars, which are the same on all ranks: so any number of ranks can go on.
+2. Arrays are saved per unit, numbers and settings as scalars, which are the same on all ranks: so any number of ranks can go on. Scalars say for which parameters there are arrays:
+   what is in a unit's array for others is of no meaning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from torch.optim import Optimizer
 
 from ..errors import StateError
 from ..state_index import OptimizerState
-from .optimizer import Piece
+from .optimizer import Piece, Pieces, parameters_of
+from .storage import to_numpy, to_tensor
+
+ARRAY = {"array": True}  # an entry that is elementwise
 
 
-class SavedOptimizer:
-    """A torch optimizer, as state.py wants it."""
+class SavedOptimizers:
+    """All optimizers of a training, as state.py wants one."""
 
-    def __init__(self, optimizer: Optimizer, pieces: Sequence[Piece]) -> None:
-        self._optimizer = optimizer
+    def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
 
     def state(self) -> OptimizerState:
         """A copy. Raises StateError if something kept for a parameter is neither elementwise nor a number."""
-        numbers: dict[str, dict[str, Any]] = {}
+        entries: dict[str, dict[str, Any]] = {}
         arrays: dict[str, dict[str, np.ndarray]] = {}
-        for piece in self._pieces:
-            for key, value in self._optimizer.state.get(piece.values, {}).items():
-                if not isinstance(value, torch.Tensor):
-                    numbers.setdefault(piece.name, {})[key] = value
-                elif value.dim() == 0:
-                    numbers.setdefault(piece.name, {})[key] = {"tensor": value.item(), "dtype": str(value.dtype).removeprefix("torch.")}
-                elif value.shape == piece.values.shape:
-                    array = value.detach().numpy()
+        for piece, kept in self._kept():
+            for key, value in kept.items():
+                if is_elementwise(piece, key, value):
+                    array = to_numpy(value)
                     piece.of(arrays.setdefault(piece.unit, {}).setdefault(key, np.zeros(piece.size, array.dtype)))[:] = array
+                    entry: Any = ARRAY
                 else:
-                    raise StateError(f"the optimizer keeps '{key}' of shape {tuple(value.shape)} for {piece.name}: only elementwise state and numbers can be saved")
-        return OptimizerState({"kind": self._kind, "groups": self._groups(), "numbers": numbers}, arrays)
+                    entry = {"tensor": value.item(), "dtype": str(value.dtype).removeprefix("torch.")} if isinstance(value, torch.Tensor) else value
+                entries.setdefault(piece.name, {})[key] = entry
+        return OptimizerState({"kind": self._kind, "groups": self._groups(), "entries": entries}, arrays)
 
     def load_state(self, state: OptimizerState) -> None:
-        """Go on from there. Raises StateError if it is another optimizer's, or has other parameter groups."""
-        kind, groups = state.scalars.get("kind"), state.scalars.get("groups", [])
-        if kind != self._kind or len(groups) != len(self._groups()):
-            raise StateError(f"the state is one of {kind} with {len(groups)} parameter groups, the optimizer is {self._kind} with {len(self._groups())}")
-        by_id = {id(piece.values): piece for piece in self._pieces}
-        entries = {}
-        ours = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
-        for number, parameter in enumerate(ours):  # torch numbers parameters so
-            piece = by_id[id(parameter)]
-            entry: dict[str, Any] = {key: torch.from_numpy(piece.of(array)) for key, array in state.arrays.get(piece.unit, {}).items()}
-            for key, value in state.scalars["numbers"].get(piece.name, {}).items():
-                entry[key] = torch.tensor(value["tensor"], dtype=getattr(torch, value["dtype"])) if isinstance(value, dict) else value
-            if entry:
-                entries[number] = entry
-        numbered = self._optimizer.state_dict()["param_groups"]
-        self._optimizer.load_state_dict({"state": entries, "param_groups": [{**now, **saved} for now, saved in zip(numbered, groups, strict=True)]})
+        """Go on from there. Raises StateError if it is other optimizers', or has other parameter groups."""
+        kind, groups, entries = (state.scalars.get(key) for key in ("kind", "groups", "entries"))
+        ours = self._groups()
+        if kind != self._kind or groups is None or entries is None or len(groups) != len(ours):
+            raise StateError(f"the state is one of {kind} with {len(groups or ())} parameter groups, the optimizer is {self._kind} with {len(ours)}")
+        pieces = {id(piece.values): piece for piece in self._pieces}
+        for optimizer in self._pieces.optimizers:
+            found = {}
+            for number, values in enumerate(parameters_of(optimizer)):
+                piece = pieces[id(values)]
+                entry = {key: self._value(piece, state.arrays.get(piece.unit, {}).get(key), value) for key, value in entries.get(piece.name, {}).items()}
+                if entry:
+                    found[number] = entry
+            now = optimizer.state_dict()["param_groups"]
+            saved, groups = groups[: len(now)], groups[len(now) :]
+            optimizer.load_state_dict({"state": found, "param_groups": [{**group, **settings} for group, settings in zip(now, saved, strict=True)]})
+
+    def _kept(self) -> list[tuple[Piece, dict[str, Any]]]:
+        return [(piece, optimizer.state.get(piece.values, {})) for piece in self._pieces for optimizer in self._pieces.optimizers]
+
+    @staticmethod
+    def _value(piece: Piece, array: np.ndarray | None, value: Any) -> Any:
+        if value == ARRAY:
+            if array is None:
+                raise StateError(f"the state has no array for {piece.name}")
+            return to_tensor(piece.of(array))
+        return torch.tensor(value["tensor"], dtype=getattr(torch, value["dtype"])) if isinstance(value, dict) else value
 
     @property
     def _kind(self) -> str:
-        return type(self._optimizer).__name__
+        return ", ".join(type(optimizer).__name__ for optimizer in self._pieces.optimizers)
 
     def _groups(self) -> list[dict[str, Any]]:
-        return [{key: value for key, value in group.items() if key not in ("params", "param_names")} for group in self._optimizer.state_dict()["param_groups"]]
+        groups = [group for optimizer in self._pieces.optimizers for group in optimizer.state_dict()["param_groups"]]
+        return [{key: value for key, value in group.items() if key not in ("params", "param_names")} for group in groups]
+
+
+def is_elementwise(piece: Piece, key: str, value: Any) -> bool:
+    """Whether what an optimizer keeps is as large as the piece; otherwise it is a number. Raises StateError if it is neither."""
+    if not isinstance(value, torch.Tensor) or value.dim() == 0:
+        return False
+    if value.shape != piece.values.shape:
+        raise StateError(f"the optimizer keeps '{key}' of shape {tuple(value.shape)} for {piece.name}: only elementwise state and numbers can be saved or moved")
+    return True
 
 
 class TorchGenerator:

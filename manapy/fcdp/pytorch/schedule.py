@@ -9,6 +9,9 @@
    frozen parameters alone lead get none.) Paths through a group with others inside end there, too: its frozen units stay until the end.
 4. In the backward pass a module is called only to compute activations again (torch.utils.checkpoint): it stays gathered, and is not waited for a second time.
 5. What doesn't fire (parameters without use, inputs without gradient) is dealt with at the end of the backward pass.
+6. One backward pass at a time, known by autograd's number for it. One that is still there when another begins, or a forward pass, has raised: what it has summed is no gradient of
+   anything, and discard() comes first. A forward pass that raises leaves nothing.
+7. A backward pass that reaches no trainable parameter (autograd.grad for inputs) is no micro-batch.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,13 +27,18 @@ from torch import nn
 from torch.autograd import Variable
 from torch.autograd.graph import register_multi_grad_hook
 from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.utils.hooks import RemovableHandle
 from torch.utils._pytree import tree_leaves, tree_map  # what torch's own sharding takes apart outputs with: knows those of other libraries
 
 from ..engine import Engine
 from ..errors import OrderError
 from ..traffic import Phase
+from .division import Division
 from .grouping import Group, Member
 from .storage import UnitStorage
+from .writeback import write_back
+
+NO_PASS = -1  # autograd's number outside of backward passes
 
 
 @dataclass
@@ -50,49 +59,98 @@ class _Unit:
 class _Hooked:
     """A group with hooks."""
 
-    def __init__(self, group: Group, outer: bool, storages: dict[str, UnitStorage]) -> None:
-        self.module = group.module
+    def __init__(self, module: nn.Module, outer: bool) -> None:
+        self.module = module
         self.outer = outer  # has other groups inside
+        self.open_inputs = 0  # inputs of its calls that have no gradients yet
+        self.units: list[_Unit] = []
+
+    def adopt(self, group: Group, storages: dict[str, UnitStorage]) -> None:
+        """The units that it has now."""
         self.units = [_Unit(member, storages[member.unit.name]) for member in group.members]
         self.trainable = [unit for unit in self.units if unit.member.unit.trainable]
         self.frozen = [unit for unit in self.units if not unit.member.unit.trainable]
-        self.open_inputs = 0  # inputs of its calls that have no gradients yet
 
 
 class Schedule:
-    """The hooks of a model on an engine. They stay for good: a sharded module is of no use without them."""
+    """The hooks of a model on the engine of its division. They stay for good: a sharded module is of no use without them."""
 
-    def __init__(self, engine: Engine, groups: list[Group], storages: dict[str, UnitStorage], policy: MixedPrecisionPolicy) -> None:
-        self._engine = engine
+    def __init__(self, division: Division, policy: MixedPrecisionPolicy) -> None:
+        self._division = division
         self._policy = policy
-        modules = {group.module for group in groups}
-        self._groups = [_Hooked(group, len(modules.intersection(group.module.modules())) > 1, storages) for group in groups]
-        self._in_backward = False
+        modules = {group.module for group in division.groups}
+        self._groups = [_Hooked(group.module, len(modules.intersection(group.module.modules())) > 1) for group in division.groups]
+        self._pass = NO_PASS  # the backward pass
+        self._reduced = False  # by it
         self._summoned = False
+        self._on_parameters: list[RemovableHandle] = []
         for group in self._groups:
-            self._hook(group)
+            group.module.register_forward_pre_hook(lambda _, args, kwargs, group=group: self._before_forward(group, args, kwargs), prepend=True, with_kwargs=True)
+            group.module.register_forward_hook(lambda _, args, output, group=group: self._after_forward(group, output), always_call=True)
+        self._adopt()
 
-    def _hook(self, group: _Hooked) -> None:
-        group.module.register_forward_pre_hook(lambda _, args, kwargs: self._before_forward(group, args, kwargs), prepend=True, with_kwargs=True)
-        group.module.register_forward_hook(lambda _, args, output: self._after_forward(group, output))
-        for unit in group.trainable:
-            for name, parameter in unit.member.parameters.items():
-                parameter.register_post_accumulate_grad_hook(lambda parameter, name=name, unit=unit: self._accumulated(group, unit, name, parameter))
+    def _adopt(self) -> None:
+        """The units of the division as it is now."""
+        for handle in self._on_parameters:
+            handle.remove()
+        self._on_parameters = []
+        for hooked, group in zip(self._groups, self._division.groups, strict=True):
+            hooked.adopt(group, self._division.storages)
+            for unit in hooked.trainable:
+                for name, parameter in unit.member.parameters.items():
+                    hook = partial(self._accumulated, hooked, unit, name)
+                    self._on_parameters.append(parameter.register_post_accumulate_grad_hook(hook))
+
+    @property
+    def _engine(self) -> Engine:
+        return self._division.engine
+
+    def prepare(self) -> None:
+        """Before a pass, and what comes between steps. Collective if requires_grad has changed: divides the model anew. Raises OrderError if it isn't the time."""
+        if self._pass != NO_PASS:
+            raise OrderError("a backward pass has raised, and gradients are incomplete: discard() ends the step on all ranks")
+        if any(unit.gathered for group in self._groups for unit in group.units):
+            return  # within a forward pass, or whole
+        self._division.pieces.check()
+        if not self._division.is_current:
+            self._division.renew()
+            self._adopt()
+
+    def discard(self) -> None:
+        """Collective. Forget the gradients of the step so far, and all of a backward pass that has raised."""
+        for group in self._groups:
+            for unit in group.units:
+                unit.sums = {}
+                unit.awaited = 0
+                for parameter in unit.member.parameters.values():
+                    parameter.grad = None
+            self._release(group.units)
+            group.open_inputs = 0
+        self._pass, self._reduced = NO_PASS, False
+        self._division.pieces.end_step()
+        self._engine.discard()
 
     # ---- forward ----
 
     def _before_forward(self, group: _Hooked, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        self._gather(group, Phase.BACKWARD if self._in_backward else Phase.FORWARD)
+        if _current_pass() != NO_PASS:
+            self._begin_backward()
+            self._gather(group, Phase.BACKWARD)
+        else:
+            self._division.check_values()
+            self.prepare()
+            self._gather(group, Phase.FORWARD)
         if self._policy.param_dtype and self._policy.cast_forward_inputs:
             args, kwargs = cast((args, kwargs), self._policy.param_dtype)
-        if group.frozen and not group.outer and not self._in_backward and torch.is_grad_enabled():
+        if group.frozen and not group.outer and self._pass == NO_PASS and torch.is_grad_enabled():
             for tensor in _with_gradient((args, kwargs)):  # not register_multi_grad_hook: waiting for all, it keeps a graph that has no backward pass for ever
                 group.open_inputs += 1
                 tensor.register_hook(lambda _: self._input_done(group))
         return args, kwargs
 
     def _after_forward(self, group: _Hooked, output: Any) -> None:
-        if self._in_backward:
+        """output: None after one that has raised."""
+        if self._pass != NO_PASS:
             return
         self._release(group.units)
         outputs = _with_gradient(output)
@@ -103,20 +161,28 @@ class Schedule:
 
     def _before_backward(self, group: _Hooked) -> None:
         self._begin_backward()
+        if torch.is_grad_enabled():
+            raise OrderError("gradients of gradients (create_graph=True) aren't supported: sharded parameters are there for one backward pass only")
         self._gather(group, Phase.BACKWARD)
 
     def _begin_backward(self) -> None:
-        if not self._in_backward:
-            self._in_backward = True
+        if self._pass == NO_PASS:
+            self._pass = _current_pass()
             for group in self._groups:
                 for unit in group.trainable:
                     unit.awaited = len(unit.member.parameters)
             Variable._execution_engine.queue_callback(self._end_backward)  # as torch's own sharding does: autograd has no public way
+        elif self._pass != _current_pass():
+            raise OrderError(
+                "a backward pass begins before another one has ended: activation checkpointing needs use_reentrant=False; if a backward pass has raised, discard() comes first"
+            )
 
     def _accumulated(self, group: _Hooked, unit: _Unit, name: str, parameter: nn.Parameter) -> None:
         self._begin_backward()
         assert parameter.grad is not None
         if not unit.sums:
+            if self._engine.is_complete:
+                raise OrderError("gradients are complete: optimizer.step() comes next, and all but the last backward() of a step are inside no_sync()")
             unit.sums = {key: torch.from_numpy(array) for key, array in self._engine.gradients(unit.name).items()}
         with torch.no_grad():
             unit.sums[name].add_(parameter.grad, alpha=1 / self._engine.topology.size)
@@ -129,6 +195,7 @@ class Schedule:
 
     def _reduce(self, unit: _Unit) -> None:
         unit.sums = {}
+        self._reduced = True
         self._engine.reduce(unit.name)
 
     def _input_done(self, group: _Hooked) -> None:
@@ -146,8 +213,10 @@ class Schedule:
                     self._reduce(unit)
             self._release(group.units)
             group.open_inputs = 0
-        self._in_backward = False
-        self._engine.finish()
+        reduced, self._reduced = self._reduced, False
+        self._pass = NO_PASS
+        if reduced:
+            self._engine.finish()
 
     # ---- both ----
 
@@ -168,19 +237,25 @@ class Schedule:
     # ---- whole ----
 
     @contextmanager
-    def summoned(self) -> Iterator[None]:
-        """Collective. All parameters are whole inside."""
+    def summoned(self, writeback: bool) -> Iterator[None]:
+        """Collective. All parameters are whole inside. writeback: changes are kept."""
+        self._division.check_values()
+        self.prepare()
         if self._summoned or any(unit.gathered for group in self._groups for unit in group.units):
             raise OrderError("parameters are summoned outside of the forward and the backward pass, and once at a time")
+        parts = self._engine.parts() if writeback else []
         for group in self._groups:
             self._gather(group, Phase.STATE)
         self._summoned = True
         try:
             yield
+            write_back(self._engine, parts, {name: parameter for group in self._groups for unit in group.units for name, parameter in unit.member.parameters.items()})
         finally:
             self._summoned = False
             for group in self._groups:
                 self._release(group.units)
+        for part in parts:
+            self._engine.load_part(part, part.values)
 
     def guard(self, module: nn.Module) -> None:
         """For the module as a whole: its state isn't taken while parameters are empty, and its outputs are of the type that the policy says."""
@@ -192,6 +267,10 @@ class Schedule:
     def _check_summoned(self, *_: Any) -> None:
         if not self._summoned:
             raise OrderError("parameters are sharded: take state_dict() inside `with sharded.summon_full_params():`")
+
+
+def _current_pass() -> int:
+    return torch._C._current_graph_task_id()  # as torch.utils.checkpoint does
 
 
 def cast(tree: Any, dtype: torch.dtype) -> Any:

@@ -26,16 +26,16 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.optim import Optimizer
 
 from .. import state
-from ..agreement import agree, error_of
 from ..engine import Engine
-from ..errors import SetupError
 from ..topology import Topology
-from ..units import Layout, Unit
-from .grouping import Group, Units, blocks, groups_of
-from .optimizer import Factory, pieces_of, shard_optimizer
-from .saving import SavedOptimizer, TorchGenerator
+from ..units import Unit
+from .division import Division
+from .grouping import Units, blocks
+from .meta import Values
+from .optimizer import Factory
+from .saving import SavedOptimizers, TorchGenerator
 from .schedule import Schedule
-from .storage import UnitStorage, to_numpy
+from .storage import to_numpy
 
 
 @contextmanager
@@ -49,46 +49,53 @@ def fully_shard(
     budget: int | None = None,
     prefetch: int = 1,
     mp_policy: MixedPrecisionPolicy | None = None,
+    values: Values | None = None,
 ) -> Iterator[Sharded]:
     """Collective. Shard a module in place; it is to have the same values on all ranks, and is of no use after the block.
 
     units: gives the modules of the model that are gathered as a whole; strategy, tau, budget (bytes), prefetch: see Engine; mp_policy: FSDP2's, where reduce_dtype can only be
-    the type of the parameters, in which gradients are always summed. Raises on all ranks SetupError if module or options can't be used or differ between ranks, BudgetError.
+    the type of the parameters, in which gradients are always summed. values: for a model on the meta device, called on rank 0 for each parameter and buffer there, by name, one
+    unit at a time; without it they are to be loaded. Raises on all ranks SetupError if module or options can't be used or differ between ranks, BudgetError.
     """
     policy = mp_policy or MixedPrecisionPolicy()
-    topology = topology or Topology()
-    groups: list[Group] = []
-    agree(topology.comm, error_of(lambda: groups.extend(_groups(module, units, policy))))
-    members = [member for group in groups for member in group.members]
-    storages = {member.unit.name: UnitStorage(member, Layout(member.unit.size, topology.nodes, topology.ranks_per_node).padded) for member in members}
-    with Engine(topology, [member.unit for member in members], strategy=strategy, tau=tau, budget=budget, prefetch=prefetch, places=storages) as engine:
-        for member in members:
-            engine.load(member.unit.name, {name: to_numpy(parameter) for name, parameter in member.parameters.items()})
-            storages[member.unit.name].hide()
-        yield Sharded(module, engine, [member.unit for member in members], Schedule(engine, groups, storages, policy))
+    options = {"strategy": strategy, "tau": tau, "budget": budget, "prefetch": prefetch}
+    with Division(module, topology or Topology(), units, policy, options) as division:
+        division.fill(values)
+        yield Sharded(division, Schedule(division, policy))
 
 
 class Sharded:
-    """What a sharded module can do beside being called. engine: its bytes, memory and strategy; units: what it was divided into."""
+    """What a sharded module can do beside being called."""
 
-    def __init__(self, module: nn.Module, engine: Engine, units: list[Unit], schedule: Schedule) -> None:
-        self._module = module
-        self.engine = engine
-        self.units = units
+    def __init__(self, division: Division, schedule: Schedule) -> None:
+        self._division = division
         self._schedule = schedule
-        self._optimizer: SavedOptimizer | None = None
-        schedule.guard(module)
+        schedule.guard(division.module)
+
+    @property
+    def engine(self) -> Engine:
+        """Its bytes, memory and strategy. Another one after requires_grad has changed."""
+        return self._division.engine
+
+    @property
+    def module(self) -> nn.Module:
+        """The program's."""
+        return self._division.module
+
+    @property
+    def units(self) -> list[Unit]:
+        """What the module is divided into."""
+        return self._division.units
 
     def shard_optimizer(self, factory: Factory) -> Optimizer:
-        """An optimizer of this rank's shards, which step() updates on all ranks; one per model.
+        """An optimizer of this rank's shards, which step() updates on all ranks. There may be several, of different parameters: then each steps once in a step.
 
-        factory: gets, by name, what this rank has of each trainable parameter: flat, of any size from 0. It makes any optimizer of torch's kind that treats elements
-        alike (SGD, Adam; not those that need a matrix as a whole), with parameter groups as it likes. The optimizer works as ever, with schedulers of its rate, too.
+        factory: gets, by name, what this rank has of each parameter: flat, of any size from 0; frozen ones don't require gradients, and are passed over until they do. It makes
+        any optimizer of torch's kind that treats elements alike (SGD, Adam; not those that need a matrix as a whole), with parameter groups as it likes. The optimizer works as
+        ever, with schedulers of its rate, too. Raises SetupError if a parameter has one already.
         """
-        pieces = pieces_of(self.engine, self.units)
-        optimizer = shard_optimizer(self.engine, pieces, factory)
-        self._optimizer = SavedOptimizer(optimizer, pieces)
-        return optimizer
+        self._schedule.prepare()
+        return self._division.pieces.add(factory)
 
     def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
         """Collective. Scale the gradients of a complete step so that their 2-norm over all parameters is at most max_norm; returns the norm before.
@@ -96,6 +103,20 @@ class Sharded:
         Raises GradientError if it isn't finite, OrderError in the middle of a step.
         """
         return torch.tensor(self.engine.clip_gradients(max_norm))
+
+    def discard(self) -> None:
+        """Collective. End the step without an update: its gradients so far are forgotten. Needed after a backward pass that has raised, of use for one that isn't wanted."""
+        self._schedule.discard()
+
+    def invalidate(self) -> None:
+        """Collective, between steps. The program has changed what factories of optimizers got (an average of weights, say): what ranks have fetched of it is out of date."""
+        self._schedule.prepare()
+        for part in self.engine.parts():
+            self.engine.load_part(part, part.values)
+
+    def set_prefetch(self, units: int) -> None:
+        """Collective, between passes. How many units are gathered ahead of the one in use, from now on. Raises on all ranks SetupError if it is negative or not the same."""
+        self._division.set_prefetch(units)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -115,15 +136,20 @@ class Sharded:
             else:
                 yield number
 
-    def summon_full_params(self) -> AbstractContextManager[None]:
-        """Collective, outside of the forward and backward pass. Inside, parameters are whole on every rank, to be read: for state_dict() and the like. Changes are lost."""
-        return self._schedule.summoned()
+    def summon_full_params(self, writeback: bool = False) -> AbstractContextManager[None]:
+        """Collective, outside of the forward and backward pass. Inside, parameters are whole on every rank, to be read: for state_dict() and the like.
+
+        writeback: between steps; what has been changed inside, in the same way on all ranks, is kept. Otherwise changes are lost. Raises SetupError if ranks differ.
+        """
+        return self._schedule.summoned(writeback)
 
     def save(self, directory: str | os.PathLike[str], *, optimizer: bool = True, trainable: bool = False, extra: Any = None) -> None:
         """Collective, between steps. Write parameters, buffers (rank 0's), the optimizer's state, torch's generator and anything JSON-able; see state.save.
 
         optimizer: False leaves that out; trainable: leaves frozen parameters out. Raises on all ranks StateError, OrderError within a step.
         """
+        self._schedule.prepare()
+        self._division.check_values()
         generators: Any = {"torch": TorchGenerator()}
         state.save(self.engine, directory, optimizer=self._saved(optimizer), buffers=self._buffers(), generators=generators, extra=extra, trainable=trainable, name_of=_own_name)
 
@@ -133,28 +159,39 @@ class Sharded:
         optimizer, trainable: as in save(); random: False leaves torch's generator as it is, which another number of ranks needs if generators weren't all alike.
         Raises on all ranks StateError (not a complete state, or of another model or optimizer), OrderError within a step.
         """
+        self._schedule.prepare()
         generators: Any = {"torch": TorchGenerator()} if random else None
-        return state.load(self.engine, directory, optimizer=self._saved(optimizer), buffers=self._buffers(), generators=generators, trainable=trainable, name_of=_own_name)
+        extra = state.load(self.engine, directory, optimizer=self._saved(optimizer), buffers=self._buffers(), generators=generators, trainable=trainable, name_of=_own_name)
+        self._division.have_values(trainable, self._buffers())
+        return extra
 
-    def _saved(self, wanted: bool) -> SavedOptimizer | None:
-        return self._optimizer if wanted else None
+    def load_file(self, file: str | os.PathLike[str], *, trainable: bool = False) -> None:
+        """Collective, between steps. Set parameters to those of one file of safetensors, with the names that they have here; see state.load_file. Raises as load() does."""
+        self._schedule.prepare()
+        state.load_file(self.engine, file, trainable=trainable, name_of=_own_name)
+        self._division.have_values(trainable)
+
+    def export(self, file: str | os.PathLike[str], *, trainable: bool = False) -> None:
+        """Collective, between steps. Write one file of safetensors with whole parameters, for other tools; see state.export."""
+        self._schedule.prepare()
+        self._division.check_values()
+        state.export(self.engine, file, trainable=trainable, name_of=_own_name)
+
+    def _saved(self, wanted: bool) -> SavedOptimizers | None:
+        return SavedOptimizers(self._division.pieces) if wanted and self._division.pieces.optimizers else None
 
     def _buffers(self) -> dict[str, np.ndarray]:
-        return {name: to_numpy(buffer) for name, buffer in self._module.named_buffers()}
+        return {name: to_numpy(buffer) for name, buffer in self._division.module.named_buffers()}
 
     def comm_report(self) -> dict[str, dict[str, int]]:
-        """Collective. Bytes that the ranks of this node have sent so far, by phase and scope (traffic.py)."""
+        """Collective. Bytes that the ranks of this node have sent so far, by phase and scope: {"forward": {"inter": ..., "intra": ...}, ...}.
+
+        Phases: forward and backward (parameters for these passes), reduce (gradients), control (norms, checksums, this report), state (what the program looks at or moves between
+        steps). Scopes: inter, between nodes; intra, within one, by messages or through memory that ranks share. See traffic.py.
+        """
         return self.engine.report()
 
 
 def _own_name(unit: Unit, parameter: str) -> str:
     """Parameters have the names that the module gives them, whatever the units."""
     return parameter
-
-
-def _groups(module: nn.Module, units: Units, policy: MixedPrecisionPolicy) -> list[Group]:
-    groups = groups_of(module, units, policy.param_dtype)
-    own = {parameter.dtype for parameter in module.parameters() if parameter.requires_grad}
-    if policy.reduce_dtype and own - {policy.reduce_dtype}:
-        raise SetupError(f"mp_policy asks for gradients in {policy.reduce_dtype}: they are summed in the type of the parameters ({', '.join(sorted(map(str, own)))})")
-    return groups

@@ -24,6 +24,18 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     return tensor.numpy()
 
 
+def to_tensor(array: np.ndarray) -> torch.Tensor:
+    """The same memory."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def peek(tensor: torch.Tensor, dtype: str) -> np.ndarray:
+    """The same memory of a contiguous tensor, flat, as long as that lives. Not Tensor.numpy(): it makes a storage that can't be resized any more."""
+    return np.ctypeslib.as_array((ctypes.c_uint8 * tensor.nbytes).from_address(tensor.data_ptr())).view(dtype)
+
+
 class UnitStorage:
     """A place (arena.py) that parameters can be shown in."""
 
@@ -42,8 +54,7 @@ class UnitStorage:
     def take(self) -> np.ndarray:
         """Memory for the unit: (bytes,)."""
         self._storage.resize_(self._nbytes)
-        # not Tensor.numpy(): it makes a storage that can't be resized any more
-        return np.ctypeslib.as_array((ctypes.c_uint8 * self._nbytes).from_address(self._storage.data_ptr()))
+        return peek(torch.empty(0, dtype=torch.uint8).set_(self._storage), "uint8")
 
     def give_back(self) -> None:
         """No memory."""

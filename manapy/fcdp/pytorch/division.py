@@ -1,0 +1,154 @@
+"""A model divided into units, and the engine for them; divided anew when requires_grad has changed.
+
+1. Between steps only: what is moved is each rank's part of the values, and what optimizers keep for it. The old engine ends before the new one is made: a node has room for one.
+2. Groups are the same modules every time; their units are others.
+3. Parameters built on the meta device have no values until they are given: by fully_shard's `values`, or loaded. Until then no pass begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy
+
+from ..agreement import agree, error_of
+from ..engine import Engine
+from ..errors import OrderError, SetupError
+from ..state_index import spans
+from ..topology import Topology
+from ..units import Layout, Unit
+from .grouping import Group, Member, Units, groups_of
+from .meta import Values, materialise, without_values
+from .moving import Arrays, moved
+from .optimizer import Pieces
+from .saving import is_elementwise
+from .storage import UnitStorage, to_numpy, to_tensor
+
+VALUES = "values of the parameter"
+
+
+class Division:
+    """engine, groups, storages (by unit): now. unset: names of parameters and buffers that have no values yet. pieces: what optimizers see."""
+
+    def __init__(self, module: nn.Module, topology: Topology, units: Units, policy: MixedPrecisionPolicy, options: dict[str, Any]) -> None:
+        """Collective. options: of Engine. Raises SetupError on all ranks, BudgetError."""
+        self.module = module
+        self._topology, self._units, self._policy, self._options = topology, units, policy, options
+        self.groups: list[Group] = []
+        agree(topology.comm, error_of(lambda: self.groups.extend(self._grouped())))
+        self.engine = self._engine()
+        self.unset: set[str] = set()
+
+    def _grouped(self) -> list[Group]:
+        groups = groups_of(self.module, self._units, self._policy.param_dtype)
+        own = {parameter.dtype for parameter in self.module.parameters() if parameter.requires_grad}
+        if self._policy.reduce_dtype and own - {self._policy.reduce_dtype}:
+            summed = ", ".join(sorted(map(str, own)))
+            raise SetupError(f"mp_policy asks for gradients in {self._policy.reduce_dtype}: they are summed in the type of the parameters ({summed})")
+        return groups
+
+    def _engine(self) -> Engine:
+        layouts = {member.unit.name: Layout(member.unit.size, self._topology.nodes, self._topology.ranks_per_node) for member in self._members}
+        self.storages = {member.unit.name: UnitStorage(member, layouts[member.unit.name].padded) for member in self._members}
+        self._trainable = [(parameter, member.unit.trainable) for member in self._members for parameter in member.parameters.values()]
+        return Engine(self._topology, self.units, places=self.storages, **self._options)
+
+    @property
+    def _members(self) -> list[Member]:
+        return [member for group in self.groups for member in group.members]
+
+    @property
+    def units(self) -> list[Unit]:
+        """In order."""
+        return [member.unit for member in self._members]
+
+    def __enter__(self) -> Division:
+        self.engine.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.engine.__exit__(kind, error, trace)
+
+    def fill(self, values: Values | None) -> None:
+        """Collective, once. Shard the parameters' values; those on the meta device become real ones, with values from rank 0 if there are any."""
+        buffers = materialise(self.module, self._topology.comm, values)
+        for member, part in zip(self._members, self.engine.parts(), strict=True):
+            absent = [name for name, parameter in member.parameters.items() if parameter.is_meta]
+            if absent:
+                without_values(self.engine, part, member, values)
+                self.unset.update(() if values else absent)
+            else:
+                self.engine.load(member.unit.name, {name: to_numpy(parameter) for name, parameter in member.parameters.items()})
+            self.storages[member.unit.name].hide()
+        self._empty = {} if values else buffers
+        self.unset.update(self._empty)
+        self.pieces = Pieces(self.engine)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether units are trainable where parameters require gradients."""
+        return all(parameter.requires_grad is trainable for parameter, trainable in self._trainable)
+
+    def check_values(self) -> None:
+        """Raise OrderError if a parameter or buffer has none. A buffer has values when the program has written to it, or put another in its place."""
+        if self.unset:
+            self.unset -= {name for name, buffer in self.module.named_buffers() if name in self._empty and (buffer is not self._empty[name] or buffer._version > 0)}
+        if self.unset:
+            raise OrderError(f"{min(self.unset)} was on the meta device and has no values yet: load() or load_file() them, or give fully_shard values=")
+
+    def have_values(self, trainable: bool, buffers: Iterable[str] = ()) -> None:
+        """Parameters have been loaded, all or the trainable ones, and these buffers."""
+        self.unset -= {name for unit in self.units if unit.trainable or not trainable for name, _ in unit.parameters}
+        self.unset -= set(buffers)
+
+    def set_prefetch(self, units: int) -> None:
+        """See Sharded."""
+        self.engine.set_prefetch(units)
+        self._options["prefetch"] = units
+
+    def renew(self) -> None:
+        """Collective, between steps: requires_grad has changed. Raises SetupError on all ranks if that isn't the same everywhere, or can't be, BudgetError; OrderError within a step."""
+        if self.engine.in_step:
+            raise OrderError("requires_grad has changed within a step: optimizer.step() or discard() comes first")
+        before, parts = self.engine, self.engine.parts()
+        groups: list[Group] = []
+        agree(before, error_of(lambda: groups.extend(self._grouped())))
+        flags = before.allgather([name for name, parameter in self.module.named_parameters() if parameter.requires_grad])
+        if any(names != flags[0] for names in flags):
+            raise SetupError("requires_grad is not the same on all ranks")
+        before.__exit__(None, None, None)
+        self.groups = groups
+        self.engine = self._engine()
+        self.engine.__enter__()
+        for storage in self.storages.values():
+            storage.hide()
+        self.engine.traffic.bytes += before.traffic.bytes
+        self.engine.last_micro_batch = before.last_micro_batch
+        self._move(parts)
+
+    def _move(self, before: Iterable[Any]) -> None:
+        now = self.engine.parts()
+        wanted = {name: None for unit in self.units for name, _ in unit.parameters}
+        wanted |= {span.parameter: span for part in now for span in spans(part.unit, part.start, part.start + part.values.size)}
+        places = {name: part for part in now for name, _ in part.unit.parameters}
+        keepers = {id(values): optimizer for optimizer in self.pieces.optimizers for group in optimizer.param_groups for values in group["params"]}
+
+        def state_of(name: str) -> dict[str, Any]:
+            values = self.pieces[name].values
+            return keepers[id(values)].state.get(values, {}) if id(values) in keepers else {}
+
+        def kept(name: str) -> Arrays:
+            piece = self.pieces[name]
+            return {VALUES: to_numpy(piece.values), **{key: to_numpy(value) for key, value in state_of(name).items() if is_elementwise(piece, key, value)}}
+
+        for name, arrays in moved(self.engine, before, kept, wanted):
+            span, values = wanted[name], arrays.pop(VALUES)
+            if span:
+                span.of(places[name].values)[:] = values
+            state_of(name).update({key: to_tensor(array) for key, array in arrays.items()})
+        for part in now:
+            self.engine.load_part(part, part.values)
+        self.pieces.place(self.engine)

@@ -1,0 +1,41 @@
+"""Arrays laid out as one division of a model into units lays them out, brought into another division's layout.
+
+Unit by unit over the engine's messages for state: a rank holds what all ranks have of one unit at a time. Rare (requires_grad has changed), so simple rather than frugal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import numpy as np
+
+from ..agreement import Ranks
+from ..local_unit import Part
+from ..state_index import Span, spans
+
+Arrays = dict[str, np.ndarray]
+
+
+def moved(ranks: Ranks, before: Iterable[Part], kept: Callable[[str], Arrays], wanted: Mapping[str, Span | None]) -> Iterator[tuple[str, Arrays]]:
+    """Collective. For each parameter of the units before: its name, and of each of its arrays the elements that this rank has now.
+
+    kept: by parameter, arrays of the elements that this rank had (with other elements of the part, none); wanted: by parameter, the elements that it has now.
+    """
+    for part in before:
+        had = {span.parameter: span for span in spans(part.unit, part.start, part.start + part.values.size)}
+        told = ranks.allgather({name: (had[name].start if name in had else 0, kept(name)) for name, _ in part.unit.parameters})
+        for name, _ in part.unit.parameters:
+            yield name, _assembled([theirs[name] for theirs in told], wanted[name])
+
+
+def _assembled(told: Iterable[tuple[int, Arrays]], span: Span | None) -> Arrays:
+    """told: by rank, where its elements begin in the parameter, and they."""
+    begin, end = (span.start, span.stop) if span else (0, 0)
+    found: Arrays = {}
+    for start, arrays in told:
+        for kind, array in arrays.items():
+            target = found.setdefault(kind, np.zeros(end - begin, array.dtype))
+            first, last = max(start, begin), min(start + array.size, end)
+            if first < last:
+                target[first - begin : last - begin] = array[first - start : last - start]
+    return found
