@@ -2,7 +2,7 @@
 
 from .commands import Setting
 from .guest import Guest
-from .jobs import JOBS, SHIFT_JOBS, TRACE_JOBS, measure
+from .jobs import FCDP_JOBS, JOBS, SHIFT_JOBS, TRACE_JOBS, measure
 from .samples import Row
 
-__all__ = ["JOBS", "SHIFT_JOBS", "TRACE_JOBS", "Guest", "Row", "Setting", "measure"]
+__all__ = ["FCDP_JOBS", "JOBS", "SHIFT_JOBS", "TRACE_JOBS", "Guest", "Row", "Setting", "measure"]

@@ -9,7 +9,7 @@ from functools import partial
 
 from . import apps, connections, fallback, images, imb, latency, messages, overhead, storm, throughput, training, verbs
 from .commands import BenchError, LeftOutError, Setting
-from .samples import CLOCK, MANAPY, SHIFT, Row
+from .samples import CLOCK, FCDP, MANAPY, SHIFT, Row
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,10 @@ JOBS: dict[str, Job] = {
     "watching": Job("processor time and memory of who watches a training job (MegaTrace's Figure 11)", 150, partial(_late, "live", "watching")),
     "cases": Job("a Recv that isn't called, and a node with too few processors (MegaTrace's case studies)", 60, partial(_late, "live", "cases")),
     "healthy": Job("false alarms while a real training job is watched, --minutes of it", 610, partial(_late, "live", "healthy")),
+    "fcdp-bytes": Job("bytes that a node of a sharded training sends, by phase, at the interfaces (FCDP's Table VII)", 60, partial(_late, "sharded_bytes", "bytes_sent")),
 }
 TRACE_JOBS = ["hangs", "slowdowns", "locations", "thresholds", "analysis", "alarms", "overhead", "watching", "cases", "healthy"]
+FCDP_JOBS = [name for name in JOBS if name.startswith("fcdp-")]
 SHIFT_JOBS = ["verbs", *(name for name, job in JOBS.items() if job.guest)]
 
 
@@ -77,4 +79,9 @@ def measure(name: str, setting: Setting, left_out: dict[str, str]) -> list[Row]:
         left_out[name] = str(error)
         return []
     except BenchError as error:
-        return [Row(name, JOBS[name].title, "", failures={SHIFT if name in SHIFT_JOBS else MANAPY if name in TRACE_JOBS else CLOCK: str(error)})]
+        return [Row(name, JOBS[name].title, "", failures={_ours(name): str(error)})]
+
+
+def _ours(name: str) -> str:
+    """The variant that a job is about."""
+    return SHIFT if name in SHIFT_JOBS else MANAPY if name in TRACE_JOBS else FCDP if name in FCDP_JOBS else CLOCK

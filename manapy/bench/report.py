@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .samples import CLOCK, MANAPY, NATIVE, RECORDED, SHIFT, TWO_PHASE, Estimate, Row
+from .samples import CLOCK, FCDP, MANAPY, NATIVE, RECORDED, SHIFT, TWO_PHASE, Estimate, Row
 
 SPREAD = "quartiles apart"  # where there is nothing to compare with
 FORMAT = 2  # 1: with one baseline and one manapy variant
@@ -95,9 +95,9 @@ def _row(row: Row) -> dict[str, Any]:
 
 
 def _methods(rows: Sequence[Row]) -> list[str]:
-    """Variants, where methods are compared instead of times."""
+    """Variants, where methods or strategies are compared, each in a column."""
     found = list(dict.fromkeys(variant for row in rows for variant in (*row.samples, *row.failures)))
-    return found if MANAPY in found else []
+    return found if MANAPY in found or FCDP in found else []
 
 
 def _ours(rows: Sequence[Row]) -> str:
@@ -146,7 +146,7 @@ def _shape(value: float, unit: str) -> tuple[float, int, str]:
         return 1e-3, 1, "µs"
     if not unit and float(value).is_integer():
         return 1.0, 0, unit
-    return 1.0, {"s": 3, "ms": 2, "µs": 2, "/s": 0 if abs(value) >= 100 else 1}.get(unit, 1), unit
+    return 1.0, {"s": 3, "ms": 2, "µs": 2, "W": 3, "×": 3, "/s": 0 if abs(value) >= 100 else 1}.get(unit, 1), unit
 
 
 def _plain(e: Estimate | None) -> dict[str, float] | None:

@@ -14,6 +14,7 @@ UNTRACED = "untraced"  # CLOCK with --no-trace
 RECORDED = "recorded"  # by `manapy trace run`; where recorders are compared: with the recorder of that row
 SHIFT = "shift"  # where manapy keeps RDMA traffic alive, instead of CLOCK
 MANAPY = "manapy"  # where methods are compared: beside those of others
+FCDP = "fcdp"  # where strategies of sharded training are compared: beside the others, by their names
 RESAMPLES = 2000
 
 

@@ -33,9 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "\n".join(["jobs, with about the time they take on two processors:", *lines])
     add = parser.add_argument
     add(
-        "what", nargs="?", choices=["shift", "trace"], metavar="shift|trace",
+        "what", nargs="?", choices=["shift", "trace", "fcdp"], metavar="shift|trace|fcdp",
         help="shift: RDMA traffic through failing NICs, in a virtual machine, the jobs from verbs to training; "
-        "trace: how well hung and slow ranks are found and what that costs, the jobs from hangs on (default: all the others)",
+        "trace: how well hung and slow ranks are found and what that costs, the jobs from hangs to healthy; "
+        "fcdp: sharded training on emulated nodes, bytes, memory and time, the jobs fcdp-... (default: all the others)",
     )  # fmt: skip
     add("--only", metavar="JOB,JOB", type=_jobs, help="some of the jobs below")
     add("--quick", action="store_true", help="only show that everything runs; the figures mean nothing")
@@ -55,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Measure, print, write; 1 if a command failed that was to be measured, or if nothing could be measured."""
-    from ..bench import JOBS, SHIFT_JOBS, TRACE_JOBS, Guest, Setting, machine, measure, plots, report, tools
+    from ..bench import FCDP_JOBS, JOBS, SHIFT_JOBS, TRACE_JOBS, Guest, Setting, machine, measure, plots, report, tools
     from ..ckpt.errors import ManapyError
 
     for path in (options.dir, options.imb):
@@ -70,14 +71,15 @@ def run(options: argparse.Namespace, out: Output) -> int:
     left_out: dict[str, str] = {}
     seconds: dict[str, float] = {}
     interrupted = False
-    groups = {"shift": SHIFT_JOBS, "trace": TRACE_JOBS, None: [name for name, job in JOBS.items() if not job.guest and name not in TRACE_JOBS]}
+    groups: dict[str | None, list[str]] = {"shift": SHIFT_JOBS, "trace": TRACE_JOBS, "fcdp": FCDP_JOBS}
+    groups[None] = [name for name, job in JOBS.items() if not job.guest and name not in TRACE_JOBS + FCDP_JOBS]
     names = options.only or groups[options.what]
     guest = Guest(found, work)
     total = sum(JOBS[name].seconds for name in names)
     done = 0.0
     try:
         facts = machine.facts(found, work)
-        if not set(names) <= set(TRACE_JOBS):
+        if not set(names) <= {*TRACE_JOBS, *FCDP_JOBS}:
             tools.compile_programs(found, work)
         where.mkdir(parents=True, exist_ok=True)
         with out.progress() as show:

@@ -1,6 +1,6 @@
 """Which strategy should a training job use? The closed forms (costs.py) for one job on one cluster, what fits there, and a reason.
 
- 1. Only what manapy offers is recommended; the paper's variants are reckoned for comparison.
+ 1. Recommended is what manapy offers for training; the paper's variants (NAIVE) are reckoned for comparison.
  2. Of what fits, the fastest; where steps differ by less than CLOSE, what needs least memory on a device.
  3. Nothing is guessed: without a device's or a host's memory, everything fits there.
 """
@@ -15,6 +15,7 @@ from . import costs, strategy
 from .costs import Links, Memory, Phases, Precision, Time
 
 CLOSE = 0.01
+NAIVE = ("hpz_naive", "fcdp_sched", "fcdp_comm")  # as the paper describes them: another strategy sends no more and needs no more of a device
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def _option(job: Job, name: str) -> Option:
 
 def advise(job: Job, options: list[Option]) -> Advice:
     """What to take (invariants 1 and 2)."""
-    offered = {option.strategy: option for option in options if option.strategy in strategy.STRATEGIES}
+    offered = {option.strategy: option for option in options if option.strategy in strategy.STRATEGIES and option.strategy not in NAIVE}
     fitting = [option for option in offered.values() if not option.lacks]
     if not fitting:
         return Advice(None, _nothing_fits(job, offered["zero3"]))
@@ -131,7 +132,7 @@ def _comparisons(best: Option, offered: dict[str, Option]) -> list[str]:
         if ratio > 1 + CLOSE:
             said.append(f", {ratio:.3g} times as fast as zero3, since a node sends {size(best.phases.total.inter)} instead of {size(base.phases.total.inter)}")
     for other in offered.values():
-        if other is best or other.strategy == "hpz_naive":  # hpz sends no more and needs the same
+        if other is best:
             continue
         if other.lacks and other.step < best.step:
             said.append(f"; {other.strategy} would take {_seconds(other.step)} but needs {other.lacks}")

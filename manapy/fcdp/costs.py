@@ -17,8 +17,9 @@ synchronisation; for hpZ, ZeRO++, arXiv 2306.10209, as DeepSpeed 0.19 does it. W
  - §VI-B says that MiCS gathers over the network. Its groups are nodes, so nothing but gradients leaves a node (Table I and §VI-A of the same paper).
  - §VI-A gives ZeRO++ 2Ψ/g more than ZeRO-3, 4.1 GB for GPT-15B, and §III-B measures 6.86 GB. In Table V, at 4 samples a device, ZeRO++ runs out of memory with
    GPT-25B, which by §VI-A needs 31.0 GB and activations; ZeRO-3 doesn't with GPT-30B, which needs as much and larger activations.
- - The paper has no micro-batches. Algorithm 1 marks parameters dirty after the optimizer's step: so its FCDP gathers once per step. Gradients are reduced
-   after each backward pass (§IV-C). ZeRO++ as it is described gathers in every forward pass: `hpz_naive`.
+ - The paper has no micro-batches. §IV-C marks the cache dirty after each backward pass: FCDP-Sched gathers in every micro-batch. Algorithm 1 marks parameters dirty
+   after the optimizer's step: FCDP-Comm gathers once per step. Gradients are reduced after each backward pass (§IV-C). ZeRO++ as it is described gathers in every
+   forward pass: `hpz_naive`.
  - Fig. 9 keeps 86.3 % of FCDP's throughput on the slowest network and 1.6 % of ZeRO-3's. With 6.8 times its throughput on the fastest (Figs. 7 and 8) that makes 367 times, not 100.
  - Fig. 5 has 8 samples a device on 16 devices, 128 in all, for each model; Table V ends at 64 for GPT-25B and GPT-30B.
 """
@@ -145,18 +146,14 @@ def _mics(s: _Step) -> Phases:
 
 
 def _fcdp_sched(s: _Step) -> Phases:
-    """The paper's scheduling alone (§IV-C): the host's copy of all parameters is refreshed once per step."""
-    return _cached(s, s.weights)
+    """The paper's scheduling alone (§IV-C): each forward pass gathers all parameters and stores them in the host's memory, from which the backward pass has them."""
+    forward = (s.gather(s.weights) + Volume(host=s.weights)) * s.micro_batches
+    return Phases(forward, s.load(s.micro_batches * s.weights) * (1 - s.kept), s.scatter())
 
 
 def _fcdp_comm(s: _Step) -> Phases:
-    """The paper's system (§IV-E, Algorithm 1): likewise, of the trainable parameters only."""
-    return _cached(s, s.fresh)
-
-
-def _cached(s: _Step, fresh: float) -> Phases:
-    """`fresh` bytes are gathered by all ranks and stored in the host's memory, from which all else comes."""
-    forward = s.gather(fresh) + Volume(host=fresh) + s.load(s.micro_batches * s.weights - fresh)
+    """The paper's system (§IV-E, Algorithm 1): the first forward pass of a step does so with what an optimizer's step has changed; all else comes from the host's memory."""
+    forward = s.gather(s.fresh) + Volume(host=s.fresh) + s.load(s.micro_batches * s.weights - s.fresh)
     return Phases(forward, s.load(s.micro_batches * s.weights) * (1 - s.kept), s.scatter())
 
 

@@ -20,7 +20,7 @@ The engine sets up and keeps the order of calls; the work is parameters.py's and
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -36,7 +36,7 @@ from .messenger import Messenger, Operation
 from .errors import OrderError, SetupError
 from .gradients import Gradients
 from .host import HostCache
-from .local_unit import LocalUnit, Part, Residence, Shard
+from .local_unit import LocalUnit, Part, Placement, Residence, Shard
 from .parameters import Parameters
 from .strategy import Keep, Reduce, Strategy, find
 from .topology import Topology
@@ -135,6 +135,7 @@ class Engine:
         if self._host:
             self._host.close()
         self._messenger.close()
+        self.arena.reclaimers.clear()  # the one cycle: without it, memory goes with the last reference to the engine
 
     def load(self, name: str, values: Mapping[str, np.ndarray]) -> None:
         """Set a unit's parameters; all ranks give all of it. Raises SetupError if names or shapes are wrong, or values differ between ranks."""
@@ -147,13 +148,18 @@ class Engine:
             raise SetupError(f"unit '{name}' has other parameters than those given")
         for key, view in views.items():
             view[...] = values[key]
-        digest = np.frombuffer(hashlib.blake2b(flat, digest_size=16).digest(), np.uint8)
-        rows = self._messenger.rows(digest, Operation.LOAD)
-        different = [self._messenger.rank_of_row(row) for row in range(len(rows)) if (rows[row] != rows[0]).any()]
-        if different:
-            raise SetupError(f"the values of unit '{name}' are not the same on ranks {self._messenger.rank_of_row(0)} and {different[0]}")
+        self._check_same(name, flat, 1)
         mine.values[:] = flat[mine.start : mine.start + mine.values.size]
         self._parameters.outdate(mine)
+
+    def _check_same(self, name: str, values: np.ndarray, period: int) -> None:
+        """Collective. Raise SetupError unless ranks have the same values as each rank `period` places further on, node by node."""
+        digest = np.frombuffer(hashlib.blake2b(values, digest_size=16).digest(), np.uint8)
+        rows = self._messenger.rows(digest, Operation.LOAD)
+        for row in range(period, len(rows)):
+            if (rows[row] != rows[row % period]).any():
+                one, other = self._messenger.rank_of_row(row % period), self._messenger.rank_of_row(row)
+                raise SetupError(f"the values of unit '{name}' are not the same on ranks {one} and {other}")
 
     # ---- between steps ----
 
@@ -168,6 +174,26 @@ class Engine:
         mine = self._unit(part.unit.name)
         mine.values[:] = values
         self._parameters.outdate(mine)
+
+    def load_slice(self, name: str, read: Callable[[int, int], np.ndarray]) -> None:
+        """Collective. Set a unit from what each node has by itself, on its own disk say: until it changes, nothing crosses the network for it, if the strategy keeps slices.
+
+        read: is given where this rank's slice begins and ends, and returns these elements of the flat unit (parameters one after the other, zeros behind them).
+        Raises on all ranks what read raises on one, and SetupError if two nodes have different values.
+        """
+        mine = self._unit(name)
+        if mine.residence is Residence.IN_USE:
+            raise OrderError(f"unit '{name}' is in use: it can't be loaded")
+        where = mine.layout.slice_of(self.topology.local)
+        values = np.zeros(mine.layout.slice, mine.unit.dtype)
+
+        def fill() -> None:
+            values[:] = read(where.start, where.stop)
+
+        agree(self, error_of(fill))
+        self._check_same(name, values, self.topology.ranks_per_node)
+        mine.values[:] = values[mine.start - where.start :][: mine.values.size]
+        self._parameters.place(mine, values)
 
     @property
     def in_step(self) -> bool:
@@ -223,7 +249,7 @@ class Engine:
         if self.last_micro_batch:
             self._gradients.complete()
         self._settle()
-        self._parameters.drop_unused()
+        self._parameters.finish()
         self._summed = self.last_micro_batch
 
     def _settle(self) -> None:
@@ -290,6 +316,10 @@ class Engine:
         rows = self._messenger.rows(counts, Operation.REPORT)
         first = self.topology.node_index * self.topology.ranks_per_node
         return table(rows[first : first + self.topology.ranks_per_node].sum(axis=0).reshape(self.traffic.bytes.shape))
+
+    def placement(self) -> dict[str, Placement]:
+        """Where this rank's next gather of each unit would find it. After a forward pass: which units tau has left on the device (FCDP-Cache)."""
+        return self._parameters.placement()
 
     @property
     def host_bytes(self) -> int:

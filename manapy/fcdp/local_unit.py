@@ -21,6 +21,15 @@ class Residence(Enum):
     KEPT = "kept"  # released, but left on the device (tau): may be evicted at any time
 
 
+class Placement(Enum):
+    """Where the next gather would find a unit, nearest first."""
+
+    DEVICE = "device"  # whole
+    HOST = "host"  # whole, in the node's memory
+    NODE = "node"  # a slice on the device of each of the node's ranks
+    SHARDS = "shards"  # on all ranks of all nodes: it must cross the network
+
+
 @dataclass(frozen=True)
 class Shard:
     """What this rank's optimizer updates of a unit: flat arrays of one size, on the device. values are changed in place (values[:] -= ...); gradient is the sum of all ranks'.

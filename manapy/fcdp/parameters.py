@@ -1,13 +1,13 @@
 """Parameters on their way: from other nodes into the cache, from there to the device, and off it.
 
-1. A unit is `changed` until its slice has been fetched again; where the strategy keeps slices, nothing else makes one cross the network.
+1. A unit is `changed` until its slice has been fetched again (the paper's dirty flag, refreshed lazily); where the strategy keeps slices, nothing else makes one cross the network.
 2. Whether to keep a gathered unit on the device (tau) is each rank's own decision: it changes no message. What changes messages (order, units gathered ahead) is
    the same on all ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 
 import numpy as np
@@ -16,8 +16,8 @@ from .arena import Arena, Block, Place
 from .messenger import Messenger, Operation
 from .errors import OrderError
 from .host import HostCache
-from .local_unit import LocalUnit, Residence
-from .strategy import Fetch, Strategy
+from .local_unit import LocalUnit, Placement, Residence
+from .strategy import Fetch, Keep, Strategy
 from .topology import Topology
 from .traffic import Phase, Scope
 
@@ -75,17 +75,40 @@ class Parameters:
                 mine.arrival.result()
             self._drop(mine)
 
+    def place(self, mine: LocalUnit, values: np.ndarray) -> None:
+        """Collective. The rank's slice, from elsewhere than the other nodes: where the strategy keeps slices, it needn't be fetched until it changes."""
+        self.outdate(mine)
+        if mine.cached is not None:
+            mine.changed = False
+            cached = mine.cached
+            mine.fetched = self._messenger.submit(lambda: self._refresh(mine, lambda: np.copyto(cached, values, casting="same_kind")))
+
     def settle(self) -> None:
         """Wait for what is being gathered."""
         for unit in self._units:
             if unit.arrival is not None:
                 unit.arrival.result()
 
-    def drop_unused(self) -> None:
-        """What was gathered ahead and not asked for."""
+    def finish(self) -> None:
+        """A micro-batch has ended: drop what was gathered ahead and not asked for, and what the strategy fetches for every micro-batch."""
         for unit in self._units:
             if unit.residence is Residence.AHEAD:
                 self._drop(unit)
+            if self._strategy.fetch is Fetch.MICRO_BATCH and unit.residence is not Residence.IN_USE:
+                self.outdate(unit)
+
+    def placement(self) -> dict[str, Placement]:
+        """Of each unit, in order."""
+        return {unit.unit.name: self._place_of(unit) for unit in self._units}
+
+    def _place_of(self, mine: LocalUnit) -> Placement:
+        if mine.residence is not Residence.ABSENT:
+            return Placement.DEVICE
+        if self._strategy.keep is Keep.SHARD:
+            return Placement.NODE
+        if mine.changed or mine.cached is None:
+            return Placement.SHARDS
+        return Placement.HOST if self._host else Placement.NODE
 
     def evict(self) -> bool:
         """Give back the memory of one kept unit, the last in order. False if there is none."""
@@ -121,7 +144,7 @@ class Parameters:
             for other in self._units:  # all at once: the host's memory has room for them, so the network need not wait for the computation
                 if other.changed:
                     other.changed = False
-                    other.fetched = self._messenger.submit(lambda other=other: self._fetch_to_host(other, phase))
+                    other.fetched = self._messenger.submit(lambda other=other: self._refresh(other, lambda: self._fetch(other, other.cached, phase)))
         assert mine.fetched is not None and mine.node_copy is not None
         mine.fetched.result()
         block.array[:] = mine.node_copy
@@ -143,11 +166,13 @@ class Parameters:
 
         return self._messenger.submit(job)
 
-    def _fetch_to_host(self, mine: LocalUnit, phase: Phase) -> None:
-        assert self._host is not None and mine.cached is not None
+    def _refresh(self, mine: LocalUnit, fill: Callable[[], None]) -> None:
+        """Have the rank's slice filled while nobody reads it (rule 3 of host.py)."""
+        if self._host is None:
+            return fill()
         tag = self._messenger.tag(Operation.FETCH, mine.index)
         self._messenger.node.barrier(tag)
-        self._fetch(mine, mine.cached, phase)
+        fill()
         self._host.sync()
         self._messenger.node.barrier(tag)
         self._host.sync()

@@ -6,7 +6,7 @@
 1. All functions are collective, inside `with engine:`, between steps, with the same arguments on all ranks but for buffers and generators, which are each rank's own.
 2. Each rank writes its own chunk of every unit, under every strategy; where nodes hold the same slices, each still writes another part. So all of it is written once.
 3. Each rank reads only what it keeps, wherever it lies: any number of ranks, any strategy and any units load what any others have saved.
-4. An error of one rank is raised on all, and changes nothing: no directory is published, no value is loaded. The engine goes on.
+4. An error of one rank is raised on all, and changes nothing: no directory is published, no value is loaded. The engine goes on. Only local weights are loaded unit by unit.
 5. With the same ranks and strategy, training continues as if it hadn't been interrupted, bit by bit.
 
 state_index.py says what a state consists of, state_rank.py what of it is a rank's, state_files.py how it lies on disc.
@@ -17,7 +17,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -97,23 +98,28 @@ def load(
     buffers: Mapping[str, np.ndarray] | None = None,
     generators: Mapping[str, np.random.Generator] | None = None,
     trainable: bool = False,
+    local_weights: bool = False,
     name_of: Naming = dotted,
 ) -> Any:
     """Set the engine's parameters and what else is given, in place, to what was saved; returns extra.
 
-    trainable: only trainable parameters; those that are frozen stay. generators: those of the same rank; with another number of ranks they can be restored only if all ranks had
-    the same. Takes as much host memory again as the rank keeps. Raises on all ranks StateError if the directory holds no complete state, or one of another model (the first
-    difference), OrderError within a step.
+    trainable: only trainable parameters; those that are frozen stay. local_weights: every node reads frozen parameters by itself, from a copy of the directory on its own disk if it
+    likes, so that strategies that keep slices never send any. generators: those of the same rank; with another number of ranks they can be restored only if all ranks had the same.
+    Takes as much host memory again as the rank keeps. Raises on all ranks StateError if the directory holds no complete state, or one of another model (the first difference),
+    SetupError if nodes have different weights, OrderError within a step.
     """
     source = Path(directory)
     index = _agreed(engine, lambda: state_index.read(source))
     parts = _agreed(engine, lambda: _same_model(engine, index, trainable, name_of, source))
-    mine = _agreed(engine, lambda: prepare(index, parts, optimizer is not None, buffers or {}, name_of, source))
+    own = _without_frozen(parts) if local_weights else parts
+    mine = _agreed(engine, lambda: prepare(index, own, optimizer is not None, buffers or {}, name_of, source))
     _agreed(engine, lambda: files.read(source, index, mine.wants))
     states = _agreed(engine, lambda: _states(engine, index, generators or {}, source))
+    if local_weights:
+        _load_frozen(engine, source, index, parts, name_of)
     if optimizer is not None:
         _agreed(engine, lambda: optimizer.load_state(OptimizerState(dict(index.optimizer or {}), mine.arrays)))
-    for part in parts:
+    for part in own:
         engine.load_part(part, mine.values[part.unit.name])
     for name, buffer in (buffers or {}).items():
         buffer[...] = mine.buffers[name]
@@ -156,18 +162,39 @@ def export(engine: Engine, file: str | os.PathLike[str], *, trainable: bool = Fa
     _agreed(engine, lambda: _on_first(engine, lambda: files.replace(target, parameters)))
 
 
-def load_file(engine: Engine, file: str | os.PathLike[str], *, trainable: bool = False, name_of: Naming = dotted) -> None:
+def load_file(engine: Engine, file: str | os.PathLike[str], *, trainable: bool = False, local_weights: bool = False, name_of: Naming = dotted) -> None:
     """Set the engine's parameters to those of one file of safetensors, from export or another tool. Each rank reads only what it keeps, whole rows of it.
 
-    Raises StateError on all ranks if it isn't that, or has other parameters (the first difference), OrderError within a step.
+    local_weights: as in load(); the file may have another path on each node. Raises StateError on all ranks if it isn't that, or has other parameters (the first difference),
+    SetupError if nodes have different weights, OrderError within a step.
     """
     source = Path(file)
     index = _agreed(engine, lambda: files.plain(source))
     parts = _agreed(engine, lambda: _same_model(engine, index, trainable, name_of, source))
-    mine = prepare(index, parts, False, {}, name_of, source)
+    own = _without_frozen(parts) if local_weights else parts
+    mine = prepare(index, own, False, {}, name_of, source)
     _agreed(engine, lambda: files.read(source.parent, index, mine.wants))
-    for part in parts:
+    if local_weights:
+        _load_frozen(engine, source.parent, index, parts, name_of)
+    for part in own:
         engine.load_part(part, mine.values[part.unit.name])
+
+
+def _without_frozen(parts: Sequence[Part]) -> list[Part]:
+    return [part for part in parts if part.unit.trainable]
+
+
+def _load_frozen(engine: Engine, source: Path, index: Index, parts: Sequence[Part], name_of: Naming) -> None:
+    """Each rank reads its slice, of one unit after the other."""
+    for part in parts:
+        if not part.unit.trainable:
+
+            def read(start: int, stop: int, part: Part = part) -> np.ndarray:
+                wanted = prepare(index, [replace(part, start=start, values=np.zeros(stop - start, part.unit.dtype))], False, {}, name_of, source)
+                files.read(source, index, wanted.wants)
+                return wanted.values[part.unit.name]
+
+            engine.load_slice(part.unit.name, read)
 
 
 # ---- agreement

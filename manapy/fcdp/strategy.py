@@ -6,8 +6,11 @@
     hpz         device               when it has changed            after every micro-batch     DeepSpeed's: frozen weights stay
     hpz_naive   device               for every forward pass         after every micro-batch     as the FCDP paper has ZeRO++, frozen weights included
     mics        device, as shard     never                          after the last micro-batch  the slice is what the optimizer updates, on every node
+    fcdp_sched  host                 for every micro-batch          after every micro-batch     the paper's FCDP-Sched: a backward pass makes all dirty, frozen weights included
+    fcdp_comm   host                 when it has changed            after every micro-batch     the paper's FCDP-Comm: an optimizer step makes trainable ones dirty
 
-Sources: FCDP paper, sections IV-C, IV-E, VI and algorithm 1; "fetched when it has changed" is its dirty flag.
+Sources: FCDP paper, sections IV-C, IV-E, VI and algorithm 1; "fetched when it has changed" is its dirty flag. It has no micro-batches: IV-C marks the cache dirty after
+each backward pass, algorithm 1 after the optimizer's step.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ class Fetch(Enum):
 
     NEVER = "never"
     CHANGED = "changed"
+    MICRO_BATCH = "micro-batch"  # and when it has changed
     FORWARD = "forward"
     ALWAYS = "always"
 
@@ -61,6 +65,8 @@ STRATEGIES = {
         Strategy("hpz", Keep.DEVICE, Fetch.CHANGED, Reduce.EVERY),
         Strategy("hpz_naive", Keep.DEVICE, Fetch.FORWARD, Reduce.EVERY),
         Strategy("mics", Keep.SHARD, Fetch.NEVER, Reduce.LAST),
+        Strategy("fcdp_sched", Keep.HOST, Fetch.MICRO_BATCH, Reduce.EVERY),
+        Strategy("fcdp_comm", Keep.HOST, Fetch.CHANGED, Reduce.EVERY),
     )
 }
 
@@ -73,5 +79,5 @@ def find(name: str, tau: float) -> Strategy:
         raise SetupError(f"tau must be between 0 and 1, not {tau:g}")
     strategy = STRATEGIES[name]
     if tau and strategy.keep is not Keep.HOST:
-        raise SetupError(f"tau is for strategy fcdp; {name} has nothing to put back into the host's memory")
+        raise SetupError(f"tau is for fcdp, fcdp_sched and fcdp_comm; {name} has nothing to put back into the host's memory")
     return strategy

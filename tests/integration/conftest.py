@@ -30,10 +30,20 @@ def installed() -> None:
 @pytest.fixture
 def make_job(tmp_path: Path) -> Iterator[Callable[..., Job]]:
     """Makes jobs, each in a directory of its own."""
+    yield from _making(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def make_shared_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Job]]:
+    """Likewise, for what several tests of a module look at."""
+    yield from _making(tmp_path_factory.mktemp("jobs"))
+
+
+def _making(below: Path) -> Iterator[Callable[..., Job]]:
     made: list[Job] = []
 
     def make(ranks: int = 2, **settings: object) -> Job:
-        where = tmp_path / f"job-{len(made)}"
+        where = below / f"job-{len(made)}"
         where.mkdir()
         made.append(Job(where, ranks, **settings))  # type: ignore[arg-type]
         return made[-1]

@@ -6,7 +6,6 @@ UCX_TLS=tcp,self must be in the environment of what runs there: otherwise proces
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from jobs import BIN, PATIENCE
+from manapy.bench.cluster import made
+from manapy.bench.commands import LeftOutError
 
 TOOLS = Path(__file__).resolve().parent.parent.parent / "tools"
 
@@ -21,19 +22,13 @@ TOOLS = Path(__file__).resolve().parent.parent.parent / "tools"
 @contextmanager
 def cluster(names: Sequence[str], rate: tuple[str, str] | None = None) -> Iterator[None]:
     """Nodes of these names for the time being, with links of a rate (tc's rate and burst, such as 100mbit and 128kb); skips the test, saying why, where there can't be any."""
-    if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("tc") is None:
-        pytest.skip("emulated nodes need root and iproute2")
-    _nodes("down", *names)  # those of a test that was killed
     try:
-        try:
-            _nodes("up", *names)
-        except subprocess.CalledProcessError as error:
-            pytest.skip(f"network namespaces are not available here: {error.stderr.strip()}")
-        if rate:
-            _nodes("shape", *rate, *names)
-        yield
-    finally:
-        _nodes("down", *names)
+        with made(TOOLS / "nodes", names):
+            if rate:
+                _nodes("shape", *rate, *names)
+            yield
+    except LeftOutError as error:
+        pytest.skip(str(error))
 
 
 def inside(node: str) -> list[str | Path]:

@@ -61,7 +61,7 @@ def test_training_goes_on_on_any_ranks_by_any_strategy(make_job: Make, tmp_path:
     assert len({loss for training in first for loss in training["losses"]}) > 1
     assert results(run(make_job, 4, 2, "load", tmp_path, *(f"{strategy}:{strategy}" for strategy in STRATEGIES))) == first  # bit by bit
     for ranks, per_node, loads in (
-        (4, 2, ["mics:fcdp", "fcdp:mics", "hpz:zero3"]),
+        (4, 2, ["mics:fcdp:local", "fcdp:mics", "hpz:zero3"]),
         (4, 1, ["fcdp:mics"]),
         (3, 1, ["fcdp:zero3", "mics:mics", "zero3:hpz"]),
         (2, 2, ["zero3:mics", "fcdp:hpz_naive"]),

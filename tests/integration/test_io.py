@@ -24,7 +24,7 @@ def test_and_go_on(make_job: Callable[..., Job]) -> None:
     assert published >= 3 and in_output(job, "files right"), job.report()
 
 
-@pytest.mark.parametrize(("ranks", "protocol"), [pytest.param(2, "cc", marks=pytest.mark.slow), (4, "cc"), (3, "2pc")])
+@pytest.mark.parametrize(("ranks", "protocol"), [(4, "cc"), (3, "2pc")])
 def test_and_restart(make_job: Callable[..., Job], ranks: int, protocol: str) -> None:
     job = mix(make_job(ranks), 10 + ranks, 160, protocol)
     assert kills(job, 10 + ranks, 4) >= 2

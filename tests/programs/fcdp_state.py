@@ -1,7 +1,7 @@
 """Saves and loads states of sharded training, as its argument says; prints as JSON what each training did.
 
     mpirun -n P python fcdp_state.py --nodes-of G save DIR STRATEGY...          train, save into DIR/STRATEGY, and train on
-    mpirun -n P python fcdp_state.py --nodes-of G load DIR STATE:STRATEGY...    load DIR/STATE and train on by the strategy
+    mpirun -n P python fcdp_state.py --nodes-of G load DIR STATE:STRATEGY[:local]...   load DIR/STATE and train on by the strategy; local: every node reads frozen parameters
     mpirun -n P python fcdp_state.py --nodes-of G refuse DIR                    everything that must be refused, and how; the engine goes on
     mpirun -n P python fcdp_state.py --nodes-of G fail DIR                      an error that nobody catches
     mpirun -n P python fcdp_state.py --nodes-of G leave DIR                     the last rank fails instead of saving
@@ -27,6 +27,7 @@ from manapy.fcdp import Engine, Topology, state
 from manapy.fcdp.adam import Adam
 from manapy.fcdp.errors import FcdpError
 from manapy.fcdp.layers import Layer
+from manapy.fcdp.local_unit import Placement
 from manapy.fcdp.state_index import OptimizerState
 from manapy.fcdp.training import initialise, micro_batch, units_of
 
@@ -69,8 +70,9 @@ class Training:
     def save(self, directory: Path, **options: object) -> None:
         state.save(self.engine, directory, optimizer=self.optimizer, buffers=self.buffers, generators=self.generators, extra={"step": self.step, "rate": np.float32(0.5)}, **options)
 
-    def load(self, directory: Path, same_ranks: bool = True) -> None:
-        extra = state.load(self.engine, directory, optimizer=self.optimizer, buffers=self.buffers, generators=self.generators if same_ranks else {})
+    def load(self, directory: Path, same_ranks: bool = True, local: bool = False) -> None:
+        generators = self.generators if same_ranks else {}
+        extra = state.load(self.engine, directory, optimizer=self.optimizer, buffers=self.buffers, generators=generators, local_weights=local)
         assert extra["rate"] == 0.5
         self.step = extra["step"]
 
@@ -103,7 +105,7 @@ def save(topology: Topology, directory: Path, strategies: list[str]) -> list[obj
 
 def load(topology: Topology, directory: Path, strategies: list[str]) -> list[object]:
     results = []
-    for name, strategy in (each.split(":") for each in strategies):
+    for name, strategy, *local in (each.split(":") for each in strategies):
         saved_on = json.loads((directory / name / "index.json").read_text())["ranks"]
         sharded, model = engine(topology, strategy)
         with sharded:
@@ -111,7 +113,9 @@ def load(topology: Topology, directory: Path, strategies: list[str]) -> list[obj
             training.initialise()
             training.train(1)
             state.full(sharded)  # caches are up to date, with what is to be replaced
-            training.load(directory / name, topology.size == saved_on)
+            training.load(directory / name, topology.size == saved_on, local=bool(local))
+            frozen = {unit.name for unit in units_of(model) if not unit.trainable}
+            assert not local or {sharded.placement()[name] for name in frozen} == {Placement.HOST}
             results.append(training.train(AFTER))
     return results
 

@@ -14,26 +14,28 @@ from pathlib import Path
 import numpy as np
 import tracebacks  # noqa: F401  in one piece
 
-from manapy.fcdp import Engine, Phase, Topology, Unit
+from manapy.fcdp import Engine, Phase, Topology, Unit, state
+from manapy.fcdp import state_files as files
 from manapy.fcdp.adam import Adam
 from manapy.fcdp.layers import Adapted, Dense, Layer, Tanh, cross_entropy
 from manapy.fcdp.local_unit import Shard
 from manapy.fcdp.training import initialise, micro_batch, units_of
 
-WIDTH, CLASSES, EXAMPLES = 24, 7, 48  # of the global batch, in every step
+WIDTH, HIDDEN, CLASSES, EXAMPLES = 24, 33, 7, 48  # of the global batch, in every step
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--strategy", default="fcdp")
+parser.add_argument("--strategy", nargs="+", default=["fcdp"], help="one training for each")
 parser.add_argument("--tau", type=float, default=0.0)
 parser.add_argument("--budget", type=int)
 parser.add_argument("--prefetch", type=int, default=1)
 parser.add_argument("--nodes-of", type=int, default=2, help="ranks of an emulated node; 0: real nodes")
-parser.add_argument("--hidden", type=int, default=33)
-parser.add_argument("--micro-batches", type=int, nargs="+", default=[1], help="one training for each")
+parser.add_argument("--hidden", type=int, default=HIDDEN)
+parser.add_argument("--micro-batches", type=int, nargs="+", default=[1], help="one training for each of each strategy's")
 parser.add_argument("--steps", type=int, default=3)
 parser.add_argument("--until", type=Path)
 parser.add_argument("--adapted", action="store_true")
 parser.add_argument("--clip", type=float)
+parser.add_argument("--local-weights", type=Path, help="a folder: each node reads frozen parameters from a file of its own in there")
 parser.add_argument("--trouble", default="")
 parser.add_argument("--reference", action="store_true")
 
@@ -53,21 +55,23 @@ def batch(step: int) -> tuple[np.ndarray, np.ndarray]:
 
 def train(options: argparse.Namespace) -> None:
     topology = Topology(ranks_per_node=options.nodes_of or None)
-    results = [train_once(topology, options, micro_batches) for micro_batches in options.micro_batches]
+    results = [train_once(topology, options, strategy, micro_batches) for strategy in options.strategy for micro_batches in options.micro_batches]
     if topology.rank == 0:
         print("RESULT", json.dumps(results), flush=True)
 
 
-def train_once(topology: Topology, options: argparse.Namespace, micro_batches: int) -> dict[str, object]:
+def train_once(topology: Topology, options: argparse.Namespace, strategy: str, micro_batches: int) -> dict[str, object]:
     odd = options.trouble if topology.rank == topology.size - 1 else ""  # what the last rank does differently
     model = layers(options.adapted, options.hidden, WIDTH + 1 if odd == "shape" else WIDTH)
     units = units_of(model)
     if odd == "frozen":  # where the others train
         units[-1] = Unit(units[-1].name, units[-1].parameters, trainable=False)
-    strategy = "fdcp" if odd == "strategy" else options.strategy
+    strategy = "fdcp" if odd == "strategy" else strategy
     losses, steps = [], []
     with Engine(topology, units, strategy=strategy, tau=options.tau, budget=options.budget, prefetch=options.prefetch) as engine:
         initialise(engine, model, np.random.default_rng(8 if odd == "values" else 7))
+        if options.local_weights:
+            load_locally(engine, options.local_weights, wrong=odd == "weights")
         optimizer = Adam(1e-2)
         before = inter(engine)
         for step in range(options.steps) if options.until is None else until(options.until, topology):
@@ -81,6 +85,9 @@ def train_once(topology: Topology, options: argparse.Namespace, micro_batches: i
             if odd == "order" and step == 1:
                 engine.gather("second", Phase.FORWARD)
                 engine.release("second")
+            if odd == "gradients" and step == 1:
+                engine.gradients("first")
+                engine.reduce("first")
             parts = np.arange(EXAMPLES).reshape(micro_batches, topology.size, -1)[:, topology.rank]
             loss = 0.0
             for number, rows in enumerate(parts):
@@ -97,6 +104,19 @@ def train_once(topology: Topology, options: argparse.Namespace, micro_batches: i
         report = engine.report()
         peak, host = topology.comm.allgather(engine.arena.peak), engine.host_bytes
     return {"losses": losses, "inter": steps, "report": report, "peak": peak, "host": host, "units": [(unit.size, unit.trainable) for unit in units]}
+
+
+def load_locally(engine: Engine, folder: Path, wrong: bool) -> None:
+    """Give each node a file of all parameters, and read them from there. wrong: this node's are others."""
+    topology = engine.topology
+    parameters = state.full(engine, everywhere=True)
+    if wrong:
+        parameters["first.weight"][-1, -1] += 1
+    if topology.local == topology.ranks_per_node - 1:
+        files.replace(folder / f"node-{topology.node_index}.safetensors", parameters)
+    topology.node.Barrier()
+    initialise(engine, layers(True, HIDDEN), np.random.default_rng(8))
+    state.load_file(engine, folder / f"node-{topology.node_index}.safetensors", local_weights=True)
 
 
 def until(file: Path, topology: Topology) -> Iterator[int]:

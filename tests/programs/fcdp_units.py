@@ -7,13 +7,16 @@ import time
 import numpy as np
 
 from manapy.fcdp import Engine, Phase, Topology, Unit
-from manapy.fcdp.errors import BudgetError, FcdpError, OrderError, SetupError
+from manapy.fcdp.errors import BudgetError, OrderError, RemoteError, SetupError
+from manapy.fcdp.local_unit import Placement
+from manapy.fcdp.strategy import STRATEGIES, Keep
 from manapy.fcdp.traffic import Scope
 
 SIZE = 37
 topology = Topology(ranks_per_node=2)
 one, two, three = (Unit(name, (("w", (SIZE,)),), dtype="float64", trainable=name != "three") for name in ("one", "two", "three"))
 VALUES = np.arange(SIZE, dtype=float)
+last = topology.rank == topology.size - 1
 
 
 def use(engine: Engine, name: str, expected: float, phase: Phase = Phase.FORWARD) -> None:
@@ -38,7 +41,12 @@ def step(engine: Engine, expected: dict[str, float]) -> None:
     engine.updated()
 
 
-def refused(error: type[FcdpError], text: str, call: object, *arguments: object) -> None:
+def no_disk(start: int, stop: int) -> np.ndarray:
+    """What one rank may meet when it reads its slice."""
+    raise ValueError("no disk")
+
+
+def refused(error: type[Exception], text: str, call: object, *arguments: object) -> None:
     """The call raises."""
     try:
         call(*arguments)  # type: ignore[operator]
@@ -48,7 +56,7 @@ def refused(error: type[FcdpError], text: str, call: object, *arguments: object)
         raise AssertionError(f"not refused: {text}")
 
 
-for strategy in ("fcdp", "zero3", "hpz", "hpz_naive", "mics"):
+for strategy in STRATEGIES:
     with Engine(topology, [one, two, three], strategy=strategy) as engine:
         for name in ("one", "two", "three"):
             engine.load(name, {"w": VALUES})
@@ -72,6 +80,10 @@ for strategy in ("fcdp", "zero3", "hpz", "hpz_naive", "mics"):
         use(engine, "two", 10, Phase.BACKWARD)
         engine.load("three", {"w": VALUES + 5})  # a frozen unit changes
         use(engine, "three", 5)
+        engine.load_slice("three", lambda start, stop: np.append(VALUES + 6, np.zeros(3))[start:stop])  # as a node has it on its disk
+        assert engine.placement()["three"] is {Keep.HOST: Placement.HOST, Keep.NOWHERE: Placement.SHARDS}.get(engine.strategy.keep, Placement.NODE)
+        refused(ValueError if last else RemoteError, "no disk", engine.load_slice, "three", no_disk if last else lambda start, stop: VALUES[0])
+        use(engine, "three", 6)
         refused(OrderError, "frozen", engine.gradients, "three")
         refused(OrderError, "without gradients", engine.reduce, "one")
         refused(OrderError, "without being gathered", engine.release, "one")
@@ -101,6 +113,24 @@ with Engine(topology, [one, two, three], tau=1, budget=stays + 2 * whole) as eng
     refused(BudgetError, "unit 'one' needs 320 bytes", engine.gather, "one", Phase.FORWARD)
     block.free()
     use(engine, "one", 20)
+limit = stays + 10 * whole
+for held, left in ((0, ["device", "device", "host"]), (whole, ["device", "host", "host"]), (2 * whole, ["host", "host", "host"])):  # first come, first kept (§IV-D)
+    with Engine(topology, [one, two, three], tau=(stays + 2.5 * whole) / limit, budget=limit) as engine:
+        for name in ("one", "two", "three"):
+            engine.load(name, {"w": VALUES})
+        assert set(engine.placement().values()) == {Placement.SHARDS}
+        activations = engine.hold(held, "activations")
+        for name in ("one", "two", "three"):
+            use(engine, name, 0)
+        assert [where.value for where in engine.placement().values()] == left
+        before = engine.traffic.bytes[Phase.BACKWARD, Scope.INTRA]
+        for name in ("three", "two", "one"):  # what was left on the device isn't copied again
+            use(engine, name, 0, Phase.BACKWARD)
+        assert engine.traffic.bytes[Phase.BACKWARD, Scope.INTRA] == before + left.count("host") * whole // 2
+        activations.free()
+        engine.finish()
+        step(engine, {})
+        assert [where.value for where in engine.placement().values()][:2] == ["shards", "shards"] and engine.placement()["three"] is not Placement.SHARDS
 with Engine(topology, [one, two, three]) as engine:
     for name in ("one", "two", "three"):
         engine.load(name, {"w": VALUES})
@@ -129,7 +159,7 @@ class Shelf:
 
 
 half = Unit("half", (("w", (SIZE,)),), gathered_as="float16")
-for strategy in ("fcdp", "zero3", "hpz", "hpz_naive", "mics"):
+for strategy in STRATEGIES:
     shelf = Shelf(40 * 2)
     with Engine(topology, [half], strategy=strategy, places={"half": shelf}) as engine:
         engine.load("half", {"w": VALUES + 0.25})

@@ -14,6 +14,7 @@ ALLOWED = {
     ("bench", "ckpt"),  # errors
     ("bench", "clock"),  # scale
     ("bench", "mpi"),
+    ("bench", "fcdp"),  # closed forms
     ("bench", ""),
     ("cli", "ckpt"),
     ("cli", "clock"),

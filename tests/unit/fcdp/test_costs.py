@@ -77,7 +77,7 @@ def test_micro_batches() -> None:
     assert sent("mics", t, micro_batches=k) == t
     assert sent("fcdp", t, micro_batches=k) == t
     assert sent("fcdp_comm", t, micro_batches=k) == t / 2 + k * t / 2
-    assert sent("fcdp_sched", t, micro_batches=k) == 0.5 + k * t / 2
+    assert sent("fcdp_sched", t, micro_batches=k) == k * (0.5 + t / 2)
 
 
 @pytest.mark.parametrize("strategy", ["hpz", "fcdp", "fcdp_comm"])

@@ -1,0 +1,74 @@
+"""Bytes that sharded training sends between nodes: at the interfaces of emulated nodes, beside the engine's own counters and the closed forms (the FCDP paper's Table VII).
+
+A count that differs from the closed form by more than LIMIT is a failure, not just a figure.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..fcdp.costs import Phases, bytes_per_node
+from ..fcdp.strategy import STRATEGIES
+from . import cluster
+from .commands import BenchError, Setting, records
+from .samples import Row, Rows
+
+NODES, RANKS = 2, 2  # RANKS of each node
+LIMIT = 5.0  # %
+MODELS = {"full": "full", "lora": "LoRA"}
+PARTS = {"forward": "gathers for the forward pass", "backward": "gathers for the backward pass", "reduce": "gradients", "step": "a step in all", "first": "the first step"}
+
+
+def bytes_sent(setting: Setting) -> list[Row]:
+    """What a node sends, by phase, in a step and in the first one; for each strategy, model and number of micro-batches."""
+    rows = Rows("fcdp-bytes")
+    size = ["--hidden", "1024", "--layers", "4", "--rank", "64"] if setting.scale >= 1 else ["--hidden", "512", "--layers", "2", "--rank", "64"]
+    micro_batches = ("1", "2", "4") if setting.scale >= 1 else ("1", "2")
+    program = [setting.tools.python, setting.tools.sources / "sharded.py", "bytes", *size, "--models", *MODELS, "--micro-batches", *micro_batches]
+    with cluster.cluster(setting.tools, NODES) as nodes:
+        for number, strategy in enumerate(STRATEGIES):
+            setting.progress(number / len(STRATEGIES), strategy)
+            try:
+                for record in records(nodes.run(setting, RANKS, [*program, "--strategies", strategy])):
+                    add(rows, record)
+            except BenchError as error:
+                rows.fail(strategy, set(), strategy, str(error))
+    return rows.all()
+
+
+def add(rows: Rows, record: dict[str, Any]) -> None:
+    """The rows of one training; record: what sharded.py printed of it."""
+    strategy, trainable = record["strategy"], record["trainable"]
+    label = f"{MODELS[record['model']]}, k={record['micro_batches']}"
+    expected = form(record)
+    for part, title in PARTS.items():
+        rows.add(f"{label}: {title}", "MB", strategy, 0, record[part]["interface"] / 1e6)
+    rows.add(f"{label}: a step by the closed form", "MB", strategy, 0, expected["step"] / 1e6)
+    if record["model"] == "full":
+        rows.add(f"{label}: a step, in W", "W", strategy, 0, record["step"]["interface"] / trainable, "fcdp: ≤ 1.02")
+    else:
+        least = 2 * (record["nodes"] - 1) / record["nodes"] * trainable
+        rows.add(f"{label}: a step, in trainable bytes × 2(N−1)/N", "×", strategy, 0, record["step"]["interface"] / least, "fcdp: ≤ 1.05")
+    for count, title in (("interface", "interfaces"), ("engine", "engine's counters")):
+        name = f"{label}: {title} beside the closed form, at most"
+        part, difference = farthest(record, expected, count)
+        rows.add(name, "%", strategy, 0, difference, f"≤ {LIMIT:.0f} %")
+        if difference > LIMIT:
+            rows.row(name, "%").failures[strategy] = f"{PARTS[part]}: {record[part][count] / 1e6:.3f} MB by the {title}, {expected[part] / 1e6:.3f} MB by the closed form"
+
+
+def form(record: dict[str, Any]) -> dict[str, float]:
+    """Bytes of each part by the closed form."""
+    trainable, frozen, micro_batches = record["trainable"], record["frozen"], record["micro_batches"]
+
+    def step(first: bool) -> Phases:
+        return bytes_per_node(record["strategy"], record["nodes"], record["ranks"], trainable, frozen, trainable, micro_batches, first=first)
+
+    later = step(first=False)
+    return {**{phase: getattr(later, phase).inter for phase in ("forward", "backward", "reduce")}, "step": later.total.inter, "first": step(first=True).total.inter}
+
+
+def farthest(record: dict[str, Any], expected: dict[str, float], count: str) -> tuple[str, float]:
+    """The part whose count differs most from the closed form, and by how much, in % of a step (of the first step, for that one)."""
+    differences = {part: 100 * abs(record[part][count] - expected[part]) / expected["first" if part == "first" else "step"] for part in PARTS}
+    return max(differences.items(), key=lambda item: item[1])
