@@ -35,10 +35,10 @@ _MODE = re.compile(r"^#\s+MODE: (\S+)")
 TIMES = ("t_avg[usec]", "t_pure[usec]", "t[usec]")  # the columns that count, best first
 
 
-def cache() -> Path:
-    """Where the programs are kept."""
+def cache(package: str = PACKAGE) -> Path:
+    """Where what a package brings is kept."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "manapy" / PACKAGE.replace("==", "-")
+    return Path(base) / "manapy" / package.replace("==", "-")
 
 
 def programs(source: Path | None, work: Path) -> Path:

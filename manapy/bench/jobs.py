@@ -65,6 +65,10 @@ JOBS: dict[str, Job] = {
     "cases": Job("a Recv that isn't called, and a node with too few processors (MegaTrace's case studies)", 60, partial(_late, "live", "cases")),
     "healthy": Job("false alarms while a real training job is watched, --minutes of it", 610, partial(_late, "live", "healthy")),
     "fcdp-bytes": Job("bytes that a node of a sharded training sends, by phase, at the interfaces (FCDP's Table VII)", 60, partial(_late, "sharded_bytes", "bytes_sent")),
+    "fcdp-fsdp2": Job("sharded training of manapy's and PyTorch's FSDP2 over slow links: bytes, time, memory", 480, partial(_late, "peers", "fsdp2")),
+    "fcdp-deepspeed": Job("sharded training of manapy's and DeepSpeed's over slow links, likewise", 240, partial(_late, "peers", "zero")),
+    "fcdp-nodes": Job("throughput of sharded training over the number of nodes (FCDP's Figures 5 and 7)", 200, partial(_late, "peers", "by_nodes")),
+    "fcdp-batches": Job("throughput of sharded training over the batch (FCDP's Figures 6 and 8)", 240, partial(_late, "peers", "by_batch")),
 }
 TRACE_JOBS = ["hangs", "slowdowns", "locations", "thresholds", "analysis", "alarms", "overhead", "watching", "cases", "healthy"]
 FCDP_JOBS = [name for name in JOBS if name.startswith("fcdp-")]

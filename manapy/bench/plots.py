@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import peer_plots
 from .samples import CLOCK, MANAPY, NATIVE, RECORDED, SHIFT, TWO_PHASE, VARIANTS, Estimate, Row
 
 if TYPE_CHECKING:
@@ -239,6 +240,7 @@ FIGURES: dict[str, Callable[[Sequence[Row]], Any]] = {
     "fallback": _fallback,
     "figure7-f1": _effectiveness,
     "figure9-recorders": _recorders,
+    **peer_plots.FIGURES,
 }
 
 

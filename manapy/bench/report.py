@@ -28,7 +28,7 @@ def columns(rows: Sequence[Row]) -> list[str]:
 def lines(rows: Sequence[Row]) -> list[list[str]]:
     """Cells for `columns`."""
     if methods := _methods(rows):
-        return [[row.name, *(_value(row, method) for method in methods), row.goal] for row in rows]
+        return [[row.name, *(_compared(row, method) for method in methods), row.goal] for row in rows]
     ours, two_phase, native = _ours(rows), _measured(rows, TWO_PHASE), _measured(rows, NATIVE)
     result = []
     for row in rows:
@@ -113,6 +113,12 @@ def _value(row: Row, variant: str) -> str:
         return "failed"
     value = row.value(variant)
     return "" if value is None else number(value.median, row.unit)
+
+
+def _compared(row: Row, method: str) -> str:
+    """A method's value; what is a ratio already has its interval."""
+    e = row.value(method) if row.unit == "×" and len(row.samples.get(method, ())) > 1 else None
+    return _value(row, method) + (f" [{e.low:.2f}, {e.high:.2f}]" if e else "")
 
 
 def _spread(row: Row, variant: str) -> str:

@@ -45,3 +45,7 @@ def test_quick_run(tmp_path: Path, no_nodes_left: None) -> None:
                 differences = rows["fcdp-bytes", f"{model}, k={k}: {count} beside the closed form, at most"]
                 assert set(differences) == set(STRATEGIES) and max(value for (value,) in differences.values()) <= 5
     assert rows["fcdp-bytes", "full, k=2: a step, in W"]["fcdp"][0] <= 1.02
+    if "fcdp-fsdp2" not in written["left out"]:
+        sent = rows["fcdp-fsdp2", "full: sent by a node in a step"]
+        assert sent["fcdp"][0] <= 1.03 and 2.95 <= sent["FSDP2"][0] <= 3.2  # with headers, of a small model
+        assert rows["fcdp-fsdp2", "full: times fcdp's at 100 Mb/s"]["FSDP2"][0] > 0
