@@ -50,6 +50,8 @@ shift_device_t *shift_device_add(struct ibv_context *context)
     struct verbs_context *v = verbs_get_ctx(context);
     d->create_qp_ex = v ? v->create_qp_ex : NULL;
     d->create_cq_ex = v ? v->create_cq_ex : NULL;
+    v = verbs_get_ctx_op(context, alloc_parent_domain); /* of an older library its table ends before */
+    d->alloc_parent_domain = v ? v->alloc_parent_domain : NULL;
     while (d->id == 0)
         if (getrandom(&d->id, sizeof d->id, 0) != sizeof d->id)
             d->id = shift_now();
@@ -152,13 +154,21 @@ static bool choose_gid(shift_path_t *path, const struct ibv_gid_entry *like)
     return false;
 }
 
-/* The kernel has chosen its number. In manapy's lower half, dup gives one that is out of the program's way. */
+/* In manapy's lower half, dup gives a number that is out of the program's way. -1 and errno */
+int shift_dup(int fd)
+{
+    int copy = dup(fd);
+    if (copy >= 0)
+        fcntl(copy, F_SETFD, FD_CLOEXEC);
+    return copy;
+}
+
+/* The kernel has chosen its number. */
 static void move_away(int *fd)
 {
-    int moved = dup(*fd);
+    int moved = shift_dup(*fd);
     if (moved < 0)
         return;
-    fcntl(moved, F_SETFD, FD_CLOEXEC);
     close(*fd);
     *fd = moved;
 }

@@ -413,11 +413,13 @@ READER(uint8_t, read_sl, sl)
 READER(uint8_t, read_dlid_path_bits, dlid_path_bits)
 
 /* What an ordinary completion doesn't hold (time stamps, tags) could not be given for those of a backup. */
-bool shift_can_extend_cq(uint64_t wc_flags, uint32_t comp_mask)
+bool shift_can_extend_cq(const struct ibv_cq_init_attr_ex *attr)
 {
     static const uint64_t held = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM | IBV_WC_EX_WITH_SRC_QP | IBV_WC_EX_WITH_SLID |
                                  IBV_WC_EX_WITH_SL | IBV_WC_EX_WITH_DLID_PATH_BITS;
-    return (wc_flags & ~held) == 0 && comp_mask == 0;
+    uint32_t flags = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0;
+    return !(attr->wc_flags & ~held) && !(attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD)) &&
+           !(flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED);
 }
 
 void shift_extend_cq(shift_cq_t *c, struct ibv_cq_ex *x)

@@ -65,8 +65,7 @@ static bool shadow_mr(shift_device_t *d, shift_mr_t *m)
         if (!pd)
             return false;
         if (!m->on[i] && !m->given_back)
-            UNLOCKED(d, m->on[i] = shift_real()->reg_mr_iova2 ? shift_real()->reg_mr_iova2(pd, m->address, m->length, m->iova, (unsigned)m->access)
-                                                              : shift_real()->reg_mr(pd, m->address, m->length, m->access));
+            UNLOCKED(d, m->on[i] = shift_register(pd, &m->memory));
         if (!m->on[i] && !m->given_back)
             shift_report("%s refuses to register memory (%s): requests that use it can't be carried over", d->path[i].name, strerror(errno));
         else if (m->on[i])
@@ -77,7 +76,10 @@ static bool shadow_mr(shift_device_t *d, shift_mr_t *m)
         m->index = d->mrs_told++;
     m->told = true;
     shift_mr_key(key, d->id, m->index);
-    return shift_kv_note(d->kv, key, keys, sizeof keys) == 0;
+    if (shift_kv_note(d->kv, key, keys, sizeof keys) != 0)
+        return false;
+    shift_memory_close(&m->memory);
+    return true;
 }
 
 static bool shadow_cq(shift_device_t *d, shift_cq_t *c)

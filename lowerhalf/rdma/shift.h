@@ -55,16 +55,25 @@ typedef struct shift_pd {
     shift_object_t o;
     struct ibv_pd *pd;
     struct ibv_pd *on[SHIFT_PATHS];
+    unsigned users; /* 1, and one for each parent domain made of it */
 } shift_pd_t;
+
+/* What was asked for with a region. */
+typedef struct shift_memory {
+    void *address;
+    size_t length;
+    uint64_t iova;
+    int access;
+    bool dmabuf; /* of a device: at `offset` of `fd`, which is a copy of ours until the backups have it. -1: none */
+    int fd;
+    uint64_t offset;
+} shift_memory_t;
 
 typedef struct shift_mr {
     shift_object_t o;
     shift_pd_t *pd;
     struct ibv_mr *mr;
-    void *address;
-    size_t length;
-    uint64_t iova;
-    int access;
+    shift_memory_t memory;
     struct ibv_mr *on[SHIFT_PATHS];
     bool given_back; /* the backups' were in the way of the program's own */
     bool told;    /* peers can find its keys, by this index */
@@ -272,6 +281,7 @@ struct shift_device {
     struct ibv_context_ops ops;                    /* the provider's */
     struct ibv_qp *(*create_qp_ex)(struct ibv_context *, struct ibv_qp_init_attr_ex *);
     struct ibv_cq_ex *(*create_cq_ex)(struct ibv_context *, struct ibv_cq_init_attr_ex *);
+    struct ibv_pd *(*alloc_parent_domain)(struct ibv_context *, struct ibv_parent_domain_init_attr *);
     uint64_t id; /* random; names this context to its peers */
     bool rxe;
     bool tells_last; /* it has IBV_EVENT_QP_LAST_WQE_REACHED: all RNICs do, but not every Soft-RoCE (Linux 6.1 hasn't) */
@@ -318,6 +328,7 @@ uint64_t shift_now(void); /* ns, monotonic */
 
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
+#define EXPORT __attribute__((visibility("default")))
 
 static inline const struct ibv_context_ops *shift_provider_verbs(const struct ibv_context *context)
 {
@@ -346,6 +357,12 @@ void shift_device_backups(shift_device_t *d); /* opens the backups; by the worke
 void shift_object_add(shift_object_t *o, shift_kind_t kind, shift_device_t *d);
 void shift_object_remove(shift_object_t *o); /* waits until the worker has left it */
 void shift_wake(shift_device_t *d);
+int shift_dup(int fd); /* close-on-exec */
+
+/* memory.c */
+struct ibv_pd *shift_alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr);
+struct ibv_mr *shift_register(struct ibv_pd *pd, const shift_memory_t *m); /* on a backup */
+void shift_memory_close(shift_memory_t *m);                               /* none needs it any more */
 
 /* post.c */
 int shift_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
@@ -383,7 +400,7 @@ const char *shift_read_back(shift_qp_t *q);  /* into the journals, when the leg 
 
 /* extended.c */
 bool shift_extend_qp(shift_qp_t *q, uint64_t operations);
-bool shift_can_extend_cq(uint64_t wc_flags, uint32_t comp_mask);
+bool shift_can_extend_cq(const struct ibv_cq_init_attr_ex *attr);
 void shift_extend_cq(shift_cq_t *c, struct ibv_cq_ex *x);
 bool shift_draft_ends(shift_qp_t *q);
 void shift_draft_ended(shift_qp_t *q);

@@ -1,4 +1,5 @@
-/* verbs.c - the control verbs as the program calls them: the provider's verb first, then a record of it for the backups (shadow.c).
+/* verbs.c - the control verbs as the program calls them, but for those of memory (memory.c): the provider's verb first, then a record of it for the backups
+ * (shadow.c).
  *
  * Invariant: what the program gets back is what libibverbs gave, and no control verb waits for a backup; but destroying something waits for
  * the one shadow verb that is being executed on it.
@@ -8,8 +9,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define EXPORT __attribute__((visibility("default")))
 
 static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
 static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
@@ -32,6 +31,8 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
         v->create_qp_ex = create_qp_ex;
     if (d->create_cq_ex)
         v->create_cq_ex = create_cq_ex;
+    if (d->alloc_parent_domain)
+        v->alloc_parent_domain = shift_alloc_parent_domain;
     return context;
 }
 
@@ -41,162 +42,6 @@ EXPORT int ibv_close_device(struct ibv_context *context)
     if (d)
         shift_device_remove(d);
     return shift_real()->close_device(context);
-}
-
-EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
-{
-    struct ibv_pd *pd = shift_real()->alloc_pd(context);
-    shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
-    shift_pd_t *p = pd && d ? calloc(1, sizeof *p) : NULL;
-    if (p && shift_map_put(&shift_pds, (uintptr_t)pd, p) == 0) {
-        p->pd = pd;
-        shift_object_add(&p->o, SHIFT_PD, d);
-    } else {
-        free(p);
-    }
-    return pd;
-}
-
-EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
-{
-    shift_pd_t *p = shift_map_get(&shift_pds, (uintptr_t)pd);
-    int r = shift_real()->dealloc_pd(pd);
-    if (r == 0 && p) {
-        shift_object_remove(&p->o);
-        shift_map_remove(&shift_pds, (uintptr_t)pd);
-        for (int i = 1; i < SHIFT_PATHS; i++)
-            if (p->on[i])
-                shift_real()->dealloc_pd(p->on[i]);
-        pthread_mutex_unlock(&p->o.device->lock);
-        free(p);
-    }
-    return r;
-}
-
-static struct ibv_mr *record_mr(struct ibv_pd *pd, struct ibv_mr *mr, void *address, size_t length, uint64_t iova, int access)
-{
-    shift_pd_t *p = mr ? shift_map_get(&shift_pds, (uintptr_t)pd) : NULL;
-    shift_mr_t *m = p ? calloc(1, sizeof *m) : NULL;
-    if (!m)
-        return mr;
-    m->pd = p;
-    m->mr = mr;
-    m->address = address;
-    m->length = length;
-    m->iova = iova;
-    m->access = access;
-    if (shift_map_put(&p->o.device->mrs, mr->lkey, m) < 0) {
-        free(m);
-        return mr;
-    }
-    shift_object_add(&m->o, SHIFT_MR, p->o.device);
-    shift_wake(p->o.device);
-    return mr;
-}
-
-/* Memory is limited (RLIMIT_MEMLOCK): what backups have registered must not keep the program from registering its own. Were any given back? */
-static bool give_back_mrs(const struct ibv_pd *pd)
-{
-    shift_device_t *d = errno == ENOMEM ? shift_map_get(&shift_devices, (uintptr_t)pd->context) : NULL;
-    bool any = false;
-    if (!d)
-        return false;
-    pthread_mutex_lock(&d->lock);
-    bool away = false;
-    for (shift_object_t *o = d->objects; o; o = o->next)
-        away |= o->kind == SHIFT_QP && !((shift_qp_t *)o)->direct;
-    for (shift_object_t *o = d->objects; o && !away; o = o->next) {
-        shift_mr_t *m = (shift_mr_t *)o;
-        if (o->kind != SHIFT_MR)
-            continue;
-        m->given_back = true;
-        if (o->busy) { /* being registered: begin again when it is */
-            pthread_cond_wait(&d->idle, &d->lock);
-            o = d->objects;
-            continue;
-        }
-        for (int i = 1; i < d->paths; i++)
-            if (m->on[i] && shift_real()->dereg_mr(m->on[i]) == 0) {
-                m->on[i] = NULL;
-                any = true;
-            }
-    }
-    pthread_mutex_unlock(&d->lock);
-    if (any)
-        shift_report("memory that can be locked is used up: what was registered on backups of %s is given back; requests that use it can't be carried over", d->path[0].name);
-    return any;
-}
-
-/* `verb` again, if it fails and there is something to give back. */
-#define REGISTER(pd, verb)                                                                                                                           \
-    ({                                                                                                                                               \
-        struct ibv_mr *mr_ = (verb);                                                                                                                 \
-        mr_ || !give_back_mrs(pd) ? mr_ : (verb);                                                                                                    \
-    })
-
-EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
-{
-    return record_mr(pd, REGISTER(pd, shift_real()->reg_mr(pd, addr, length, access)), addr, length, (uintptr_t)addr, access);
-}
-
-EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
-{
-    return record_mr(pd, REGISTER(pd, shift_real()->reg_mr_iova(pd, addr, length, iova, access)), addr, length, iova, access);
-}
-
-EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
-{
-    return record_mr(pd, REGISTER(pd, shift_real()->reg_mr_iova2(pd, addr, length, iova, access)), addr, length, iova, (int)access);
-}
-
-EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
-{
-    struct ibv_mr *mr = shift_real()->reg_dmabuf_mr(pd, offset, length, iova, fd, access);
-    if (mr) /* UCX asks, with a descriptor that is none, whether the device could */
-        shift_report("dmabuf memory is not registered on backups: requests that use it can't be carried over");
-    return mr;
-}
-
-static void forget_mr(struct ibv_mr *mr)
-{
-    shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)mr->context);
-    shift_mr_t *m = d ? shift_map_get(&d->mrs, mr->lkey) : NULL;
-    if (!m || m->mr != mr)
-        return;
-    char key[64];
-    shift_object_remove(&m->o);
-    shift_map_remove(&d->mrs, mr->lkey);
-    if (m->told) {
-        shift_mr_key(key, d->id, m->index);
-        shift_keys_withdraw(d, key, true);
-    }
-    for (int i = 1; i < SHIFT_PATHS; i++)
-        if (m->on[i])
-            shift_real()->dereg_mr(m->on[i]);
-    pthread_mutex_unlock(&d->lock);
-    free(m);
-}
-
-EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
-{
-    forget_mr(mr);
-    return shift_real()->dereg_mr(mr);
-}
-
-EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
-{
-    struct ibv_mr old = *mr;
-    shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)mr->context);
-    shift_mr_t *m = d ? shift_map_get(&d->mrs, mr->lkey) : NULL;
-    int old_access = m ? m->access : 0;
-    forget_mr(mr);
-    int r = shift_real()->rereg_mr(mr, flags, pd, addr, length, access);
-    if (m && (r == 0 || r == IBV_REREG_MR_ERR_INPUT)) {
-        bool moved = r == 0 && (flags & IBV_REREG_MR_CHANGE_TRANSLATION);
-        record_mr(mr->pd, mr, moved ? addr : old.addr, moved ? length : old.length, (uintptr_t)(moved ? addr : old.addr),
-                  r == 0 && (flags & IBV_REREG_MR_CHANGE_ACCESS) ? access : old_access);
-    }
-    return r;
 }
 
 static shift_cq_t *record_cq(struct ibv_cq *cq)
@@ -228,11 +73,14 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq
 {
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
     struct ibv_cq_init_attr_ex mine = *attr;
+    bool can = shift_can_extend_cq(attr);
     mine.wc_flags |= IBV_WC_EX_WITH_QP_NUM; /* whose error it is, we must know */
+    if (can && d->paths > 1)
+        mine.flags &= ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED; /* the worker polls it, too */
     struct ibv_cq_ex *x = d->create_cq_ex(context, &mine);
-    if (!x || !shift_can_extend_cq(attr->wc_flags, attr->comp_mask)) {
+    if (!x || !can) {
         if (x)
-            shift_pass("completion queues with time stamps, tags or parent domains");
+            shift_pass("completion queues with time stamps, tags or ignored overruns");
         return x;
     }
     shift_cq_t *c = record_cq(ibv_cq_ex_to_cq(x));
@@ -331,7 +179,7 @@ static const char *why_not(const struct ibv_qp_init_attr *attr, const shift_qp_t
     if (attr->srq && !q->srq)
         return "queue pairs with an extended shared receive queue (ibv_create_srq_ex)";
     if (!q->pd || !q->send_cq || !q->recv_cq)
-        return "queue pairs on parent domains, or on completion queues that are not protected,";
+        return "queue pairs on imported protection domains, or on completion queues that are not protected,";
     return NULL;
 }
 
@@ -447,6 +295,13 @@ static bool is_there(const shift_qp_t *q, const struct ibv_qp_attr *attr, int ma
     return q->linked && (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RTS && q->state == IBV_QPS_RTR && (q->path || own->generation || own->fenced);
 }
 
+/* Does this end the connection, or what we know of it? A reset of what is new does not. */
+static bool ends(const shift_qp_t *q, const struct ibv_qp_attr *attr, int mask)
+{
+    bool reset = attr->qp_state == IBV_QPS_RESET && q->state != IBV_QPS_RESET;
+    return (mask & IBV_QP_STATE) && (reset || attr->qp_state == IBV_QPS_ERR || attr->qp_state == IBV_QPS_SQD);
+}
+
 EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
     shift_qp_t *q = shift_map_get(&shift_qps, (uintptr_t)qp);
@@ -470,9 +325,14 @@ EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
             return r;
         pthread_mutex_lock(&d->lock);
     }
-    if (mask & IBV_QP_STATE && (mine.qp_state == IBV_QPS_ERR || mine.qp_state == IBV_QPS_RESET || mine.qp_state == IBV_QPS_SQD)) {
+    if (ends(q, &mine, mask)) {
+        if (mine.qp_state == IBV_QPS_SQD)
+            shift_pass("queue pairs that the program has drained (SQD state)");
         shift_release(q, NULL);
-    } else if (q->states.sq != SHIFT_SQ_RELEASED) {
+    } else if (q->states.sq == SHIFT_SQ_RELEASED) {
+        if ((mask & IBV_QP_STATE) && mine.qp_state == IBV_QPS_RTR)
+            shift_pass("queue pairs that the program has reset, and connects again,");
+    } else {
 #define KEEP(bit, field)                                                                                                                             \
     if (mask & (bit))                                                                                                                                \
         q->attr.field = mine.field;

@@ -55,6 +55,18 @@ typedef struct recv_queue {
     unsigned count;
 } recv_queue_t;
 
+typedef struct td {
+    struct ibv_td td;
+    unsigned users;
+} td_t;
+
+typedef struct domain { /* a protection domain, or a parent domain of one */
+    struct ibv_pd pd;
+    struct domain *base;
+    td_t *td;
+    unsigned users;
+} domain_t;
+
 typedef struct srq {
     struct ibv_srq srq;
     recv_queue_t recvs;
@@ -722,6 +734,9 @@ static int query_port_of(struct ibv_context *context, uint8_t port, struct ibv_p
 
 static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
 static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
+static struct ibv_td *alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);
+static int dealloc_td(struct ibv_td *td);
+static struct ibv_pd *alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr);
 
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
@@ -736,6 +751,9 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
     c->v.query_port = query_port_of;
     c->v.create_qp_ex = create_qp_ex;
     c->v.create_cq_ex = create_cq_ex;
+    c->v.alloc_td = alloc_td;
+    c->v.dealloc_td = dealloc_td;
+    c->v.alloc_parent_domain = alloc_parent_domain;
     struct ibv_context *x = &c->v.context;
     x->device = device;
     x->abi_compat = __VERBS_ABI_IS_EXTENDED;
@@ -800,16 +818,49 @@ int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 
 
 struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
-    struct ibv_pd *pd = refused("alloc_pd") ? NULL : calloc(1, sizeof *pd);
-    if (pd)
-        pd->context = context;
-    return pd;
+    domain_t *p = refused("alloc_pd") ? NULL : calloc(1, sizeof *p);
+    if (p)
+        p->pd.context = context;
+    return p ? &p->pd : NULL;
 }
 
 int ibv_dealloc_pd(struct ibv_pd *pd)
 {
-    free(pd);
+    domain_t *p = (domain_t *)pd;
+    if (p->users)
+        return EBUSY;
+    if (p->base)
+        p->base->users--;
+    if (p->td)
+        p->td->users--;
+    free(p);
     return 0;
+}
+
+static struct ibv_td *alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr)
+{
+    td_t *td = attr->comp_mask ? NULL : calloc(1, sizeof *td);
+    if (td)
+        td->td.context = context;
+    return td ? &td->td : NULL;
+}
+
+static int dealloc_td(struct ibv_td *td)
+{
+    if (((td_t *)td)->users)
+        return EBUSY;
+    free(td);
+    return 0;
+}
+
+static struct ibv_pd *alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
+{
+    domain_t *p = (domain_t *)ibv_alloc_pd(context);
+    if (p && (p->base = (domain_t *)attr->pd))
+        p->base->users++;
+    if (p && (p->td = (td_t *)attr->td))
+        p->td->users++;
+    return p ? &p->pd : NULL;
 }
 
 static uint32_t number(void)
@@ -843,9 +894,14 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t length, int a
 
 struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
 {
-    (void)pd, (void)offset, (void)length, (void)iova, (void)fd, (void)access;
-    errno = EOPNOTSUPP;
-    return NULL;
+    struct stat file;
+    if (fstat(fd, &file))
+        return NULL;
+    if (!S_ISREG(file.st_mode) || offset + length > (uint64_t)file.st_size) {
+        errno = EINVAL;
+        return NULL;
+    }
+    return ibv_reg_mr_iova2(pd, NULL, length, iova, (unsigned)access);
 }
 
 int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *address, size_t length, int access)
@@ -908,6 +964,11 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, void *cq_
 
 static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
 {
+    bool alone = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS && attr->flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+    if (attr->comp_mask & ~(unsigned)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD) || alone) {
+        errno = EOPNOTSUPP;
+        return NULL;
+    }
     cq_t *cq = make_cq(context, attr->cqe, attr->cq_context, attr->channel);
     if (!cq)
         return NULL;
@@ -1070,7 +1131,8 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     if (mask & IBV_QP_STATE) {
         enum ibv_qp_state from = q->attr.qp_state, to = attr->qp_state;
         bool legal = to == IBV_QPS_RESET || (to == IBV_QPS_ERR && from != IBV_QPS_RESET) || (to == IBV_QPS_RTR && from == IBV_QPS_INIT) ||
-                     (to == IBV_QPS_INIT && (from == IBV_QPS_RESET || from == IBV_QPS_INIT)) || (to == IBV_QPS_RTS && (from == IBV_QPS_RTR || from == IBV_QPS_RTS));
+                     (to == IBV_QPS_INIT && (from == IBV_QPS_RESET || from == IBV_QPS_INIT)) || (to == IBV_QPS_RTS && (from == IBV_QPS_RTR || from == IBV_QPS_RTS || from == IBV_QPS_SQD)) ||
+                     (to == IBV_QPS_SQD && from == IBV_QPS_RTS);
         if (!legal) {
             pthread_mutex_unlock(&lock);
             return EINVAL;

@@ -8,8 +8,9 @@
  * With NULLVERBS_SYSFS=DIRECTORY, which is filled, they look like Soft-RoCE's devices, and queue pairs have its rings (<rdma/rdma_user_rxe.h>); what is posted
  * is written to them, but not what is done instantly.
  *
- * Implemented: RC queue pairs (UD ones can be made, too), with and without ibv_wr_*; completion queues, with and without ibv_start_poll; shared receive
- * queues; events. Everything else fails with EOPNOTSUPP, or isn't there.
+ * Implemented: RC queue pairs (UD ones can be made, too), with and without ibv_wr_*; completion queues, with and without ibv_start_poll, none of them for one thread only;
+ * shared receive queues; parent domains and thread domains; memory of a file (memfd_create) in the place of a dmabuf; events. Everything else fails with
+ * EOPNOTSUPP, or isn't there.
  */
 #ifndef NULLVERBS_H
 #define NULLVERBS_H

@@ -8,7 +8,8 @@
  * LIBRARY is nullverbs.so (two devices: the second is the backup). Both ends of each pair of queue pairs are here, so control messages and the key-value
  * store are this file's. A thread carries messages from one end to the other, acknowledging them or not; one posts numbered sends, by ibv_post_send or ibv_wr_*,
  * signaled or not, with inline data or not; one polls their completions, one what arrives, by ibv_poll_cq or ibv_start_poll. Every message must arrive
- * once and in order, every signaled send complete once and in order, and nobody may see an error. Prints "ok" and how often it went to the backup.
+ * once and in order, every signaled send complete once and in order, and nobody may see an error. Prints "ok" and how often it went to the backup. All is made on a
+ * parent domain with a thread domain, and half of the sends are of dmabuf memory.
  *
  * "lost": no path works any more when the connections fail. Then every request must come back once and in order, the oldest with the error, the others flushed.
  * "last": receives are of a shared queue, which has none. Prints for how long each leg was given time for what was still to come to it, in ns: the last pair's RNIC doesn't say
@@ -25,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { MOST = 8, DEPTH = 7 /* a ring of 8: it is full at times */, PATIENCE_S = 60, KEYS = 64 };
@@ -174,7 +176,7 @@ static pair_t pairs[MOST];
 static int count;
 static bool stop_posting, stop;
 static char memory[4096];
-static struct ibv_mr *mr;
+static struct ibv_mr *mr, *dmabuf;
 static struct ibv_srq *shared;
 static struct ibv_cq *sends, *recvs, *both;
 static struct ibv_cq_ex *recvs_ex;
@@ -187,7 +189,9 @@ static bool signaled(uint32_t number) { return number % 3 == 2; }
 
 static void connect_qp(struct ibv_qp *q, const struct ibv_qp *peer)
 {
-    struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_RESET};
+    CHECK(!ibv_modify_qp(q, &a, IBV_QP_STATE)); /* as some programs begin: it is still protected */
+    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
     CHECK(!ibv_modify_qp(q, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
     a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer->qp_num, .rq_psn = peer->qp_num, .max_dest_rd_atomic = 1};
     a.ah_attr.is_global = a.ah_attr.port_num = 1;
@@ -197,6 +201,26 @@ static void connect_qp(struct ibv_qp *q, const struct ibv_qp *peer)
     a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .rnr_retry = 6, .max_rd_atomic = 1, .sq_psn = q->qp_num};
     mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
     CHECK(!ibv_modify_qp(q, &a, mask));
+}
+
+/* Of a thread domain, which the provider is not told of: else it would still be in use. */
+static struct ibv_pd *make_domain(struct ibv_pd *base)
+{
+    struct ibv_td *td = ibv_alloc_td(base->context, &(struct ibv_td_init_attr){0});
+    CHECK(td);
+    struct ibv_pd *pd = ibv_alloc_parent_domain(base->context, &(struct ibv_parent_domain_init_attr){.pd = base, .td = td});
+    CHECK(pd && !ibv_dealloc_td(td));
+    return pd;
+}
+
+/* The descriptor is closed at once: backups have their own. */
+static struct ibv_mr *register_dmabuf(struct ibv_pd *pd)
+{
+    int fd = memfd_create("dmabuf", MFD_CLOEXEC);
+    CHECK(fd >= 0 && !ftruncate(fd, sizeof memory));
+    struct ibv_mr *region = ibv_reg_dmabuf_mr(pd, 0, sizeof memory, (uintptr_t)memory, fd, IBV_ACCESS_LOCAL_WRITE);
+    CHECK(region && !close(fd));
+    return region;
 }
 
 static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *send_cq, struct ibv_cq *recv_cq, bool extended)
@@ -219,7 +243,7 @@ static void post_recv(pair_t *p)
 static void post_send(pair_t *p)
 {
     uint32_t n = p->posted;
-    struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = n % 5 ? 2500 : 40, .lkey = mr->lkey};
+    struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = n % 5 ? 2500 : 40, .lkey = (n % 2 ? mr : dmabuf)->lkey};
     struct ibv_send_wr *bad, wr = {.wr_id = n, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND_WITH_IMM, .imm_data = n};
     wr.send_flags = (signaled(n) ? IBV_SEND_SIGNALED : 0) | (n % 5 ? 0 : IBV_SEND_INLINE);
     if (!p->extended) {
@@ -230,7 +254,7 @@ static void post_send(pair_t *p)
         x->wr_id = n, x->wr_flags = wr.send_flags;
         ibv_wr_send_imm(x, n);
         if (n % 5)
-            ibv_wr_set_sge(x, mr->lkey, sge.addr, sge.length);
+            ibv_wr_set_sge(x, sge.lkey, sge.addr, sge.length);
         else
             ibv_wr_set_inline_data(x, memory, sge.length);
         CHECK(!ibv_wr_complete(x));
@@ -511,10 +535,13 @@ int main(int argc, char **argv)
     struct ibv_device **list = real.get_device_list(NULL);
     struct ibv_context *context = ibv_open_device(*list);
     CHECK(context);
-    struct ibv_pd *pd = ibv_alloc_pd(context);
-    CHECK(pd && (mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE)));
+    struct ibv_pd *base = ibv_alloc_pd(context), *pd = base ? make_domain(base) : NULL;
+    CHECK(pd && (mr = ibv_reg_mr(base, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE)));
+    dmabuf = register_dmabuf(pd);
     CHECK((sends = ibv_create_cq(context, 256, NULL, NULL, 0)) && (both = ibv_create_cq(context, 256, NULL, NULL, 0)));
-    CHECK(recvs_ex = ibv_create_cq_ex(context, &(struct ibv_cq_init_attr_ex){.cqe = 256, .wc_flags = IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM}));
+    struct ibv_cq_init_attr_ex alone = {.cqe = 256, .wc_flags = IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM, .parent_domain = pd};
+    alone.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD, alone.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+    CHECK(recvs_ex = ibv_create_cq_ex(context, &alone));
     recvs = ibv_cq_ex_to_cq(recvs_ex);
     bool last = !strcmp(argv[2], "last"), stuck = !strcmp(argv[2], "stuck");
     if (last)
@@ -587,7 +614,7 @@ int main(int argc, char **argv)
         ibv_destroy_qp(pairs[i].from);
         ibv_destroy_qp(pairs[i].to);
     }
-    CHECK(!ibv_destroy_cq(sends) && !ibv_destroy_cq(recvs) && !ibv_destroy_cq(both) && !ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd));
+    CHECK(!ibv_destroy_cq(sends) && !ibv_destroy_cq(recvs) && !ibv_destroy_cq(both) && !ibv_dereg_mr(mr) && !ibv_dereg_mr(dmabuf) && !ibv_dealloc_pd(pd) && !ibv_dealloc_pd(base));
     ibv_close_device(context);
     real.free_device_list(list);
     printf("ok %u\n", switches);

@@ -11,7 +11,7 @@ import pytest
 from work_requests import FLAGS, HERE
 
 FAILURES = 60
-PARTS = """away device extended keys legs map peer poll post readback release report rewind rewind_mlx5 rewind_rxe sections shadow srq states switch traffic verbs
+PARTS = """away device extended keys legs map memory peer poll post readback release report rewind rewind_mlx5 rewind_rxe sections shadow srq states switch traffic verbs
 watch way_back work worker""".split()
 TRACE = ("file", "table")  # what traffic.c writes into
 
