@@ -34,6 +34,7 @@ def complete() -> None:
         pytest.skip("manapy was built without libmanapy_shift.so (apt install libibverbs-dev, then install manapy again)")
 
 
+@pytest.mark.slow
 def test_quick_run(rdma_machine: VM, tmp_path: Path) -> None:
     rdma_machine.stop()  # one machine at a time
     done = bench("--quick", "--only", ",".join(ROWS), "--storm", 2, "--out", "out", cwd=tmp_path)

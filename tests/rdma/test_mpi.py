@@ -23,6 +23,8 @@ UNPROTECTED = "queue pairs of another type than RC are not protected"
 
 Train = Callable[..., GuestProcess]
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def train(rdma_vm: VM, shared_path: Path) -> Train:
