@@ -25,12 +25,12 @@ BANNER = "/* Made by wrappers/recorder.py from wrappers/table/. Don't edit. */\n
 BY_HAND = {
     "Wait", "Waitall", "Waitany", "Waitsome", "Test", "Testall", "Testany", "Testsome", "Start", "Startall", "Cancel", "Request_free",
     "Iprobe", "Mprobe", "Improbe", "Mrecv", "Mrecv_c", "Imrecv", "Imrecv_c", "Init", "Init_thread", "Finalize",
-    "Comm_free", "Comm_disconnect", "Comm_set_name", "Win_free", "Win_test", "File_close",
+    "Comm_free", "Comm_disconnect", "Comm_set_name", "Win_free", "Win_post", "Win_start", "Win_complete", "Win_wait", "Win_test", "File_close",
 }  # fmt: skip
 
 SYNCHRONISATION = {
-    "Win_fence": "FENCE", "Win_lock": "LOCK", "Win_lock_all": "LOCK", "Win_unlock": "UNLOCK", "Win_unlock_all": "UNLOCK", "Win_post": "POST", "Win_start": "START",
-    "Win_complete": "COMPLETE", "Win_wait": "WAIT", "Win_flush": "FLUSH", "Win_flush_all": "FLUSH", "Win_flush_local": "FLUSH", "Win_flush_local_all": "FLUSH",
+    "Win_fence": "FENCE", "Win_lock": "LOCK", "Win_lock_all": "LOCK", "Win_unlock": "UNLOCK", "Win_unlock_all": "UNLOCK",
+    "Win_flush": "FLUSH", "Win_flush_all": "FLUSH", "Win_flush_local": "FLUSH", "Win_flush_local_all": "FLUSH",
 }  # fmt: skip
 
 WORDS = {"COMM", "DATATYPE", "OP", "GROUP", "INFO", "WIN", "FILE", "REQUEST", "ERRHANDLER"}
@@ -121,7 +121,7 @@ def collective(f: Function, op: str, flag: str) -> list[str]:
     lines += ["    uint64_t count_, seq = mpy_enter_collective(ring, c, call, &count_);"]
     if not flag:
         return [*lines, f"    return mpy_exit(ring, seq, real({names(f)}));"]
-    lines += ["    operation.call.comm = c != NULL ? c->index : MPY_TRACE_NO_COMM;"]
+    lines += ["    operation.call.comm = c != NULL ? c->index : MPY_TRACE_NO_COMM;", "    operation.call.context = count_;"]
     return [*lines, f"    return mpy_exit_posted(ring, seq, real({names(f)}), request, &operation);"]
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ..trace import calls, now, proc, rings, stages
+from ..trace import calls, now, proc, rings, runqueue, stages
 from ..trace.diagnose import as_json, state
 from ..trace.now import Host, Rdma, Row, State
 from ..trace.schedule import Schedule, ScheduleError
@@ -62,6 +62,7 @@ class View:
         self.judging = 0.0  # seconds of a processor that all verdicts took
         self.due = 0.0
         self._sight: proc.Sight | None = None
+        self._sampler = runqueue.Sampler()  # at each look: a verdict knows who had to wait for a processor since the first
         self._files = max(sum(1 for _ in found.folder.glob("rank-*.trace")), 1)
         self._reader = rings.Reader(found.folder, keep=self._each(WHY), others=found.others)
 
@@ -72,6 +73,9 @@ class View:
         self._files = max(len(trace.ranks), 1)
         before, self._sight = self._sight, proc.sight(trace) if self.found.live else proc.Sight(0, {})
         trace = proc.described(trace, before or self._sight, self._sight)
+        if self.found.live:
+            self._sampler.watch(trace)
+            self._sampler.sample()
         if time.monotonic() >= self.due or now.over(trace):
             self._judge(before or self._sight)
         self.rows = now.rows(self.trace, trace, self._labels(trace))
@@ -90,7 +94,7 @@ class View:
         began = time.process_time()
         assert self._sight is not None
         trace = proc.described(self._reader.trace(self._each(WHY)), before, self._sight)
-        self.verdicts = judge(self.found, trace, self.given, live=False)
+        self.verdicts = judge(self.found, trace, self.given, live=False, sampler=self._sampler)
         if self.given is None:
             self.plan = _inferred(trace)
         took = time.process_time() - began

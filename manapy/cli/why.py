@@ -76,19 +76,19 @@ def _look(found: Found, plan: Schedule | None, sampler: Sampler | None = None) -
     from ..trace import rings
 
     trace = rings.read(found.folder, others=found.others)
-    return trace, judge(found, trace, plan, live=found.live, sampler=sampler)
+    return trace, judge(found, trace, plan, live=found.live, sampler=sampler, watched=sampler is not None)
 
 
-def judge(found: Found, trace: Trace, plan: Schedule | None, *, live: bool, sampler: Sampler | None = None) -> list[Verdict]:
+def judge(found: Found, trace: Trace, plan: Schedule | None, *, live: bool, sampler: Sampler | None = None, watched: bool = False) -> list[Verdict]:
     """What a recording says. A job that seems stuck may be held by a checkpoint: its coordinator is asked. live: look at its processes, too.
-    sampler: of a job that is watched: only what is worth an alarm is said of slow iterations."""
+    sampler: what it has seen of them so far. watched: only what is worth an alarm is said of slow iterations."""
     from ..ckpt import job
     from ..trace import alarms, slow
     from ..trace.diagnose import diagnose
     from ..trace.verdict import State
 
     failure = job.read(found.job.dir).record.get("first_failure") if found.job is not None else None
-    slowness = alarms.verdicts if sampler is not None else slow.verdicts
+    slowness = alarms.verdicts if watched else slow.verdicts
     stack = found.others.stack if found.others else None
     verdicts = diagnose(trace, plan, live=live, died=failure["rank"] if failure else None, stack=stack, sampler=sampler, judge=slowness)
     if found.job is not None and any(verdict.state is State.HUNG for verdict in verdicts) and (parked := _parked(found)):
@@ -146,12 +146,20 @@ def _say(found: Found, verdicts: list[Verdict], out: Output, waits: list[dict[st
 def _data(found: Found, now: State, verdicts: list[Verdict]) -> dict[str, Any]:
     from ..trace.diagnose import as_json
 
-    return {"recording": str(found.folder), "job": str(found.job.dir) if found.job else None, "state": now.value, "verdicts": [as_json(verdict) for verdict in verdicts]}
+    return {
+        "recording": str(found.folder),
+        "job": str(found.job.dir) if found.job else None,
+        "unreachable": found.others.lost if found.others else {},
+        "state": now.value,
+        "verdicts": [as_json(verdict) for verdict in verdicts],
+    }
 
 
 def _watch(found: Found, plan: Schedule | None, options: argparse.Namespace, out: Output) -> int:
     from ..trace.runqueue import Sampler
 
+    if found.others is not None:
+        found.others.sample = True
     with Sampler() as sampler:
         return _watched(found, plan, sampler, options, out)
 

@@ -13,6 +13,7 @@ _PLAIN = {
     Op.NEIGHBOR: "Neighbor collective",
 }
 _PROBES = (Op.PROBE, Op.MPROBE)
+_EPOCHS = (Op.WIN_POST, Op.WIN_START, Op.WIN_COMPLETE, Op.WIN_WAIT)
 
 
 def name(op: int, nonblocking: bool = False) -> str:
@@ -35,6 +36,14 @@ def communicator(trace: Trace, comm: int) -> str:
     if len(known.members) == trace.size:
         return "MPI_COMM_WORLD's group"
     return f"the communicator of ranks {ranks(known.members)}" if len(known.members) else f"communicator {known.cid:x}"
+
+
+def window(trace: Trace, comm: int) -> str:
+    """A window for people: its name, or its members; the preloaded recorder calls all of them "window"."""
+    known = trace.comms[comm] if 0 <= comm < len(trace.comms) else None
+    if known is None or known.name and known.name != "window":
+        return communicator(trace, comm)
+    return f"the window of ranks {ranks(known.members)}" if len(known.members) else f"window {known.cid:x}"
 
 
 def ranks(members: object, limit: int = 6) -> str:
@@ -82,6 +91,9 @@ def _operation(trace: Trace, matching: Matching, event: int) -> str:
         root = f" with root {peer}" if peer >= 0 else ""
         started = f", start {turn}" if turn else ""
         return f"{called}{root} on {communicator(trace, int(matching.comm[event]))} (call {seq} there{started})" if seq else f"{called}{root}"
+    if Op.WIN_LOCK <= op <= Op.WIN_FLUSH:
+        called += f" {'with' if op in _EPOCHS else 'of'} {other(trace, peer)}" if peer >= 0 else ""
+        return f"{called} on {window(trace, int(matching.comm[event]))}"
     return f"{called} of {other(trace, peer)}" if peer >= 0 else called
 
 

@@ -13,6 +13,7 @@ Invariants
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -128,6 +129,21 @@ def meet(found: list[Line], meetings: list[Meeting]) -> None:
         if line is not None:
             line.add([meeting.sample])
             line.meetings.append(meeting)
+
+
+def as_line(meeting: Meeting) -> str:
+    """For the file CLOCKS of a recording (format.py): JSON."""
+    sample = meeting.sample
+    return json.dumps([meeting.host, sample.ticks, sample.realtime, sample.monotonic, meeting.at, meeting.uncertainty])
+
+
+def from_line(text: str) -> Meeting:
+    """What as_line has made. ValueError if it is none."""
+    try:
+        host, ticks, realtime, monotonic, at, uncertainty = json.loads(text)
+        return Meeting(str(host), Sample(int(ticks), int(realtime), int(monotonic)), int(at), int(uncertainty))
+    except TypeError as error:
+        raise ValueError(f"no answer of a host: {text!r}") from error
 
 
 def _jumps(line: Line) -> list[str]:

@@ -27,6 +27,7 @@ import subprocess
 import tempfile
 import time
 import weakref
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -36,7 +37,7 @@ import numpy as np
 
 from .. import _install
 from ..ckpt.errors import ManapyError
-from . import clocks, format, proc, stacks, ticks
+from . import clocks, format, proc, runqueue, stacks, ticks
 from .events import Rank, Trace
 from .rings import KEEP, Mirror
 from .tail import Tail, is_made
@@ -46,7 +47,7 @@ RETRY = 30.0
 ASK_AGAIN = 10.0  # seconds after which a host is asked for the time again
 PINGS = 16  # of which the one counts that took least
 AT_ONCE = 64  # hosts that are asked at the same time
-FORMAT = 1  # of requests and answers
+FORMAT = 2  # of requests and answers
 SEEN = ("process", "cpu_share")  # of Rank: what /proc says
 
 
@@ -60,8 +61,9 @@ class LostError(ManapyError):
 class Tails:
     """The trace files that processes of this host write, or have written."""
 
-    def __init__(self, folder: Path, keep: int) -> None:
-        self.folder, self.keep = folder, keep
+    def __init__(self, folder: Path, keep: int, sampler: runqueue.Sampler) -> None:
+        self.folder, self.keep, self.sampler = folder, keep, sampler
+        self._sampled = 0  # moment up to which samples were sent
         self._tails: dict[tuple[str, int], Tail] = {}  # by name and inode: a restart from an earlier checkpoint replaces files
         self._sent: dict[tuple[str, int], dict[int, bytes]] = {}  # heads, by offset
         self._tables: dict[tuple[str, int], list[int]] = {}  # entries sent so far of both
@@ -104,8 +106,14 @@ class Tails:
         if before is not None and (left := before.at + proc.INTERVAL - time.monotonic()) > 0 and any(seen.state != proc.DEAD for seen in before.seen.values()):
             time.sleep(left)
         self._sight = proc.sight(trace)
+        self.sampler.watch(trace)
+        self.sampler.sample()
+        after, self._sampled = self._sampled, time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         seen = proc.described(trace, before or self._sight, self._sight).ranks
-        return [{"rank": rank, "generation": known.generation, **{name: getattr(known, name) for name in SEEN}} for rank, known in seen.items()]
+        return [
+            {"rank": rank, "generation": known.generation, "waits": self.sampler.between(rank, after, self._sampled), **{name: getattr(known, name) for name in SEEN}}
+            for rank, known in seen.items()
+        ]
 
     def _patches(self, key: tuple[str, int], tail: Tail) -> Iterator[tuple[int, bytes]]:
         """(offset, bytes), so that a copy to which only the first of them were applied is sound."""
@@ -139,12 +147,20 @@ def _runs(records: np.ndarray, capacity: int, start: int) -> Iterator[tuple[int,
 
 def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     """Until there are no more requests."""
+    with contextlib.ExitStack() as stack:
+        _serve(requests, answers, stack)
+
+
+def _serve(requests: IO[bytes], answers: IO[bytes], sampling: contextlib.ExitStack) -> None:
     tails: Tails | None = None
     for line in requests:
         request, data = json.loads(line), list[bytes]()
         if request["do"] == "open":
             root = Path(request["root"]) / f"manapy-trace-{os.getuid()}" if request["root"] else format.root()
-            tails = Tails(root / request["job"], request["keep"])
+            sampler = runqueue.Sampler()
+            if request["sample"]:
+                sampling.enter_context(sampler)
+            tails = Tails(root / request["job"], request["keep"], sampler)
             said: dict[str, Any] = {"format": FORMAT, "version": format.VERSION, "host": socket.gethostname()}
         elif request["do"] == "stack":
             said = {"stack": stacks.of(request["pid"], request["start"])}
@@ -179,10 +195,11 @@ class _Host:
         self.mirror: Mirror | None = None
         self.folder = Path(tempfile.mkdtemp(dir=where))
         self._inodes: dict[str, int] = {}
+        self._waits: dict[tuple[int, int], deque[tuple[int, int]]] = {}
         self._errors = tempfile.TemporaryFile()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def open(self, shell: Sequence[str], job: str, keep: int) -> None:
+    def open(self, shell: Sequence[str], job: str, keep: int, sample: bool) -> None:
         """Start what answers there. LostError."""
         program = shlex.quote(str(_install.executable("manapy") or "manapy"))  # as it is here; ssh hands it to a shell
         command = [*shell, self.name, program, "_collect"]
@@ -191,7 +208,7 @@ class _Host:
             self._process = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, start_new_session=True)
         except OSError as error:
             raise LostError(f"{shell[0]}: {error.strerror}") from error
-        said, _ = self.ask({"do": "open", "job": job, "root": os.environ.get("MANAPY_TRACE_ROOT"), "keep": keep}, "format")
+        said, _ = self.ask({"do": "open", "job": job, "root": os.environ.get("MANAPY_TRACE_ROOT"), "keep": keep, "sample": sample}, "format")
         if (said["format"], said.get("version")) != (FORMAT, format.VERSION):
             raise LostError("another version of manapy is installed there")
         self.host = said["host"]
@@ -206,7 +223,9 @@ class _Host:
                     os.pwrite(copy.fileno(), data[at : at + size], offset)
                     at += size
         ranks = {(known["rank"], known["generation"]): {name: known[name] for name in SEEN} for known in said["ranks"]}
-        self.mirror = Mirror(self.folder, self.name, said["monotonic"], said["alive"], ranks)
+        for known in said["ranks"]:
+            self._waits.setdefault((known["rank"], known["generation"]), deque(maxlen=runqueue.KEEP)).extend(known["waits"])
+        self.mirror = Mirror(self.folder, self.name, said["monotonic"], said["alive"], ranks, self._waits)
 
     def meet(self) -> None:
         """Ask for the time there, unless that was done a short time ago."""
@@ -288,11 +307,13 @@ class _Host:
 
 class Hosts:
     """The other hosts of the job whose trace is called `job`: rings.Elsewhere. Nothing happens before the first poll. shell: words before a host's name, None: remote_shell().
-    keep: records of each thread that are copied at least. Everything is ended and removed with this object, or at the end of this process."""
+    keep: records of each thread that are copied at least. sample: whether waits for a processor are sampled there all the time; set it before the first poll.
+    Everything is ended and removed with this object, or at the end of this process."""
 
     def __init__(self, names: Iterable[str], job: str, shell: Sequence[str] | None = None, keep: int = KEEP) -> None:
         self.names, self.job, self.shell, self.keep = tuple(names), job, tuple(shell or remote_shell()), keep
         self.mirrors: list[Mirror] = []
+        self.sample = False
         self._hosts: dict[str, _Host] = {}
         self._lost: dict[str, tuple[float, str]] = {}  # when, and why
         self._own: list[clocks.Meeting] = []
@@ -305,9 +326,14 @@ class Hosts:
         return [*self._own, *(meeting for host in self._hosts.values() for meeting in host.meetings)]
 
     @property
+    def lost(self) -> dict[str, str]:
+        """Hosts that could not be reached, and why."""
+        return {name: why for name, (_, why) in self._lost.items()}
+
+    @property
     def problems(self) -> list[str]:
         """With hosts that could not be reached, one line each."""
-        return [f"{name} can't be looked at, nothing is known of its ranks: {why}" for name, (_, why) in self._lost.items()]
+        return [f"{name} can't be looked at, nothing is known of its ranks: {why}" for name, why in self.lost.items()]
 
     def poll(self) -> None:
         """Look at all of them. New ones are asked twice: first for all that they have, and then, with the others, for what has come meanwhile: the sooner all have answered, the
@@ -337,7 +363,7 @@ class Hosts:
         self._lost.pop(name, None)
         self._hosts[name] = _Host(name, self._where)
         try:
-            self._hosts[name].open(self.shell, self.job, self.keep)
+            self._hosts[name].open(self.shell, self.job, self.keep, self.sample)
         except LostError as error:
             self._lose(name, error)
         else:

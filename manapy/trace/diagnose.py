@@ -37,16 +37,15 @@ def diagnose(
     judge: Judge = slow.verdicts,
 ) -> list[Verdict]:
     """Verdicts, the gravest first. live: the trace is of now, so that processes of this host are looked at, which takes proc.INTERVAL seconds. died: the rank that was the
-    first to die, of a job that is over. stack: asks other hosts where a rank is. sampler: of a job that is watched, what it has seen of its processes so far.
+    first to die, of a job that is over. stack: asks other hosts where a rank is. sampler: of a job that is looked at again and again, what it has seen of its processes so far.
     judge: what is said of slow iterations. A schedule that doesn't fit is said so in the evidence, and not used."""
-    delays = None
     if live:
         sampler = sampler or Sampler()
         sampler.watch(trace)
         sampler.sample()
         trace = proc.examine(trace)
         sampler.sample()
-        delays = sampler.delays(trace)
+    delays = sampler.delays(trace) if sampler is not None else None
     if died is not None and died in trace.ranks and all(known.process == proc.DEAD for known in trace.ranks.values()):
         trace = replace(trace, ranks={rank: replace(known, process=proc.DEAD if rank == died else "") for rank, known in trace.ranks.items()})
     matching = match.match(trace)

@@ -41,6 +41,9 @@ class Flag(enum.IntFlag):
     PENDING = 128
 
 
+STARTS = 8  # in `flags` of a START: what it starts (Op, 0: not known) is in the bits from this one on
+
+
 EVENT = np.dtype(
     [
         ("rank", "i4"),
@@ -111,3 +114,4 @@ class Trace:
     monotonic_ns: int = 0  # CLOCK_MONOTONIC of this host at `now`, of a job that runs here; 0: of another one
     rdma: np.ndarray = field(default_factory=lambda: np.empty(0, EVENT))
     devices: list[str] = field(default_factory=list)
+    waits: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # of ranks of other hosts for a processor, if they were sampled there: as runqueue.Delays

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 MAGIC = 0x314543415254594D
-VERSION = 1
+VERSION = 2
 CAPACITY = 65536
 RINGS = 64
 COMMS = 16384
@@ -140,6 +140,8 @@ def job_name(directory: str | Path) -> str:
         value = ((value ^ byte) * 0x100000001B3) & (2**64 - 1)
     return f"{os.path.basename(path)[:40]}-{value & 0xFFFFFFFF:08x}"
 
+
+CLOCKS = "clocks.jsonl"  # beside the files of a recording of several hosts: what these answered when they were asked for the time (clocks.py)
 
 _NAME = re.compile(r"rank-(\d{5,})\.g(\d+)\.trace")
 

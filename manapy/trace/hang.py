@@ -525,7 +525,7 @@ class _Search:
             if rank in self.dead or rank in self.stopped:
                 continue
             long = self.trace.now - call.since
-            waits = any(want.ranks for want in call.wants)  # the records of a Waitall end together: which of its transfers have ended isn't known as long as it waits for somebody
+            waits = any(want.ranks or want.unproven for want in call.wants)  # the records of a Waitall end together: which of its transfers have ended isn't known as long as it waits for somebody
             for want in call.wants:
                 post = self._posted_by(want.event)
                 instance = int(m.collectives.of[post])
@@ -537,7 +537,7 @@ class _Search:
                         self.unproven.append(f"rank {rank} has waited {span(long)} in {calls.describe(self.trace, m, want.event)}, perhaps for {' and '.join(doubts)}")
                     continue
                 if not want.known:
-                    if long > FIRST and self.waiting.on(rank) and rank not in self.accused and not want.ranks:
+                    if long > FIRST and self.waiting.on(rank) and rank not in self.accused and not waits:
                         self._local(call, want)
                     continue
                 if waits or instance in mismatched or call.any:

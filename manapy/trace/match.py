@@ -1,13 +1,13 @@
 """Which records belong together: the calls of one collective, a send and its receive, the post of a nonblocking operation and its completion.
 
 Collectives are matched by (communicator, SEQ of its collective clock), the starts of persistent ones by (communicator, SEQ of the call that made the request,
-number of the start), messages by (communicator, source, destination, tag) in the order of the posts
+number of the start; a start says all that itself, so that it doesn't matter how old the request is), messages by (communicator, source, destination, tag) in the order of the posts
 (MPI 4.1, 3.5: messages don't overtake each other), nonblocking posts and persistent starts with their completions by request serial.
 
 Invariants
  1. Generations of a job are one: what a restart has taken back isn't in a Trace (rings.py), so SEQ and the order of messages go on through it.
  2. Where records of a sender or a receiver were lost, counting from the first message would pair wrong ones. There pairs are aligned so that no message is
-    received before it was sent, as late as possible, and are not `sure`. Starts of a persistent collective are counted only where none can be lost.
+    received before it was sent, as late as possible, and are not `sure`.
  3. Everything is vectorised; only channels of invariant 2 are looked at one by one. 10^6 events take about a second.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .events import OPEN, Flag, Op, Trace
+from .events import OPEN, STARTS, Flag, Op, Trace
 
 SENDS = (Op.SEND, Op.BSEND, Op.SSEND, Op.RSEND)
 RECEIVES = (Op.RECV, Op.MRECV)
@@ -93,7 +93,8 @@ def match(trace: Trace) -> Matching:
     events = trace.events
     op, comm, peer, tag = (events[name].astype(np.int64) for name in ("op", "comm", "peer", "tag"))
     seq, turn = np.where(IS_COLLECTIVE[op], events["context"], 0).astype(np.int64), np.zeros(len(events), np.int64)
-    post, done, cancelled = _requests(trace, op, comm, peer, tag, seq, turn)
+    _starts(events, op, tag, seq, turn)
+    post, done, cancelled = _requests(trace, op, peer, tag)
     partner, sure = _messages(trace, op, comm, peer, tag, done, cancelled)
     return Matching(_collectives(trace, op, comm, seq, turn), post, done, partner, sure, op, comm, peer, tag, seq, turn, np.searchsorted(events["rank"], np.arange(trace.size + 1)))
 
@@ -114,23 +115,28 @@ def _by_time(events: np.ndarray, key: np.ndarray) -> np.ndarray:
     return np.argsort(key, kind="stable")  # the events of a rank are in order
 
 
-def _requests(
-    trace: Trace, op: np.ndarray, comm: np.ndarray, peer: np.ndarray, tag: np.ndarray, seq: np.ndarray, turn: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """post, done, and which posts were cancelled. Fills in what persistent starts and wildcards leave open."""
+def _starts(events: np.ndarray, op: np.ndarray, tag: np.ndarray, seq: np.ndarray, turn: np.ndarray) -> None:
+    """Fills in what persistent requests' starts say of themselves."""
+    mine = np.flatnonzero((op == Op.START) & (events["flags"] >> STARTS > 0) & (events["flags"] >> STARTS < len(IS_COLLECTIVE)))
+    op[mine] = events["flags"][mine] >> STARTS
+    counted = mine[IS_COLLECTIVE[op[mine]]]
+    seq[counted], turn[counted], tag[counted] = events["context"][counted], tag[counted], -1
+
+
+def _requests(trace: Trace, op: np.ndarray, peer: np.ndarray, tag: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """post, done, and which posts were cancelled. Fills in what wildcards leave open."""
     events = trace.events
     count = len(events)
     flags = events["flags"]
-    starts = op == Op.START
+    starts = events["op"] == Op.START
     posts = (flags & Flag.NONBLOCKING != 0) & (flags & Flag.PERSISTENT == 0) | starts
     blocking = ~posts & ((flags & Flag.PERSISTENT == 0) | IS_COLLECTIVE[op]) & (events["exit"] != OPEN)  # making a persistent collective is a collective call
     done = np.where(blocking, np.arange(count), -1)
     post = np.full(count, -1)
     cancelled = np.zeros(count, bool)
 
-    inits = flags & Flag.PERSISTENT != 0
     asks = IS_COMPLETION[op] | (op == Op.CANCEL) | (op == Op.REQUEST_FREE)
-    mine = np.flatnonzero((events["request"] != 0) & (posts | inits | asks))
+    mine = np.flatnonzero((events["request"] != 0) & (posts | asks))
     if not len(mine):
         return post, done, cancelled
     serial = events["request"][mine].astype(np.int64)
@@ -141,23 +147,8 @@ def _requests(
     group = np.concatenate(([0], np.cumsum(key[1:] != key[:-1])))
     begin = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1])))[group]  # of each record's request
 
-    def latest(which: np.ndarray) -> np.ndarray:
-        """For each record, the latest one of its request that `which` says, or -1."""
-        seen = np.maximum.accumulate(np.where(which[mine], place, -1))
-        return np.where(seen >= begin, mine[np.maximum(seen, 0)], -1)
-
-    init = latest(inits)
-    fill = starts[mine] & (init >= 0)
-    for effective in (op, comm, peer, tag):
-        effective[mine[fill]] = effective[init[fill]]
-    whole = np.zeros(max(trace.size, int(events["rank"].max()) + 1), np.int64)  # from when on nothing of a rank is lost
-    for rank, known in trace.ranks.items():
-        whole[rank] = known.first_ns
-    started = np.cumsum(starts[mine] & (flags[mine] & Flag.FAILED == 0))
-    counted = fill & IS_COLLECTIVE[op[mine]] & (events["enter"][np.maximum(init, 0)] >= whole[events["rank"][mine]])
-    seq[mine[counted]] = seq[init[counted]]
-    turn[mine[counted]] = (started - started[begin])[counted]  # the first record of the request is no start: it made it
-    of = latest(posts)
+    seen = np.maximum.accumulate(np.where(posts[mine], place, -1))
+    of = np.where(seen >= begin, mine[np.maximum(seen, 0)], -1)  # for each record, the latest post of its request
     asking = asks[mine]
     post[mine[asking]] = of[asking]
     completes = asking & (of >= 0) & IS_COMPLETION[op[mine]] & (events["exit"][mine] != OPEN) & (flags[mine] & (Flag.PENDING | Flag.FAILED) == 0)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ..ckpt.errors import UsageError
-from . import format
+from . import clocks, format
 from .rings import Elsewhere, trace_files
 from .tail import Tail, is_made
 
@@ -80,12 +80,14 @@ class Recording:
         self.folder, self.out, self.limit, self.others = folder, out, limit, others
         self.copies: dict[int, _Copy] = {}  # by rank
         self.seen: dict[int, Path] = {}  # at the last look
+        self._meetings: set[clocks.Meeting] = set()
         out.mkdir(parents=True, exist_ok=True)
 
     def poll(self) -> None:
         """Copy what is new of all ranks."""
         if self.others is not None:
             self.others.poll()
+            self._clocks(self.others.meetings)
         self.seen = self._newest()
         for rank, path in self.seen.items():
             copy = self.copies.get(rank)
@@ -97,6 +99,13 @@ class Recording:
                 self.copies[rank] = _Copy(path, self.out, self.limit)
             self.copies[rank].source.follow(path)
             self.copies[rank].poll()
+
+    def _clocks(self, meetings: list[clocks.Meeting]) -> None:
+        """Keep how the hosts' clocks lie to each other, to the same uncertainty as now."""
+        if new := [meeting for meeting in meetings if meeting not in self._meetings]:
+            with (self.out / format.CLOCKS).open("a") as file:
+                file.writelines(f"{clocks.as_line(meeting)}\n" for meeting in new)
+            self._meetings.update(new)
 
     def _newest(self) -> dict[int, Path]:
         """The file of each rank's newest generation."""

@@ -17,11 +17,13 @@ Invariants
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -219,13 +221,15 @@ class _File:
 @dataclass(frozen=True)
 class Mirror:
     """The trace files of one other host, copied here. monotonic: ns by that host's clock, of the moment up to which they were read. alive: does a process that writes them
-    still run? ranks: what was seen there of the ranks' processes: fields of Rank, by rank and generation."""
+    still run? ranks: what was seen there of the ranks' processes: fields of Rank, by rank and generation. waits: for a processor, if they were sampled
+    there: by that host's clock, and the sum of all up to then (runqueue.py)."""
 
     folder: Path
     host: str
     monotonic: int
     alive: bool
     ranks: dict[tuple[int, int], dict[str, Any]]
+    waits: dict[tuple[int, int], Sequence[tuple[int, int]]] = field(default_factory=dict)
 
 
 class Elsewhere(Protocol):
@@ -298,7 +302,7 @@ class Reader:
             raise NoTraceError("; ".join(self._problems()) or f"{self.folders[0]}: no trace files")
         heads = [f.head for f in files]
         found, on = clocks.lines([(h.host.decode(errors="replace"), f.samples(), h.ticks_per_second, bool(h.invariant_ticks)) for f, h in zip(files, heads, strict=True)])
-        clocks.meet(found, self.others.meetings if self.others is not None else [])
+        clocks.meet(found, [*self._saved_meetings(), *(self.others.meetings if self.others is not None else ())])
         table: dict[int, int] = {}
         comms: list[Communicator] = []
         devices: list[str] = []
@@ -320,7 +324,17 @@ class Reader:
         here = moments.get(socket.gethostname())
         monotonic = self._moment + now - here if here is not None else 0
         rdma = events["op"] == Op.RDMA_QP
-        return Trace(events[~rdma], comms, max(h.size for h in heads), ranks, now, job, self._problems(), monotonic, events[rdma], devices)
+        waits = self._waits(files, [found[i] for i in on])
+        return Trace(events[~rdma], comms, max(h.size for h in heads), ranks, now, job, self._problems(), monotonic, events[rdma], devices, waits)
+
+    def _saved_meetings(self) -> list[clocks.Meeting]:
+        """Of a recording of several hosts (record.py). A line that is no answer, as the last one of a recording that was cut short, ends it."""
+        found = []
+        for folder in self.folders:
+            with contextlib.suppress(FileNotFoundError, ValueError):
+                for line in (folder / format.CLOCKS).read_text().splitlines():
+                    found.append(clocks.from_line(line))
+        return found
 
     def _problems(self) -> list[str]:
         return [*self.problems, *(self.others.problems if self.others is not None else ())]
@@ -394,6 +408,18 @@ class Reader:
         if head.unrecorded:
             rank.problems.append(f"rank {head.rank}: {head.unrecorded} calls or threads were not recorded: more than {head.rings_capacity} threads, or no room")
         ranks[head.rank] = rank
+
+    def _waits(self, files: list[_File], on: list[clocks.Line]) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """What other hosts have sampled, on the job's clock."""
+        lines = {file.path.parent: line for file, line in zip(files, on, strict=True)}
+        found = {}
+        for mirror in self.others.mirrors if self.others is not None else ():
+            line = lines.get(mirror.folder)
+            for (rank, _), samples in sorted(mirror.waits.items()):
+                if line is not None and len(samples):
+                    moments, sums = np.array(samples, np.int64).T
+                    found[rank] = line.shifted(line.anchor.realtime + moments - line.anchor.monotonic), sums
+        return found
 
     def _moments(self, files: list[_File], on: list[clocks.Line]) -> dict[str, int]:
         """Of each host on which the job runs: up to when it was read, ns."""

@@ -107,13 +107,19 @@ class Sampler:
                 _sample(process, time.clock_gettime_ns(time.CLOCK_MONOTONIC))
 
     def delays(self, trace: Trace) -> Delays:
-        """What was sampled so far, on the trace's clock; nothing of a job that doesn't run here."""
+        """What was sampled so far, on the trace's clock; here nothing of a job that doesn't run here."""
         if not trace.monotonic_ns:
-            return Delays()
+            return Delays(trace.waits)
         shift = trace.now - trace.monotonic_ns
         with self._lock:
             found = {rank: np.array(process.samples, np.int64).reshape(-1, 2) for rank, process in self._processes.items()}
-        return Delays({rank: (samples[:, 0] + shift, samples[:, 1]) for rank, samples in found.items()})
+        return Delays(trace.waits | {rank: (samples[:, 0] + shift, samples[:, 1]) for rank, samples in found.items()})
+
+    def between(self, rank: int, after: int, until: int) -> list[tuple[int, int]]:
+        """The samples of one rank in that time, CLOCK_MONOTONIC: the moment of each, and the sum of its waits up to it."""
+        with self._lock:
+            process = self._processes.get(rank)
+            return [sample for sample in process.samples if after < sample[0] <= until] if process is not None else []
 
     def _run(self) -> None:
         while not self._closed.wait(EVERY):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from . import windows
-from .calls import describe
+from .calls import describe, name, window
 from .events import ANY, OPEN, PROC_NULL, Flag, Op, Rank, Trace
 from .match import IS_COLLECTIVE, IS_COMPLETION, IS_RECEIVE, IS_SEND, Matching
 
@@ -190,6 +190,8 @@ def _want(trace: Trace, matching: Matching, event: int, absent: _Absent) -> Want
         return Want(event, (peer,) if proven else (), unproven=() if proven else (peer,))
     if op in windows.PASSIVE:
         return absent.of_passive(event)
+    if op in windows.ANSWERS and peer >= 0:
+        return absent.of_epoch(event)
     return Want(event, known=False)  # it isn't recorded what would end it
 
 
@@ -235,8 +237,31 @@ class _Absent:
         held = [holder for holder in held if holder != rank]
         if held:
             return Want(event, tuple(held), call=f"MPI_Win_unlock of rank {target}" if target >= 0 else "MPI_Win_unlock")
+        return self._progress(event)
+
+    def of_epoch(self, event: int) -> Want:
+        """A start and a complete wait for the target's post, a wait for the origin's complete to return (invariant 4 of windows.py)."""
+        m, events = self._matching, self._trace.events
+        op, rank, peer, number = Op(m.op[event]), int(events["rank"][event]), int(m.peer[event]), events["context"][event]
+        answer = windows.newest(self._trace, m, windows.ANSWERS[op], peer, event)
+        if answer < 0 or events["context"][answer] < number:
+            call = f"{name(windows.ANSWERS[op])} for rank {rank} on {window(self._trace, int(m.comm[event]))}"
+            if op == Op.WIN_WAIT:
+                start = windows.newest(self._trace, m, Op.WIN_START, peer, event)
+                if start < 0 or events["context"][start] < number:
+                    call = f"MPI_Win_start and {call}"
+            proven = answer >= 0 or self.proven(peer, 0)
+            return Want(event, (peer,) if proven else (), unproven=() if proven else (peer,), call=call)
+        if op == Op.WIN_WAIT and events["exit"][answer] == OPEN:
+            return Want(event, (peer,), call=f"the end of its {describe(self._trace, m, answer)}")
+        return self._progress(event) if op == Op.WIN_COMPLETE else Want(event, known=False)
+
+    def _progress(self, event: int) -> Want:
+        """It waits for nobody's call, but the target may have to be inside of MPI."""
+        m, events = self._matching, self._trace.events
+        target = int(m.peer[event])
         at, known = self._last.get(target), self._trace.ranks.get(target)
-        if target == rank or at is None or known is None or events["exit"][at] == OPEN or _polls(self._trace, known, at):
+        if target == events["rank"][event] or at is None or known is None or events["exit"][at] == OPEN or _polls(self._trace, known, at):
             return Want(event, known=False)
         return Want(event, (target,), call=f"any MPI function, in which {describe(self._trace, m, event)} could go on")
 

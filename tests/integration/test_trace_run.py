@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
 
-from manapy.trace.events import ANY, NO_PEER, PROC_NULL, Flag, Op
+from manapy.trace.events import ANY, NO_PEER, PROC_NULL, STARTS, Flag, Op
 
 RANKS = 4
 RECORD = np.dtype([("seq", "u8"), ("enter", "u8"), ("exit", "u8"), ("bytes", "u8"), ("comm", "u4"), ("op", "u2"), ("flags", "u2"), ("peer", "i4"), ("tag", "i4"), ("request", "u8"), ("context", "u8")])
@@ -160,8 +160,10 @@ def expected(rank: int, size: int) -> list[tuple[object, ...]]:
         (Op.SEND, n, 11, 4, 0, 30, P),
         (Op.RECV, p, 11, 4, 0, 31, P),
     ]
-    rows += 2 * [(Op.START, n, 11, 4, 0, 30, M), (Op.START, p, 11, 4, 0, 31, 0), (Op.WAITALL, n, 11, 4, 0, 30, M), (Op.WAITALL, p, 11, 4, 0, 31, 0)]
+    rows += 2 * [(Op.START, n, 11, 4, 0, 30, M | Op.SEND << STARTS), (Op.START, p, 11, 4, 0, 31, Op.RECV << STARTS), (Op.WAITALL, n, 11, 4, 0, 30, M), (Op.WAITALL, p, 11, 4, 0, 31, 0)]
     at = len(rows) + 6  # of the Idup
+    half = (size + 1 - rank % 2) // 2
+    epochs = [(op, i, 0, 0, turn, -1, M if i < half - 1 else 0) for turn in (1, 2) for op in (Op.WIN_POST, Op.WIN_START, Op.WIN_COMPLETE, Op.WIN_WAIT) for i in range(half)]
     return [
         *rows,
         (Op.REQUEST_FREE, n, 11, 4, 0, 30, 0),
@@ -180,6 +182,7 @@ def expected(rank: int, size: int) -> list[tuple[object, ...]]:
         (Op.WIN_LOCK, 0, 0, 0, 0, -1, 0),
         (Op.WIN_FLUSH, 0, 0, 0, 0, -1, 0),
         (Op.WIN_UNLOCK, 0, 0, 0, 0, -1, 0),
+        *epochs,
         (Op.WIN_CREATE, NO_PEER, 0, 0, 3, -1, 0),
         (Op.BARRIER, NO_PEER, 0, 0, 7, -1, 0),
         (Op.FINALIZE, NO_PEER, 0, 0, 8, -1, 0),

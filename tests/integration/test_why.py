@@ -74,6 +74,9 @@ def test_the_rank_and_the_cause(job: Job, kind: str, rank: int | None, causes: t
         ("file", 1, "compute", "never called MPI_File call on data (call 6 there)"),
         ("lock", 1, "compute", "never called MPI_Win_unlock of rank 0"),
         ("locks", None, "deadlock", "MPI_Win_lock of rank 2"),
+        ("overwritten", 1, "compute", "never called MPI_Start of MPI_Allreduce_init on MPI_COMM_WORLD (call 2 there, start 6)"),
+        ("post", 1, "compute", "never called MPI_Win_post for rank 0 on the window"),
+        ("complete", 1, "compute", "never called MPI_Win_complete for rank 2 on the window"),
     ],
 )
 def test_calls_that_are_made_seldom(job: Job, kind: str, rank: int | None, cause: str, says: str) -> None:

@@ -12,6 +12,7 @@ int main(int argc, char **argv) {
     MPI_Message message;
     MPI_Comm half, named, later;
     MPI_Win window;
+    MPI_Group everybody;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -76,6 +77,15 @@ int main(int argc, char **argv) {
     MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, window);
     MPI_Win_flush(0, window);
     MPI_Win_unlock(0, window);
+    MPI_Win_get_group(window, &everybody);
+    for (int i = 0; i < 2; i++) {
+        MPI_Win_post(everybody, 0, window);
+        MPI_Win_start(everybody, 0, window);
+        MPI_Win_complete(window);
+        if (i == 0) MPI_Win_wait(window);
+    }
+    for (flag = 0; !flag;) MPI_Win_test(window, &flag);
+    MPI_Group_free(&everybody);
     MPI_Win_free(&window);
     if (argc > 1 && rank == 1) {
         printf("rank 1 stays\n");

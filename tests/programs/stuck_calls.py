@@ -81,6 +81,35 @@ def collective() -> None:
     rounds(lambda: again(request))
 
 
+def overwritten() -> None:
+    """As collective(), but what made the request is no longer in the trace."""
+    request = world.Allreduce_init(mine, theirs)
+    for _ in range(1 << 16):
+        world.Send(mine, MPI.PROC_NULL)
+    rounds(lambda: again(request))
+
+
+def epochs(left_out: str) -> None:
+    """Each rank gives its left one access to its memory, and has access to that of its right one; in the last round rank 1 leaves out a call."""
+    window = MPI.Win.Create(mine, 8, comm=world)
+    group = window.Get_group()
+    to, by = group.Incl([right]), group.Incl([left])
+    calls = {"post": lambda: window.Post(by), "start": lambda: window.Start(to), "complete": window.Complete, "wait": window.Wait}
+    for i in range(6):
+        for name, call in calls.items():
+            if (rank, i, name) == (1, 5, left_out):
+                spin()
+            call()
+
+
+def post() -> None:
+    epochs("post")
+
+
+def complete() -> None:
+    epochs("complete")
+
+
 def messages() -> None:
     requests = world.Recv_init(theirs, left, 7), world.Send_init(mine, right, 7)
     rounds(lambda: again(*requests))

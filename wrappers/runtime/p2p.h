@@ -57,6 +57,8 @@ struct mpy_request;
 struct mpy_p2p_thread;
 struct mpy_wait_peers;
 
+struct mpy_trace_call; /* <manapy/trace_ring.h> */
+
 /* What makes a request more than a real one to be tested. Any function may be NULL. The slot's `more` is the family's own data.
  *
  * The kind of a family's slot says what the drain and a restart do with it, as for other requests (a persistent receive is a
@@ -84,6 +86,8 @@ typedef struct mpy_request_family {
     /* Upper TLS: MPI_Start, Startall. Given an INACTIVE slot it counts on the clock and crosses by itself (mpy_cross_in ... ), starts
      * and calls mpy_request_activate before mpy_cross_out; or returns an error code (the caller calls the error handler). */
     int (*start)(mpy_thread_t *t, struct mpy_p2p_thread *th, struct mpy_request *r);
+    uint32_t op; /* mpy_trace_op_t: what MPI_Start is recorded to start; 0: not known, or `traced` says it, and what else the record says */
+    void (*traced)(const struct mpy_request *r, struct mpy_trace_call *call);
     int (*cancel)(mpy_thread_t *t, struct mpy_request *r); /* upper TLS, active request. NULL: the real MPI_Cancel of r->real */
     /* Upper TLS: Request_free of an active request that isn't finished. True: it will go by itself. False: it has finished
      * meanwhile. NULL: it becomes an orphan, released when it's finished, without callbacks. */

@@ -41,6 +41,7 @@ typedef struct kept { /* an argument */
 typedef struct persistent {
     struct persistent *next;
     uint64_t cid;
+    uint64_t seq; /* of the X_init on its communicator */
     uint32_t row;
     int info; /* our copy */
     int real;
@@ -206,6 +207,14 @@ static int finish(mpy_thread_t *t, mpy_request_t *r, MPI_Status *status) {
     return p->fold != NULL && r->error == 0 ? mpy_fold_finish(t, p->fold) : r->error;
 }
 
+/* Which request it is on all members, and which start of it, though the record of the X_init may be overwritten. */
+static void traced(const mpy_request_t *r, mpy_trace_call_t *call) {
+    const persistent_t *p = r->more;
+    call->flags = p->call->op << MPY_TRACE_STARTS;
+    call->tag = (int32_t)(mpy_row(p->row)->seq + 1);
+    call->context = p->seq;
+}
+
 static void release(mpy_request_t *r) {
     persistent_t *p = r->more;
     if (p->real != MPI_REQUEST_NULL) MPY_REAL(Request_free)(&p->real);
@@ -214,7 +223,8 @@ static void release(mpy_request_t *r) {
 }
 
 static const mpy_request_family_t family = {
-    .name = "persistent collective", .persistent = true, .in_drain = true, .finish = finish, .start = start, .release = release,
+    .name = "persistent collective", .persistent = true, .in_drain = true, .finish = finish, .start = start, .traced = traced,
+    .release = release,
 };
 
 /* ---- X_init ---- */
@@ -254,7 +264,8 @@ int mpy_persistent_init(const mpy_persistent_call_t *call, const mpy_argument_t 
         mpy_info_merge(&p->info, info);
         const mpy_request_t *r = mpy_request_of_family(th, &family, MPY_REQ_OTHER, c, p);
         const mpy_clock_row_t *parent = mpy_row(c->row);
-        p->cid = mpy_child_cid(parent->cid, parent->seq, CHILD);
+        p->seq = parent->seq;
+        p->cid = mpy_child_cid(parent->cid, p->seq, CHILD);
         p->row = mpy_row_add(p->cid, parent->members, (int)parent->nmembers, r->handle);
         mpy_row(p->row)->name = name;
         insert(p);

@@ -23,11 +23,13 @@ static mpy_request_t *startable(int handle) {
 static mpy_trace_call_t starting(const mpy_thread_t *t, const mpy_request_t *r) {
     bool p2p = r->kind == MPY_REQ_SEND || r->kind == MPY_REQ_SSEND || r->kind == MPY_REQ_RECV;
     mpy_trace_call_t call = {.op = MPY_OP_START, .comm = mpy_trace_comm(r->comm), .peer = MPY_TRACE_NO_PEER, .request = *mpy_request_serial(r), .context = t->trace->mark};
+    call.flags = r->family->op << MPY_TRACE_STARTS;
     if (p2p) {
         call.peer = mpy_trace_peer(r->peer);
         call.tag = mpy_trace_tag(r->tag);
         call.bytes = mpy_trace_bytes(r->count, r->datatype);
     }
+    if (r->family->traced != NULL) r->family->traced(r, &call);
     return call;
 }
 
@@ -105,11 +107,11 @@ static int start_nothing(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r
     return MPI_SUCCESS;
 }
 
-static const mpy_request_family_t family_send = {.name = "persistent send", .persistent = true, .start = start_send};
-static const mpy_request_family_t family_rsend = {.name = "persistent ready send", .persistent = true, .start = start_rsend};
-static const mpy_request_family_t family_ssend = {.name = "persistent synchronous send", .persistent = true, .start = start_ssend};
-static const mpy_request_family_t family_bsend = {.name = "persistent buffered send", .persistent = true, .start = start_bsend};
-static const mpy_request_family_t family_recv = {.name = "persistent receive", .persistent = true, .start = start_recv};
+static const mpy_request_family_t family_send = {.name = "persistent send", .persistent = true, .op = MPY_OP_SEND, .start = start_send};
+static const mpy_request_family_t family_rsend = {.name = "persistent ready send", .persistent = true, .op = MPY_OP_RSEND, .start = start_rsend};
+static const mpy_request_family_t family_ssend = {.name = "persistent synchronous send", .persistent = true, .op = MPY_OP_SSEND, .start = start_ssend};
+static const mpy_request_family_t family_bsend = {.name = "persistent buffered send", .persistent = true, .op = MPY_OP_BSEND, .start = start_bsend};
+static const mpy_request_family_t family_recv = {.name = "persistent receive", .persistent = true, .op = MPY_OP_RECV, .start = start_recv};
 static const mpy_request_family_t family_nothing = {.name = "persistent request of MPI_PROC_NULL", .persistent = true, .start = start_nothing};
 
 /* `fn`: the real X_init_c, which is asked only whether the arguments are right. */

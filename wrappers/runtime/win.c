@@ -52,8 +52,10 @@ static mpy_win_t *win_alloc(const wanted_t *q, const mpy_comm_t *c) {
     w->team.info = MPI_INFO_NULL;
     w->team.foreign = c->foreign;
     w->target = mpy_alloc(n);
-    w->posts_used = mpy_alloc(2 * n * sizeof(uint64_t));
+    w->posts_used = mpy_alloc(4 * n * sizeof(uint64_t));
     w->completes_used = w->posts_used + n;
+    w->accesses = w->completes_used + n;
+    w->exposures = w->accesses + n;
     w->saved = mpy_alloc(mpy_board_bytes(w));
     return w;
 }
@@ -61,7 +63,7 @@ static mpy_win_t *win_alloc(const wanted_t *q, const mpy_comm_t *c) {
 static void win_release(mpy_win_t *w) {
     size_t n = (size_t)w->team.size;
     mpy_free(w->saved, mpy_board_bytes(w));
-    mpy_free(w->posts_used, 2 * n * sizeof(uint64_t));
+    mpy_free(w->posts_used, 4 * n * sizeof(uint64_t));
     mpy_free(w->target, n);
     mpy_free(w->team.world, n * sizeof(int32_t));
     mpy_free(w, sizeof *w);

@@ -64,6 +64,7 @@ typedef struct mpy_win {
     int32_t *started, *posted; /* ranks in the group of the latest start and post */
     int32_t nstarted, nposted;
     uint64_t *posts_used, *completes_used; /* of each rank: how many of its words on our board are dealt with */
+    uint64_t *accesses, *exposures; /* of each rank: epochs of start and of post that were opened to it, so that the trace can name them */
 
     int board;           /* real handle */
     volatile uint64_t *words; /* own part of the board, in the lower half */

@@ -253,23 +253,26 @@ int PMPI_Win_unlock_all(MPI_Win win) {
 
 /* ---- post, start, complete, wait ---- */
 
-/* The window's ranks of a group, to be freed with ranks_free; with in_lower set. */
-static int ranks_of(const mpy_win_t *w, MPI_Group group, int32_t **ranks, int32_t *n) {
+/* The window's ranks of a group, to be freed with ranks_free, each of which is counted in `times`; with in_lower set. */
+static int ranks_of(const mpy_win_t *w, MPI_Group group, int32_t **ranks, int32_t *n, uint64_t *times) {
     const mpy_group_t *g = mpy_group(group);
-    *n = g != NULL ? g->size : 0;
+    int32_t size = g != NULL ? g->size : 0;
+    *n = 0;
     *ranks = NULL;
-    if (*n == 0) return MPI_SUCCESS;
-    int32_t *found = mpy_alloc((size_t)*n * sizeof *found);
-    for (int i = 0; i < *n; i++) {
+    if (size == 0) return MPI_SUCCESS;
+    int32_t *found = mpy_alloc((size_t)size * sizeof *found);
+    for (int i = 0; i < size; i++) {
         int32_t world = g->world[i], r = 0;
         if (world < w->team.size && w->team.world[world] == world) r = world; /* as in the world */
         while (r < w->team.size && w->team.world[r] != world) r++;
         if (r == w->team.size) {
-            mpy_free(found, (size_t)*n * sizeof *found);
+            mpy_free(found, (size_t)size * sizeof *found);
             return MPI_ERR_GROUP;
         }
         found[i] = r;
     }
+    for (int i = 0; i < size; i++) times[found[i]]++;
+    *n = size;
     *ranks = found;
     return MPI_SUCCESS;
 }
@@ -278,6 +281,25 @@ static void ranks_free(int32_t **ranks, int32_t *n) {
     *ranks = NULL;
     *n = 0;
 }
+
+/* In the trace: a record for each rank of the epoch, the first of them. `times`: how many such epochs there were with each rank; `since`: mpy_trace_look. */
+typedef struct epoch { uint64_t first; int n; } epoch_t;
+static epoch_t epoch_enter(mpy_thread_t *t, const mpy_win_t *w, mpy_trace_op_t op, uint64_t since, const int32_t *ranks, int32_t n, const uint64_t *times) {
+    epoch_t records = {.n = n == 0 ? 1 : n < MPY_TRACE_REQUESTS ? n : MPY_TRACE_REQUESTS};
+    for (int i = 0; i < records.n && since != 0 && t->trace != NULL; i++) {
+        mpy_trace_call_t call = {.op = op, .comm = w->team.trace, .peer = MPY_TRACE_NO_PEER, .flags = i + 1 < records.n ? MPY_TRACE_MORE : i + 1 < n ? MPY_TRACE_CUT : 0};
+        if (n > 0) call.peer = ranks[i], call.context = times[ranks[i]];
+        uint64_t seq = mpy_trace_put(t->trace, since, 0, call);
+        if (i == 0) records.first = seq;
+    }
+    return records;
+}
+static void epoch_exit(mpy_thread_t *t, epoch_t records, int rc) {
+    if (records.first == 0 || t->trace == NULL) return;
+    uint64_t now = mpy_trace_ticks();
+    for (int i = 0; i < records.n; i++) mpy_trace_exit_at(t->trace, records.first + (uint64_t)i, now, rc != 0 ? MPY_TRACE_FAILED : 0);
+}
+
 static bool is_group(MPI_Group group) { return group == MPI_GROUP_EMPTY || mpy_group(group) != NULL; }
 
 static MPI_Aint post_of(int rank) { return MPY_BOARD_POSTS + rank; }
@@ -290,9 +312,9 @@ int PMPI_Win_post(MPI_Group group, int assert, MPI_Win win) {
     if (rc == 0 && (w->exposed || w->access == MPY_ACCESS_FENCE)) rc = MPI_ERR_RMA_SYNC;
     if (MPY_UNLIKELY(rc != 0)) return mpy_win_error(w, rc, "MPI_Win_post");
     mpy_thread_t *t = mpy_self();
-    uint64_t record = MPY_TRACE(t, TRACE_WIN(MPY_OP_WIN_POST, SOME));
     mpy_cross_in(t);
-    rc = ranks_of(w, group, &w->posted, &w->nposted);
+    rc = ranks_of(w, group, &w->posted, &w->nposted, w->exposures);
+    epoch_t records = epoch_enter(t, w, MPY_OP_WIN_POST, mpy_trace_look(t), w->posted, w->nposted, w->exposures);
     if (rc == 0) w->exposed = true;
     if (rc == 0) rc = MPY_REAL(Win_sync)(w->obj.real);
     for (int i = 0; i < w->nposted && rc == 0 && !(assert & MPI_MODE_NOCHECK); i++) {
@@ -300,7 +322,7 @@ int PMPI_Win_post(MPI_Group group, int assert, MPI_Win win) {
         if (rc == 0) rc = MPY_REAL(Win_flush_local)(w->posted[i], w->board);
     }
     mpy_cross_out(t);
-    mpy_traced(t, record, rc);
+    epoch_exit(t, records, rc);
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_post");
 }
 
@@ -311,9 +333,9 @@ int PMPI_Win_start(MPI_Group group, int assert, MPI_Win win) {
     if (rc == 0 && !may_open(w)) rc = MPI_ERR_RMA_SYNC;
     if (MPY_UNLIKELY(rc != 0)) return mpy_win_error(w, rc, "MPI_Win_start");
     mpy_thread_t *t = mpy_self();
-    uint64_t record = MPY_TRACE(t, TRACE_WIN(MPY_OP_WIN_START, SOME));
     mpy_cross_in(t);
-    rc = ranks_of(w, group, &w->started, &w->nstarted);
+    rc = ranks_of(w, group, &w->started, &w->nstarted, w->accesses);
+    epoch_t records = epoch_enter(t, w, MPY_OP_WIN_START, mpy_trace_look(t), w->started, w->nstarted, w->accesses);
     if (rc == 0) w->access = MPY_ACCESS_START;
     for (int i = 0; i < w->nstarted && rc == 0; i++) {
         int r = w->started[i];
@@ -324,7 +346,7 @@ int PMPI_Win_start(MPI_Group group, int assert, MPI_Win win) {
     }
     mpy_cross_out(t);
     waited(t);
-    mpy_traced(t, record, rc);
+    epoch_exit(t, records, rc);
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_start");
 }
 
@@ -333,7 +355,7 @@ int PMPI_Win_complete(MPI_Win win) {
     if (w == NULL) return mpy_win_error(NULL, MPI_ERR_WIN, "MPI_Win_complete");
     if (w->access != MPY_ACCESS_START) return mpy_win_error(w, MPI_ERR_RMA_SYNC, "MPI_Win_complete");
     mpy_thread_t *t = mpy_self();
-    uint64_t record = MPY_TRACE(t, TRACE_WIN(MPY_OP_WIN_COMPLETE, SOME));
+    epoch_t records = epoch_enter(t, w, MPY_OP_WIN_COMPLETE, mpy_trace_look(t), w->started, w->nstarted, w->accesses);
     int rc = MPI_SUCCESS;
     mpy_cross_in(t);
     for (int i = 0; i < w->nstarted; i++) {
@@ -346,7 +368,7 @@ int PMPI_Win_complete(MPI_Win win) {
     ranks_free(&w->started, &w->nstarted);
     w->access = MPY_ACCESS_NONE;
     mpy_cross_out(t);
-    mpy_traced(t, record, rc);
+    epoch_exit(t, records, rc);
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_complete");
 }
 
@@ -363,13 +385,13 @@ int PMPI_Win_wait(MPI_Win win) {
     if (w == NULL) return mpy_win_error(NULL, MPI_ERR_WIN, "MPI_Win_wait");
     if (!w->exposed) return mpy_win_error(w, MPI_ERR_RMA_SYNC, "MPI_Win_wait");
     mpy_thread_t *t = mpy_self();
-    uint64_t record = MPY_TRACE(t, TRACE_WIN(MPY_OP_WIN_WAIT, SOME));
+    epoch_t records = epoch_enter(t, w, MPY_OP_WIN_WAIT, mpy_trace_look(t), w->posted, w->nposted, w->exposures);
     mpy_cross_in(t);
     for (int i = 0; i < w->nposted; i++) await(t, w, w->posted[i], complete_of(w, w->posted[i]), &w->completes_used[w->posted[i]]);
     exposure_end(w);
     mpy_cross_out(t);
     waited(t);
-    mpy_traced(t, record, MPI_SUCCESS);
+    epoch_exit(t, records, MPI_SUCCESS);
     return MPI_SUCCESS;
 }
 
@@ -386,10 +408,14 @@ int PMPI_Win_test(MPI_Win win, int *flag) {
     for (int i = 0; i < w->nposted && wait.source == MPI_PROC_NULL; i++)
         if (!has_arrived(w, complete_of(w, w->posted[i]), w->completes_used[w->posted[i]])) wait.source = w->posted[i];
     bool done = wait.source == MPI_PROC_NULL;
-    if (done) exposure_end(w);
+    epoch_t records = {0};
+    if (done) {
+        records = epoch_enter(t, w, MPY_OP_WIN_WAIT, since, w->posted, w->nposted, w->exposures);
+        exposure_end(w);
+    }
     mpy_cross_out(t);
     if (done)
-        mpy_traced(t, since != 0 ? mpy_trace_found(t, since, (mpy_trace_call_t){TRACE_WIN(MPY_OP_WIN_WAIT, SOME)}) : 0, MPI_SUCCESS);
+        epoch_exit(t, records, MPI_SUCCESS);
     else
         mpy_trace_missed(t, since, 0);
     *flag = done;

@@ -33,7 +33,7 @@
 #include <stdint.h>
 
 #define MPY_TRACE_MAGIC   0x314543415254594Dul /* "MYTRACE1" */
-#define MPY_TRACE_VERSION 1u
+#define MPY_TRACE_VERSION 2u
 
 #define MPY_TRACE_CAPACITY 65536u /* records a ring, a power of two: 4 MiB */
 #define MPY_TRACE_RINGS    64u    /* threads recorded; calls of others are counted in `unrecorded` */
@@ -52,14 +52,16 @@ typedef enum {
     MPY_OP_WAITALL = 17, /* one record for each request, all but the last with MORE */
     MPY_OP_WAITANY = 18, /* the same; also Waitsome */
     MPY_OP_TEST = 19,    /* recorded when it completed something; failing ones count in `polls` */
-    MPY_OP_START = 20,   /* of a persistent request */
+    MPY_OP_START = 20,   /* of a persistent request: communicator, peer, tag and bytes are its; for a collective the tag is the number of the start, from 1, and
+                            context SEQ of the call that made the request. Flags: MPY_TRACE_STARTS */
     MPY_OP_CANCEL = 21, MPY_OP_REQUEST_FREE = 22,
     /* collectives: peer is the root or NONE, context is SEQ of the communicator's collective clock */
     MPY_OP_BARRIER = 32, MPY_OP_BCAST = 33, MPY_OP_REDUCE = 34, MPY_OP_ALLREDUCE = 35, MPY_OP_GATHER = 36, MPY_OP_SCATTER = 37,
     MPY_OP_ALLGATHER = 38, MPY_OP_ALLTOALL = 39, MPY_OP_REDUCE_SCATTER = 40, MPY_OP_SCAN = 41, MPY_OP_EXSCAN = 42, MPY_OP_NEIGHBOR = 43,
     MPY_OP_COMM_CREATE = 44, /* dup, split, create, free ...: all that is collective on the parent */
     MPY_OP_WIN_CREATE = 45, MPY_OP_FILE = 46, MPY_OP_INIT = 47, MPY_OP_FINALIZE = 48,
-    /* one-sided synchronisation: peer is the target or NONE */
+    /* one-sided synchronisation: peer is the target or NONE. Of POST, START, COMPLETE, WAIT: one record for each rank of the group, all but the last with MORE;
+       context is how many such epochs (of access: START, COMPLETE; of exposure: POST, WAIT) this rank has opened to that one on this window, from 1 */
     MPY_OP_WIN_FENCE = 64, MPY_OP_WIN_LOCK = 65, MPY_OP_WIN_UNLOCK = 66, MPY_OP_WIN_POST = 67, MPY_OP_WIN_START = 68,
     MPY_OP_WIN_COMPLETE = 69, MPY_OP_WIN_WAIT = 70, MPY_OP_WIN_FLUSH = 71,
     /* not a call: what the program says about itself (manapy.trace.mark), and what RDMA says of a queue pair */
@@ -77,6 +79,7 @@ enum {
     MPY_TRACE_STOPPED = 1 << 5,     /* a checkpoint or a restart fell into the call: its duration is no measure */
     MPY_TRACE_CUT = 1 << 6,         /* more requests than records are written for */
     MPY_TRACE_PENDING = 1 << 7,     /* after the exit of a WAITANY: this one of its requests was not completed */
+    MPY_TRACE_STARTS = 8,          /* not a flag: in a START, what it starts (mpy_trace_op_t, 0: not known) is in the bits from this one on */
 };
 
 /* In `peer` (ANY in `tag`, too); other peers are ranks in the communicator (of the remote group in an inter-communicator). */
@@ -95,7 +98,7 @@ typedef struct mpy_trace_record { /* one cache line */
     int32_t peer;
     int32_t tag;
     uint64_t request; /* serial, unique in the process; 0: none */
-    uint64_t context; /* SEQ of the collective clock after this call was counted; of other calls the thread's phase mark */
+    uint64_t context; /* SEQ of the collective clock after this call was counted; of other calls, if nothing else is said above, the thread's phase mark */
 } mpy_trace_record_t;
 
 typedef struct mpy_trace_comm {

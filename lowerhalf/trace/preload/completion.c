@@ -30,6 +30,17 @@ static mpy_trace_call_t completion(const mpy_trace_ring_t *ring, const mpy_opera
     return call;
 }
 
+/* What starts a persistent one. */
+static mpy_trace_call_t start(const mpy_trace_ring_t *ring, const mpy_operation_t *o, uint64_t handle) {
+    mpy_trace_call_t call = completion(ring, o, MPY_OP_START);
+    call.flags |= o->call.op << MPY_TRACE_STARTS;
+    if (o->persistent && o->call.op >= MPY_OP_BARRIER) {
+        call.tag = (int32_t)mpy_request_started(handle, o->serial);
+        call.context = o->call.context;
+    }
+    return call;
+}
+
 static const mpy_trace_call_t nothing = {.comm = MPY_TRACE_NO_COMM, .peer = MPY_TRACE_NO_PEER};
 
 static mpy_trace_call_t unknown(const mpy_trace_ring_t *ring, uint32_t op) {
@@ -124,12 +135,13 @@ static void gather(batch_t *b, int count, const void *requests, bool take) {
     }
 }
 
-static void enter_all(mpy_trace_ring_t *ring, batch_t *b, uint32_t op) {
+static void enter_all(mpy_trace_ring_t *ring, batch_t *b, uint32_t op, const void *requests) {
     uint64_t enter = mpy_trace_ticks();
     b->first = ring->head + 1;
     if (b->n == 0) mpy_trace_put(ring, enter, 0, unknown(ring, op));
     for (int i = 0; i < b->n; i++) {
-        mpy_trace_call_t call = completion(ring, &b->operation[i], op);
+        const mpy_operation_t *o = &b->operation[i];
+        mpy_trace_call_t call = op == MPY_OP_START ? start(ring, o, mpy_handle_at(requests, b->place[i])) : completion(ring, o, op);
         call.flags |= i + 1 < b->n ? MPY_TRACE_MORE : b->cut ? MPY_TRACE_CUT : 0;
         mpy_trace_put(ring, enter, 0, call);
     }
@@ -158,7 +170,7 @@ int mpy_record_Waitall(mpy_fn_Waitall_t real, int count, void *requests, void *s
     char own[CUT * MPY_STATUS_MAX];
     bool ignored = statuses == mpy_abi.status_ignore;
     gather(&b, count, requests, true);
-    enter_all(ring, &b, MPY_OP_WAITALL);
+    enter_all(ring, &b, MPY_OP_WAITALL, requests);
     if (ignored && b.receives && count <= CUT) statuses = own, ignored = false;
     int rc = real(count, requests, statuses);
     exit_all(ring, &b, rc, ignored ? NULL : statuses);
@@ -226,7 +238,7 @@ int mpy_record_Waitany(mpy_fn_Waitany_t real, int count, void *requests, void *i
     char own[MPY_STATUS_MAX];
     gather(&b, count, requests, false);
     keep_handles(handles, &b, requests);
-    enter_all(ring, &b, MPY_OP_WAITANY);
+    enter_all(ring, &b, MPY_OP_WAITANY, requests);
     if (b.receives) status = own_if_ignored(status, own);
     int rc = real(count, requests, indx, status);
     exit_some(ring, &b, rc, handles, 1, indx, status == mpy_abi.status_ignore ? NULL : status);
@@ -242,7 +254,7 @@ int mpy_record_Waitsome(mpy_fn_Waitsome_t real, int count, void *requests, void 
     char own[CUT * MPY_STATUS_MAX];
     gather(&b, count, requests, false);
     keep_handles(handles, &b, requests);
-    enter_all(ring, &b, MPY_OP_WAITANY);
+    enter_all(ring, &b, MPY_OP_WAITANY, requests);
     if (statuses == mpy_abi.status_ignore && b.receives && count <= CUT) statuses = own;
     int rc = real(count, requests, outcount, indices, statuses);
     exit_some(ring, &b, rc, handles, *(int *)outcount, indices, statuses == mpy_abi.status_ignore ? NULL : statuses);
@@ -292,23 +304,22 @@ int mpy_record_Testsome(mpy_fn_Testsome_t real, int count, void *requests, void 
 
 /* ---- persistent requests ---- */
 
-static int on_request(int (*real)(void *), void *request, uint32_t op) {
+int mpy_record_Start(mpy_fn_Start_t real, void *request) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(request);
+    uint64_t handle = mpy_handle_at(request, 0);
     mpy_operation_t o = {.call = nothing};
-    mpy_request_get(mpy_handle_at(request, 0), &o);
-    uint64_t seq = mpy_trace_enter(ring, completion(ring, &o, op));
+    mpy_request_get(handle, &o);
+    uint64_t seq = mpy_trace_enter(ring, start(ring, &o, handle));
     return mpy_exit(ring, seq, real(request));
 }
-
-int mpy_record_Start(mpy_fn_Start_t real, void *request) { return on_request((int (*)(void *))real, request, MPY_OP_START); }
 
 int mpy_record_Startall(mpy_fn_Startall_t real, int count, void *requests) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(count, requests);
     batch_t b;
     gather(&b, count, requests, false);
-    enter_all(ring, &b, MPY_OP_START);
+    enter_all(ring, &b, MPY_OP_START, requests);
     int rc = real(count, requests);
     uint64_t now = mpy_trace_ticks();
     for (int i = 0; i < (b.n > 0 ? b.n : 1); i++) mpy_trace_exit_at(ring, b.first + (uint64_t)i, now, mpy_failed(rc));
@@ -316,7 +327,14 @@ int mpy_record_Startall(mpy_fn_Startall_t real, int count, void *requests) {
     return rc;
 }
 
-int mpy_record_Cancel(mpy_fn_Cancel_t real, void *request) { return on_request((int (*)(void *))real, request, MPY_OP_CANCEL); }
+int mpy_record_Cancel(mpy_fn_Cancel_t real, void *request) {
+    mpy_trace_ring_t *ring = mpy_begin();
+    if (ring == NULL) return real(request);
+    mpy_operation_t o = {.call = nothing};
+    mpy_request_get(mpy_handle_at(request, 0), &o);
+    uint64_t seq = mpy_trace_enter(ring, completion(ring, &o, MPY_OP_CANCEL));
+    return mpy_exit(ring, seq, real(request));
+}
 
 int mpy_record_Request_free(mpy_fn_Request_free_t real, void *request) {
     mpy_trace_ring_t *ring = mpy_begin();
@@ -474,19 +492,6 @@ int mpy_record_File_close(mpy_fn_File_close_t real, void *fh) {
     uint64_t seq = mpy_enter_collective(ring, mpy_file_of(handle), (mpy_trace_call_t){.op = MPY_OP_FILE, .peer = MPY_TRACE_NO_PEER}, &count);
     mpy_file_gone(handle);
     return mpy_exit(ring, seq, real(fh));
-}
-
-int mpy_record_Win_test(mpy_fn_Win_test_t real, mpy_word_t win, void *flag) {
-    mpy_trace_ring_t *ring = mpy_begin();
-    if (ring == NULL) return real(win, flag);
-    uint64_t enter = mpy_trace_ticks();
-    const mpy_object_t *o = mpy_win_of(win);
-    int rc = real(win, flag);
-    mpy_trace_call_t call = {.op = MPY_OP_WIN_WAIT, .comm = o != NULL ? o->index : MPY_TRACE_NO_COMM, .peer = MPY_TRACE_NO_PEER, .context = ring->mark};
-    if (rc == 0 && *(int *)flag) mpy_trace_put(ring, enter, mpy_trace_ticks(), call);
-    else mpy_trace_polled(ring, enter, 0);
-    mpy_tls.busy = false;
-    return rc;
 }
 
 int mpy_record_Comm_set_name(mpy_fn_Comm_set_name_t real, mpy_word_t comm, void *name) {

@@ -240,6 +240,7 @@ static mpy_object_t *of_parent(const mpy_object_t *parent) {
     if (o == NULL) return NULL;
     *o = *parent; /* shares its members, which stay */
     o->seq = 0;
+    o->access = o->exposure = NULL;
     return o;
 }
 

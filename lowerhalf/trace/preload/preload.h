@@ -70,6 +70,7 @@ typedef struct mpy_object {
     int32_t outdegree; /* of its topology */
     int32_t smallest;
     int32_t *members; /* of both groups: world ranks, -1: of another world */
+    struct mpy_epoch *access, *exposure; /* of a window: epochs.c */
 } mpy_object_t;
 
 mpy_object_t *mpy_comm_of(mpy_word_t comm); /* NULL: none */
@@ -92,6 +93,7 @@ typedef struct mpy_operation {
     uint64_t serial;
     mpy_trace_call_t call;    /* as it was posted */
     bool receives, persistent;
+    uint32_t starts;          /* of a persistent one, so far */
     mpy_object_t *parent;     /* of an Idup: */
     uint64_t seq;
     const void *newcomm;
@@ -99,6 +101,7 @@ typedef struct mpy_operation {
 
 void mpy_request_put(uint64_t handle, const mpy_operation_t *operation);
 bool mpy_request_get(uint64_t handle, mpy_operation_t *out);
+uint32_t mpy_request_started(uint64_t handle, uint64_t serial); /* the number of this start of a persistent one */
 /* Forget the operation of this serial. One handle may stand for several operations that were complete when they were posted. */
 void mpy_request_drop(uint64_t handle, uint64_t serial);
 void mpy_message_put(uint64_t handle, const mpy_operation_t *operation);

@@ -88,6 +88,14 @@ bool mpy_request_get(uint64_t handle, mpy_operation_t *out) {
     return slot != NULL;
 }
 
+uint32_t mpy_request_started(uint64_t handle, uint64_t serial) {
+    acquire();
+    slot_t *slot = find(&requests, handle, serial);
+    uint32_t number = slot != NULL ? ++slot->operation.starts : 0;
+    release();
+    return number;
+}
+
 void mpy_request_drop(uint64_t handle, uint64_t serial) {
     acquire();
     slot_t *slot = find(&requests, handle, serial);

@@ -10,10 +10,12 @@ import socket
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from manapy.trace import collect, format, rings
 from manapy.trace.events import OPEN, Op
+from manapy.trace.runqueue import Sampler
 
 HERE = socket.gethostname()
 
@@ -74,6 +76,24 @@ def test_copies_grow_and_rings_go_round(tmp_path: Path, there: Path, shell: list
     for tag in range(8, 108):
         put(source, tag)
     assert tags(reader)[-64:] == list(range(44, 108)) and reader.trace().ranks[1].lost == 36
+
+
+def test_waits_for_a_processor_are_sampled_there(tmp_path: Path, there: Path, shell: list[str]) -> None:
+    put(writer(there, 1), 1)
+    hosts = collect.Hosts(["a"], "job", shell)
+    hosts.sample = True
+    reader = rings.Reader(tmp_path / "nothing", others=hosts)
+    deadline = time.monotonic() + 60
+    while True:
+        reader.poll()
+        trace = reader.trace()
+        moments, sums = trace.waits.get(1, (np.zeros(0), np.zeros(0)))
+        if len(moments) >= 10:  # of its own accord: it was asked less often
+            break
+        assert time.monotonic() < deadline, moments
+    assert (np.diff(moments) > 0).all() and (np.diff(sums) >= 0).all() and moments[-1] <= trace.now
+    waited = Sampler().delays(trace).waited(1, int(moments[0]), int(moments[-1]))
+    assert waited == min(sums[-1] - sums[0], moments[-1] - moments[0])
 
 
 def test_a_file_that_a_restart_replaced_is_copied_anew(tmp_path: Path, there: Path, shell: list[str]) -> None:
@@ -140,7 +160,7 @@ def test_files_of_other_hosts_in_a_shared_folder_are_left_to_them(there: Path) -
     format.Writer(there, 0, 2, host="elsewhere", capacity=64)
     writer(there, 1)
     answers = io.BytesIO()
-    requests = [{"do": "open", "job": "job", "root": str(there.parent.parent), "keep": 10}, {"do": "news"}]
+    requests = [{"do": "open", "job": "job", "root": str(there.parent.parent), "keep": 10, "sample": False}, {"do": "news"}]
     collect.serve(io.BytesIO(b"".join(json.dumps(request).encode() + b"\n" for request in requests)), answers)
     said = json.loads(answers.getvalue().splitlines()[1])
     assert [file["name"] for file in said["files"]] == [format.file_name(1)]

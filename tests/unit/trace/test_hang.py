@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import SECOND, SPIN, STEP, Builder, Model, Step, allreduce, barrier, compute, recv, send, ssend
 
-from manapy.trace.events import ANY, OPEN, Flag, Op, Trace
+from manapy.trace.events import ANY, OPEN, STARTS, Flag, Op, Trace
 from manapy.trace.hang import verdicts
 from manapy.trace.runqueue import Delays
 from manapy.trace.verdict import Cause, State, Verdict
@@ -174,7 +174,7 @@ def test_who_does_not_start_a_persistent_collective() -> None:
     for rank in range(3):
         job.call(rank, Op.ALLREDUCE, 0, 1, request=9, flags=Flag.PERSISTENT)
         for i in range(1, 6 if rank == 1 else 7):
-            job.call(rank, Op.START, i * STEP, i * STEP + 1, request=9, comm=-1)
+            job.call(rank, Op.START, i * STEP, i * STEP + 1, request=9, flags=Op.ALLREDUCE << STARTS, context=1, tag=i)
             job.call(rank, Op.WAIT, i * STEP + 2, OPEN if i == 6 else i * STEP + 9, request=9)
     found = only(verdicts(job.trace(60 * SECOND)))
     assert (found.cause, found.rank) == (Cause.COMPUTE, 1)
@@ -229,7 +229,73 @@ def test_a_flush_waits_for_a_target_outside_mpi_only(inside: bool, polls: bool) 
     if polls:
         job.ranks[1].polled_ns = 60 * SECOND
     found = only(verdicts(job.trace(60 * SECOND)))
-    assert (found.rank == 1 and "in which MPI_Win_flush of rank 1 could go on" in found.sentence) is not (inside or polls)
+    assert (found.rank == 1 and "in which MPI_Win_flush of rank 1 on the window of ranks 0, 1 could go on" in found.sentence) is not (inside or polls)
+
+
+ACCESS, EXPOSURE = (Op.WIN_START, Op.WIN_COMPLETE), (Op.WIN_POST, Op.WIN_WAIT)
+
+
+def epochs(lost: bool) -> Builder:
+    """Rank 0 has had access to the memory of ranks 1 and 2 once, and begins again; of rank 1 only the last two records may be left."""
+    job = Builder(3)
+    for i, op in enumerate(ACCESS):
+        for target in (1, 2):
+            job.call(0, op, (2 * i + 2) * STEP, (2 * i + 3) * STEP, peer=target, context=1, flags=Flag.MORE * (target == 1))
+    for target in (1, 2):
+        for i, op in enumerate(EXPOSURE):
+            job.call(target, op, (4 * i + 1) * STEP, (4 * i + 1) * STEP + 1, peer=0, context=1)
+        job.call(target, Op.PROBE, 6 * STEP, 6 * STEP + 1, peer=0)
+        job.call(target, Op.PROBE, 7 * STEP, 7 * STEP + 1, peer=0)
+    if lost:
+        job.lose(1, 2)
+    return job
+
+
+def begin(job: Builder, op: Op) -> None:
+    for target in (1, 2):
+        job.call(0, op, 8 * STEP, OPEN, peer=target, context=2, flags=Flag.MORE * (target == 1))
+
+
+@pytest.mark.parametrize("op", ACCESS)
+def test_an_access_waits_for_the_targets_that_have_not_posted(op: Op) -> None:
+    job = epochs(lost=False)
+    begin(job, op)
+    job.call(2, Op.WIN_POST, 8 * STEP, 9 * STEP, peer=0, context=2)
+    job.call(2, Op.WIN_WAIT, 10 * STEP, OPEN, peer=0, context=2)
+    found = only(verdicts(job.trace(60 * SECOND)))
+    assert (found.cause, found.rank, found.peer) == (Cause.COMPUTE, 1, 0) and "it never called MPI_Win_post for rank 0 on the window of ranks 0, 1, 2" in found.sentence
+
+
+@pytest.mark.parametrize("posted", [False, True])
+def test_whether_a_rank_whose_records_are_lost_has_posted_is_known_from_the_number_of_its_next_post_only(posted: bool) -> None:
+    job = epochs(lost=True)
+    if posted:
+        job.call(1, Op.WIN_POST, 7 * STEP + 2, 7 * STEP + 3, peer=0, context=1)
+    begin(job, Op.WIN_START)
+    job.call(2, Op.WIN_POST, 8 * STEP, 9 * STEP, peer=0, context=2)
+    job.call(2, Op.WIN_WAIT, 10 * STEP, OPEN, peer=0, context=2)
+    found = only(verdicts(job.trace(60 * SECOND)))
+    assert (found.state, found.rank) == ((State.HUNG, 1) if posted else (State.UNKNOWN, None))
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_an_exposure_waits_for_the_origin_to_complete(started: bool) -> None:
+    job = epochs(lost=False)
+    if started:
+        job.call(0, Op.WIN_START, 8 * STEP, 9 * STEP, peer=1, context=2)
+    job.call(1, Op.WIN_POST, 8 * STEP, 8 * STEP + 1, peer=0, context=2)
+    job.call(1, Op.WIN_WAIT, 9 * STEP, OPEN, peer=0, context=2)
+    found = only(verdicts(job.trace(60 * SECOND)))
+    call = "MPI_Win_complete for rank 1 on the window"
+    assert (found.cause, found.rank) == (Cause.COMPUTE, 0) and f"never called {call if started else f'MPI_Win_start and {call}'}" in found.sentence
+
+
+def test_accesses_crosswise_before_any_post_are_a_knot() -> None:
+    job = Builder(2)
+    for rank in range(2):
+        job.call(rank, Op.WIN_START, STEP, OPEN, peer=1 - rank, context=1)
+    found = only(verdicts(job.trace(60 * SECOND)))
+    assert found.cause is Cause.DEADLOCK and "MPI_Win_start with rank" in found.sentence
 
 
 def test_asleep_or_starved() -> None:

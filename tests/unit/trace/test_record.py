@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from manapy.ckpt.errors import UsageError
-from manapy.trace import format, record, rings
+from manapy.trace import clocks, format, record, rings
 from manapy.trace.events import OPEN, Op
 
 MB = 10**6
 
 
-def writer(folder: Path, rank: int = 0, size: int = 1, **more: int) -> format.Writer:
+def writer(folder: Path, rank: int = 0, size: int = 1, **more: Any) -> format.Writer:
     folder.mkdir(exist_ok=True)
     made = format.Writer(folder, rank, size, capacity=4096, **more)
     for i in range(2):
@@ -110,3 +111,36 @@ def test_threads_without_room_are_counted(tmp_path: Path) -> None:
     recording.poll()
     head = format.FileStruct.from_buffer_copy(np.fromfile(tmp_path / "out" / "rank-00000.g0.trace", np.uint8, count=4096).tobytes())
     assert (head.rings, head.unrecorded) == (2, 20)
+
+
+class Asked:
+    """Other hosts, whose files are in the same folder; they were asked for the time."""
+
+    mirrors: list[rings.Mirror] = []
+    problems: list[str] = []
+
+    def __init__(self, meetings: list[clocks.Meeting]) -> None:
+        self.meetings = meetings
+
+    def poll(self) -> None: ...
+
+    def gone(self) -> frozenset[int]:
+        return frozenset()
+
+
+def test_what_hosts_answered_when_asked_for_the_time_is_kept(tmp_path: Path) -> None:
+    sources = [writer(tmp_path / "job", rank, 2, host=f"node{rank}") for rank in range(2)]
+    for source in sources:
+        send(source, 1)
+    answers = [clocks.Meeting(f"node{rank}", clocks.Sample(5, 10**18, 5), 7, 2000) for rank in range(2)]
+    recording = record.Recording(tmp_path / "job", tmp_path / "out", MB, Asked(answers[:1]))
+    recording.poll()
+    assert rings.read(tmp_path / "out").ranks[1].uncertainty_ns == clocks.UNSURE
+    recording.others = Asked(answers)
+    recording.poll()
+    recording.poll()
+    assert (tmp_path / "out" / format.CLOCKS).read_text().count("\n") == 2
+    with (tmp_path / "out" / format.CLOCKS).open("a") as file:
+        file.write('["node0", 5')  # cut short
+    trace = rings.read(tmp_path / "out")
+    assert 2000 <= trace.ranks[1].uncertainty_ns < 10_000 + 2 * clocks.SAMPLE_ERROR and not trace.ranks[1].problems

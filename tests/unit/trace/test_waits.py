@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from traces import Builder
 
-from manapy.trace.events import Flag, Op
+from manapy.trace.events import STARTS, Flag, Op
 from manapy.trace.match import match
 from manapy.trace.waits import Wait, Waits, blame, classify, table
 
@@ -63,7 +63,7 @@ def test_of_a_persistent_collective_the_wait_counts_and_making_it_waits_for_nobo
     job = Builder(2)
     for rank, late in enumerate((0, 30)):
         job.call(rank, Op.BARRIER, late, 40 + late, request=1, flags=Flag.PERSISTENT)
-        job.call(rank, Op.START, 100 + late, 101 + late, request=1)
+        job.call(rank, Op.START, 100 + late, 101 + late, request=1, flags=Op.BARRIER << STARTS, context=1, tag=1)
         job.call(rank, Op.WAIT, 105 + late, 140, request=1)
     w = classified(job)
     assert w.wait.tolist() == [0, 0, 25, 0, 0, 0] and (w.who[2], w.kind[2], w.transfer[2]) == (1, Wait.WAIT_AT_NXN, 10)
