@@ -15,26 +15,25 @@ Invariants
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from . import answers, calls, habits
 from .calls import span
-from .events import NO_PEER, OPEN, Op, Trace
-from .expected import FIRST, FLOOR, Expected
-from .waitfor import Graph, Open, Want, build
+from .events import NO_PEER, Op, Trace
+from .expected import FIRST, FLOOR
 from .match import IS_COLLECTIVE, IS_RECEIVE, IS_SEND, Matching, match
-from .proc import DEAD, STOPPED, ZOMBIE
 from .runqueue import Delays
 from .stages import REDUCING
+from .suspects import Suspects
 from .verdict import Cause, Phase, State, Verdict
+from .waitfor import Open, Want
+from .waiting import cycle_in
 
 if TYPE_CHECKING:
     from .stages import Labels
 
-BUSY = 0.05  # of a processor: little may be left of one where many spin
 STARVING = 0.9  # of its time without a processor: a rank that gets no further for that alone
 
 
@@ -52,21 +51,12 @@ def verdicts(
         return [Verdict(State.UNKNOWN, "nothing was recorded", confidence=0.0, action="is the job running under manapy-launch, without --no-trace?")]
     return _Search(trace, matching if matching is not None else match(trace), labels, parked, delays or Delays()).run()
 
-
-class _Search:
+class _Search(Suspects):
     def __init__(self, trace: Trace, matching: Matching, labels: Labels | None, parked: frozenset[int], delays: Delays) -> None:
-        self.trace, self.matching, self.parked, self.delays = trace, matching, parked, delays
-        self.labels = labels
-        self.expected = Expected(trace, matching)
-        self.over = bool(trace.ranks) and all(r.process in (DEAD, ZOMBIE) or r.ended for r in trace.ranks.values())  # of no process anything can be learned
-        self.dead = set() if self.over else {r for r, known in trace.ranks.items() if known.process in (DEAD, ZOMBIE) and not known.ended}
-        self.stopped = {r for r, known in trace.ranks.items() if known.process in STOPPED}
-        self.graph: Graph = build(trace, matching, frozenset(self.dead | self.stopped))
-        self.waiting = _Waiting(self.graph)
-        self._inside_halted()
-        self.found: list[Verdict] = []
-        self.accused: set[int] = set()
+        super().__init__(trace, matching, labels, delays)
+        self.parked = parked
         self.unproven: list[str] = []
+        self._inside_halted()
 
     def run(self) -> list[Verdict]:
         """The whole search."""
@@ -85,126 +75,6 @@ class _Search:
             return [Verdict(State.UNKNOWN, text, confidence=0.0, evidence=tuple(self.unproven[1:5]), action="look again; more records: a larger ring, or `manapy trace record` from the start")]
         return [self._healthy()]
 
-    # ---- what is said of whom ----
-
-    def name(self, rank: int) -> str:
-        """`rank 17 (node24)`"""
-        known = self.trace.ranks.get(rank)
-        return f"rank {rank} ({known.host})" if known is not None and known.host else f"rank {rank}"
-
-    def last_active(self, rank: int) -> int | None:
-        """When its newest call was entered or has returned, ns; None: it has made none."""
-        at = self.graph.last.get(rank)
-        if at is None:
-            return None
-        event = self.trace.events[at]
-        return int(event["enter"] if event["exit"] == OPEN else event["exit"])
-
-    def idle(self, rank: int) -> int:
-        """For how long at least nothing has been heard of a rank, ns."""
-        known = self.trace.ranks.get(rank)
-        last = self.last_active(rank)
-        uncertainty = min(known.uncertainty_ns, 1 << 61) if known is not None and any(r.host != known.host for r in self.trace.ranks.values()) else 0
-        return self.trace.now - (last if last is not None else int(self.trace.events["enter"].min())) - uncertainty
-
-    def starved(self, ranks: Iterable[int], since: int) -> int:
-        """For how long one of these ranks had to wait for a processor since then, ns."""
-        return max((self.delays.about(rank, since, self.trace.now) for rank in ranks), default=0)
-
-    def process(self, rank: int) -> tuple[str, str]:
-        """What its process does, for the sentence, and the detail of a verdict."""
-        known = self.trace.ranks.get(rank)
-        if known is None or self.over or not known.process:
-            return "", ""
-        if known.process == "D":
-            return "its process is in an uninterruptible wait of the kernel (storage?)", "waits for the kernel"
-        if known.cpu_share >= BUSY:
-            return "its process is alive and spinning in user code", "spinning"
-        if known.cpu_share < BUSY and known.process in ("S", "I"):
-            return "its process is alive and asleep outside MPI", "asleep"
-        if known.cpu_share == known.cpu_share:
-            return f"its process is alive, but gets only {known.cpu_share:.0%} of a processor", "starved"
-        return "its process is alive", ""
-
-    def facts(self, rank: int) -> list[str]:
-        """Evidence on a suspect."""
-        found = []
-        at = self.graph.last.get(rank)
-        if at is None:
-            found.append(f"rank {rank} has made no MPI call")
-        elif rank in self.graph.opened:
-            found.append(f"rank {rank} has been in {calls.describe(self.trace, self.matching, at)} for {span(self.idle(rank))}")
-        else:
-            typical, limit = self.expected.outside(at)
-            usually = f"; after this call it usually makes the next one in {span(typical)}" if typical else ""
-            found.append(f"rank {rank} returned from {calls.describe(self.trace, self.matching, at)} {span(self.idle(rank))} ago{usually} (limit {span(limit)})")
-        known = self.trace.ranks.get(rank)
-        if known is not None and known.process and not self.over:
-            share = f", {known.cpu_share:.0%} of a processor" if known.cpu_share == known.cpu_share else ""
-            found.append(f"process {known.pid}{f' on {known.host}' if known.host else ''}: state {known.process}{share}")
-        return found
-
-    def victims(self, rank: int) -> list[str]:
-        """Evidence on who waits for a suspect."""
-        direct = self.waiting.on(rank)
-        found = [
-            f"rank {call.rank} has waited {span(self.trace.now - call.since)} in {calls.describe(self.trace, self.matching, want.event)}" for call, want in direct[:4]
-        ]
-        more = len(self.waiting.behind(rank)) - min(len(direct), 4)
-        return [*found, f"{calls.count(more, 'more rank')} behind or beside these"] if more > 0 else found
-
-    def _posted_by(self, event: int) -> int:
-        """The operation that a call completes, or the call itself."""
-        post = int(self.matching.post[event])
-        return post if post >= 0 else event
-
-    def needed(self, want: Want, rank: int) -> str:
-        """The call that `rank` would have to make: the other side of what is waited for."""
-        if want.call:
-            return want.call
-        m, event = self.matching, want.event
-        post = self._posted_by(event)
-        op, waiter, tag = int(m.op[post]), int(self.trace.events["rank"][post]), int(m.tag[post])
-        tags = f", tag {tag}" if tag >= 0 else ""
-        if IS_SEND[op]:
-            return f"MPI_Recv from rank {waiter}{tags}"
-        if IS_RECEIVE[op] or op in (Op.PROBE, Op.MPROBE):
-            return f"MPI_Send to rank {waiter}{tags}"
-        if op == Op.FINALIZE:
-            return "MPI_Finalize"
-        return calls.describe(self.trace, m, post)
-
-    def place(self, rank: int, at: int | None = None) -> dict[str, object]:
-        """Where in the schedule a rank is: at the call that it should make to answer event `at`, else where its newest call is or has led to."""
-        if self.labels is None:
-            return {}
-        where = self.labels.now(rank)
-        answered = answers.position(self.labels, at, rank) if at is not None else None
-        where = answered if answered is not None else where
-        return {"phase": where.phase, "stage": where.stage, "iteration": where.iteration, "micro": where.micro}
-
-    def add(self, rank: int | None, cause: Cause, sentence: str, at: int | None = None, **more: object) -> None:
-        """A verdict HUNG; once for each rank. at: the event that it should have answered, if that says where it is stuck."""
-        if rank is not None:
-            if rank in self.accused:
-                return
-            self.accused.add(rank)
-            more = {**self.place(rank, at), **more}
-        self.found.append(Verdict(State.HUNG, sentence, cause, rank, **more))  # type: ignore[arg-type]
-
-    def where(self, rank: int, at: int | None = None) -> str:
-        """`backward of micro-batch 3 in iteration 12`, or nothing."""
-        place = self.place(rank, at)
-        if not place or place["phase"] is Phase.UNKNOWN:
-            return ""
-        micro = f" of micro-batch {place['micro']}" if place["micro"] is not None else ""
-        return f"{place['phase'].value}{micro} in iteration {place['iteration']}"  # type: ignore[attr-defined]
-
-    def stuck(self, rank: int, at: int | None = None) -> str:
-        """`rank 17 (node24) is stuck in backward of micro-batch 3`, as far as that is known."""
-        where = self.where(rank, at)
-        return f"{self.name(rank)} is stuck{f' in {where}' if where else ''}"
-
     # ---- causes, in the order of proof ----
 
     def _inside_halted(self) -> None:
@@ -219,7 +89,7 @@ class _Search:
 
     def _partners(self, event: int) -> list[int]:
         m, events = self.matching, self.trace.events
-        post = self._posted_by(event)
+        post = self.posted_by(event)
         if m.collectives.of[post] >= 0:
             return events["rank"][m.collectives.calls(int(m.collectives.of[post]))].tolist()
         return [int(m.peer[post])] if m.peer[post] >= 0 else []
@@ -227,7 +97,7 @@ class _Search:
     def _unfinished(self, event: int, rank: int) -> bool:
         """Has `rank` posted its part of this without completing it?"""
         m, events = self.matching, self.trace.events
-        post = self._posted_by(event)
+        post = self.posted_by(event)
         if m.collectives.of[post] >= 0:
             theirs = m.collectives.calls(int(m.collectives.of[post]))
             theirs = theirs[events["rank"][theirs] == rank]
@@ -314,11 +184,11 @@ class _Search:
         m = self.matching
         skips = None
         for call, want in self.waiting.on(rank)[:16]:
-            if self.labels is not None and answers.passed(self.labels, self._posted_by(want.event), rank):
+            if self.labels is not None and answers.passed(self.labels, self.posted_by(want.event), rank):
                 return want
             if skips is None:
                 skips = habits.skipped(self.trace, m, rank)
-            post = self._posted_by(want.event)
+            post = self.posted_by(want.event)
             for skip in skips:
                 if m.comm[skip.like] != m.comm[post]:
                     continue
@@ -338,8 +208,8 @@ class _Search:
         self.add(
             rank,
             Cause.MISSING,
-            f"{self.stuck(rank, self._posted_by(want.event))}: it never called {call}{went_on}{f'; {said}' if said else ''}",
-            at=self._posted_by(want.event),
+            f"{self.stuck(rank, self.posted_by(want.event))}: it never called {call}{went_on}{f'; {said}' if said else ''}",
+            at=self.posted_by(want.event),
             peer=waiter,
             call=call,
             detail=detail,
@@ -371,7 +241,7 @@ class _Search:
                 self.accused.update(knot)
                 self.found.append(crossed)
                 continue
-            cycle = _cycle(self.graph, knot)
+            cycle = cycle_in(self.graph, knot)
             chain = "; ".join(self._waits(r, want, p) for r, want, p in cycle[:6])
             more = f"; and {len(cycle) - 6} more" if len(cycle) > 6 else ""
             behind = {r for rank in knot for r in self.waiting.behind(rank)} - set(knot)
@@ -417,7 +287,7 @@ class _Search:
         m, events = self.matching, self.trace.events
         for rank in knot:
             for want in self.graph.opened[rank].wants:
-                post = self._posted_by(want.event)
+                post = self.posted_by(want.event)
                 peer = int(m.peer[post])
                 if not IS_RECEIVE[m.op[post]] or peer < 0 or peer not in want.ranks:
                     continue
@@ -527,7 +397,7 @@ class _Search:
             long = self.trace.now - call.since
             waits = any(want.ranks or want.unproven for want in call.wants)  # the records of a Waitall end together: which of its transfers have ended isn't known as long as it waits for somebody
             for want in call.wants:
-                post = self._posted_by(want.event)
+                post = self.posted_by(want.event)
                 instance = int(m.collectives.of[post])
                 if want.unproven:
                     if long > FIRST:
@@ -616,72 +486,6 @@ class _Search:
         lost = sum(r.lost for r in trace.ranks.values())
         evidence = [f"{calls.count(waiting, 'rank')} for others, not for too long"] if waiting else []
         return Verdict(State.HEALTHY, text, evidence=(*evidence, *((f"{lost} older records are overwritten",) if lost else ())))
-
-
-class _Waiting:
-    """Who waits for a rank, directly or behind others. Calls with the same wants are kept once."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._direct: dict[int, list[list[tuple[Open, Want]]]] = {}
-        self._extra: dict[int, list[tuple[Open, Want]]] = {}
-        self._graph = graph
-        shared: dict[tuple[int, ...], list[tuple[Open, Want]]] = {}
-        for call in graph.opened.values():
-            for want in call.wants:
-                if not want.ranks:
-                    continue
-                if want.ranks not in shared:
-                    shared[want.ranks] = []
-                    for rank in want.ranks:
-                        self._direct.setdefault(rank, []).append(shared[want.ranks])
-                shared[want.ranks].append((call, want))
-
-    def add(self, rank: int, call: Open, want: Want) -> None:
-        """One that waits for a rank although all calls are there."""
-        self._extra.setdefault(rank, []).append((call, want))
-
-    def ranks(self) -> Iterable[int]:
-        """All that are waited for."""
-        return {*self._direct, *self._extra}
-
-    def on(self, rank: int) -> list[tuple[Open, Want]]:
-        """Direct waiters, the longest first."""
-        found = [one for group in self._direct.get(rank, ()) for one in group if one[0].rank != rank]
-        return sorted([*found, *self._extra.get(rank, ())], key=lambda one: one[0].since)
-
-    def has(self, rank: int, call: Open) -> bool:
-        """Does this call wait for `rank` although that has made its own?"""
-        return any(one is call for one, _ in self._extra.get(rank, ()))
-
-    def behind(self, rank: int) -> set[int]:
-        """All that wait for a rank, or for somebody who does."""
-        found: set[int] = set()
-        groups: set[int] = set()
-        todo = [rank]
-        while todo:
-            at = todo.pop()
-            nexts = [call.rank for call, _ in self._extra.get(at, ())]
-            for group in self._direct.get(at, ()):
-                if id(group) not in groups:
-                    groups.add(id(group))
-                    nexts += [call.rank for call, _ in group]
-            for other in nexts:
-                if other not in found and other != rank:
-                    found.add(other)
-                    todo.append(other)
-        return found
-
-
-def _cycle(graph: Graph, knot: tuple[int, ...]) -> list[tuple[int, Want, int]]:
-    """A cycle inside of a knot: (rank, what it waits for, whom it waits for)."""
-    inside, seen, path = set(knot), {}, []
-    at = knot[0]
-    while at not in seen:
-        seen[at] = len(path)
-        peer, want = next((p, w) for p, w in graph.opened[at].awaited() if p in inside)
-        path.append((at, want, peer))
-        at = peer
-    return path[seen[at] :]
 
 
 def _in_flight(trace: Trace, members: tuple[int, ...]) -> tuple[str, ...]:

@@ -1,0 +1,155 @@
+"""What is known of ranks that others wait for, and how it is said: the evidence and the words of hang.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from . import answers, calls
+from .calls import span
+from .events import OPEN, Op, Trace
+from .expected import Expected
+from .match import IS_RECEIVE, IS_SEND, Matching
+from .proc import DEAD, STOPPED, ZOMBIE
+from .runqueue import Delays
+from .verdict import Cause, Phase, State, Verdict
+from .waitfor import Graph, Want, build
+from .waiting import Waiting
+
+if TYPE_CHECKING:
+    from .stages import Labels
+
+BUSY = 0.05  # of a processor: little may be left of one where many spin
+
+
+class Suspects:
+    """Of one trace. found: verdicts so far, and accused: of whom there needs to be no other one."""
+
+    def __init__(self, trace: Trace, matching: Matching, labels: Labels | None, delays: Delays) -> None:
+        self.trace, self.matching, self.labels, self.delays = trace, matching, labels, delays
+        self.expected = Expected(trace, matching)
+        self.over = bool(trace.ranks) and all(r.process in (DEAD, ZOMBIE) or r.ended for r in trace.ranks.values())  # of no process anything can be learned
+        self.dead = set() if self.over else {r for r, known in trace.ranks.items() if known.process in (DEAD, ZOMBIE) and not known.ended}
+        self.stopped = {r for r, known in trace.ranks.items() if known.process in STOPPED}
+        self.graph: Graph = build(trace, matching, frozenset(self.dead | self.stopped))
+        self.waiting = Waiting(self.graph)
+        self.found: list[Verdict] = []
+        self.accused: set[int] = set()
+
+    def name(self, rank: int) -> str:
+        """`rank 17 (node24)`"""
+        known = self.trace.ranks.get(rank)
+        return f"rank {rank} ({known.host})" if known is not None and known.host else f"rank {rank}"
+
+    def last_active(self, rank: int) -> int | None:
+        """When its newest call was entered or has returned, ns; None: it has made none."""
+        at = self.graph.last.get(rank)
+        if at is None:
+            return None
+        event = self.trace.events[at]
+        return int(event["enter"] if event["exit"] == OPEN else event["exit"])
+
+    def idle(self, rank: int) -> int:
+        """For how long at least nothing has been heard of a rank, ns."""
+        known = self.trace.ranks.get(rank)
+        last = self.last_active(rank)
+        uncertainty = min(known.uncertainty_ns, 1 << 61) if known is not None and any(r.host != known.host for r in self.trace.ranks.values()) else 0
+        return self.trace.now - (last if last is not None else int(self.trace.events["enter"].min())) - uncertainty
+
+    def starved(self, ranks: Iterable[int], since: int) -> int:
+        """For how long one of these ranks had to wait for a processor since then, ns."""
+        return max((self.delays.about(rank, since, self.trace.now) for rank in ranks), default=0)
+
+    def process(self, rank: int) -> tuple[str, str]:
+        """What its process does, for the sentence, and the detail of a verdict."""
+        known = self.trace.ranks.get(rank)
+        if known is None or self.over or not known.process:
+            return "", ""
+        if known.process == "D":
+            return "its process is in an uninterruptible wait of the kernel (storage?)", "waits for the kernel"
+        if known.cpu_share >= BUSY:
+            return "its process is alive and spinning in user code", "spinning"
+        if known.cpu_share < BUSY and known.process in ("S", "I"):
+            return "its process is alive and asleep outside MPI", "asleep"
+        if known.cpu_share == known.cpu_share:
+            return f"its process is alive, but gets only {known.cpu_share:.0%} of a processor", "starved"
+        return "its process is alive", ""
+
+    def facts(self, rank: int) -> list[str]:
+        """Evidence on a suspect."""
+        found = []
+        at = self.graph.last.get(rank)
+        if at is None:
+            found.append(f"rank {rank} has made no MPI call")
+        elif rank in self.graph.opened:
+            found.append(f"rank {rank} has been in {calls.describe(self.trace, self.matching, at)} for {span(self.idle(rank))}")
+        else:
+            typical, limit = self.expected.outside(at)
+            usually = f"; after this call it usually makes the next one in {span(typical)}" if typical else ""
+            found.append(f"rank {rank} returned from {calls.describe(self.trace, self.matching, at)} {span(self.idle(rank))} ago{usually} (limit {span(limit)})")
+        known = self.trace.ranks.get(rank)
+        if known is not None and known.process and not self.over:
+            share = f", {known.cpu_share:.0%} of a processor" if known.cpu_share == known.cpu_share else ""
+            found.append(f"process {known.pid}{f' on {known.host}' if known.host else ''}: state {known.process}{share}")
+        return found
+
+    def victims(self, rank: int) -> list[str]:
+        """Evidence on who waits for a suspect."""
+        direct = self.waiting.on(rank)
+        found = [
+            f"rank {call.rank} has waited {span(self.trace.now - call.since)} in {calls.describe(self.trace, self.matching, want.event)}" for call, want in direct[:4]
+        ]
+        more = len(self.waiting.behind(rank)) - min(len(direct), 4)
+        return [*found, f"{calls.count(more, 'more rank')} behind or beside these"] if more > 0 else found
+
+    def posted_by(self, event: int) -> int:
+        """The operation that a call completes, or the call itself."""
+        post = int(self.matching.post[event])
+        return post if post >= 0 else event
+
+    def needed(self, want: Want, rank: int) -> str:
+        """The call that `rank` would have to make: the other side of what is waited for."""
+        if want.call:
+            return want.call
+        m, event = self.matching, want.event
+        post = self.posted_by(event)
+        op, waiter, tag = int(m.op[post]), int(self.trace.events["rank"][post]), int(m.tag[post])
+        tags = f", tag {tag}" if tag >= 0 else ""
+        if IS_SEND[op]:
+            return f"MPI_Recv from rank {waiter}{tags}"
+        if IS_RECEIVE[op] or op in (Op.PROBE, Op.MPROBE):
+            return f"MPI_Send to rank {waiter}{tags}"
+        if op == Op.FINALIZE:
+            return "MPI_Finalize"
+        return calls.describe(self.trace, m, post)
+
+    def place(self, rank: int, at: int | None = None) -> dict[str, object]:
+        """Where in the schedule a rank is: at the call that it should make to answer event `at`, else where its newest call is or has led to."""
+        if self.labels is None:
+            return {}
+        where = self.labels.now(rank)
+        answered = answers.position(self.labels, at, rank) if at is not None else None
+        where = answered if answered is not None else where
+        return {"phase": where.phase, "stage": where.stage, "iteration": where.iteration, "micro": where.micro}
+
+    def add(self, rank: int | None, cause: Cause, sentence: str, at: int | None = None, **more: object) -> None:
+        """A verdict HUNG; once for each rank. at: the event that it should have answered, if that says where it is stuck."""
+        if rank is not None:
+            if rank in self.accused:
+                return
+            self.accused.add(rank)
+            more = {**self.place(rank, at), **more}
+        self.found.append(Verdict(State.HUNG, sentence, cause, rank, **more))  # type: ignore[arg-type]
+
+    def where(self, rank: int, at: int | None = None) -> str:
+        """`backward of micro-batch 3 in iteration 12`, or nothing."""
+        place = self.place(rank, at)
+        if not place or place["phase"] is Phase.UNKNOWN:
+            return ""
+        micro = f" of micro-batch {place['micro']}" if place["micro"] is not None else ""
+        return f"{place['phase'].value}{micro} in iteration {place['iteration']}"  # type: ignore[attr-defined]
+
+    def stuck(self, rank: int, at: int | None = None) -> str:
+        """`rank 17 (node24) is stuck in backward of micro-batch 3`, as far as that is known."""
+        where = self.where(rank, at)
+        return f"{self.name(rank)} is stuck{f' in {where}' if where else ''}"

@@ -1,0 +1,73 @@
+"""Who waits for a rank, directly or behind others: the graph of waitfor.py, read from its other end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .waitfor import Graph, Open, Want
+
+
+class Waiting:
+    """Who waits for a rank, directly or behind others. Calls with the same wants are kept once."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._direct: dict[int, list[list[tuple[Open, Want]]]] = {}
+        self._extra: dict[int, list[tuple[Open, Want]]] = {}
+        self._graph = graph
+        shared: dict[tuple[int, ...], list[tuple[Open, Want]]] = {}
+        for call in graph.opened.values():
+            for want in call.wants:
+                if not want.ranks:
+                    continue
+                if want.ranks not in shared:
+                    shared[want.ranks] = []
+                    for rank in want.ranks:
+                        self._direct.setdefault(rank, []).append(shared[want.ranks])
+                shared[want.ranks].append((call, want))
+
+    def add(self, rank: int, call: Open, want: Want) -> None:
+        """One that waits for a rank although all calls are there."""
+        self._extra.setdefault(rank, []).append((call, want))
+
+    def ranks(self) -> Iterable[int]:
+        """All that are waited for."""
+        return {*self._direct, *self._extra}
+
+    def on(self, rank: int) -> list[tuple[Open, Want]]:
+        """Direct waiters, the longest first."""
+        found = [one for group in self._direct.get(rank, ()) for one in group if one[0].rank != rank]
+        return sorted([*found, *self._extra.get(rank, ())], key=lambda one: one[0].since)
+
+    def has(self, rank: int, call: Open) -> bool:
+        """Does this call wait for `rank` although that has made its own?"""
+        return any(one is call for one, _ in self._extra.get(rank, ()))
+
+    def behind(self, rank: int) -> set[int]:
+        """All that wait for a rank, or for somebody who does."""
+        found: set[int] = set()
+        groups: set[int] = set()
+        todo = [rank]
+        while todo:
+            at = todo.pop()
+            nexts = [call.rank for call, _ in self._extra.get(at, ())]
+            for group in self._direct.get(at, ()):
+                if id(group) not in groups:
+                    groups.add(id(group))
+                    nexts += [call.rank for call, _ in group]
+            for other in nexts:
+                if other not in found and other != rank:
+                    found.add(other)
+                    todo.append(other)
+        return found
+
+
+def cycle_in(graph: Graph, knot: tuple[int, ...]) -> list[tuple[int, Want, int]]:
+    """A cycle inside of a knot: (rank, what it waits for, whom it waits for)."""
+    inside, seen, path = set(knot), {}, []
+    at = knot[0]
+    while at not in seen:
+        seen[at] = len(path)
+        peer, want = next((p, w) for p, w in graph.opened[at].awaited() if p in inside)
+        path.append((at, want, peer))
+        at = peer
+    return path[seen[at] :]
