@@ -86,51 +86,40 @@ static int leave(mpy_trace_ring_t *ring, records_t r, int rc) {
     return rc;
 }
 
-/* ---- the calls ---- */
+/* ---- the calls; those that open an epoch are of one type, as are those that end one ---- */
 
-int mpy_record_Win_post(mpy_fn_Win_post_t real, mpy_word_t group, int assertion, mpy_word_t win) {
+static mpy_epoch_t **side(mpy_object_t *o, uint32_t op) { return op == MPY_OP_WIN_POST || op == MPY_OP_WIN_WAIT ? &o->exposure : &o->access; }
+
+static int opening(mpy_fn_Win_post_t real, uint32_t op, mpy_word_t group, int assertion, mpy_word_t win) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(group, assertion, win);
     mpy_object_t *o = mpy_win_of(win);
-    const mpy_epoch_t *e = o != NULL ? opened(o, &o->exposure, group, win) : NULL;
-    records_t r = enter(ring, o, e, MPY_OP_WIN_POST, mpy_trace_ticks());
+    const mpy_epoch_t *e = o != NULL ? opened(o, side(o, op), group, win) : NULL;
+    records_t r = enter(ring, o, e, op, mpy_trace_ticks());
     return leave(ring, r, real(group, assertion, win));
 }
+int mpy_record_Win_post(mpy_fn_Win_post_t real, mpy_word_t group, int assertion, mpy_word_t win) { return opening(real, MPY_OP_WIN_POST, group, assertion, win); }
+int mpy_record_Win_start(mpy_fn_Win_start_t real, mpy_word_t group, int assertion, mpy_word_t win) { return opening(real, MPY_OP_WIN_START, group, assertion, win); }
 
-int mpy_record_Win_start(mpy_fn_Win_start_t real, mpy_word_t group, int assertion, mpy_word_t win) {
-    mpy_trace_ring_t *ring = mpy_begin();
-    if (ring == NULL) return real(group, assertion, win);
+static records_t ends(mpy_trace_ring_t *ring, uint32_t op, mpy_word_t win, uint64_t since) {
     mpy_object_t *o = mpy_win_of(win);
-    const mpy_epoch_t *e = o != NULL ? opened(o, &o->access, group, win) : NULL;
-    records_t r = enter(ring, o, e, MPY_OP_WIN_START, mpy_trace_ticks());
-    return leave(ring, r, real(group, assertion, win));
+    return enter(ring, o, o != NULL ? *side(o, op) : NULL, op, since);
 }
-
-int mpy_record_Win_complete(mpy_fn_Win_complete_t real, mpy_word_t win) {
+static int ending(mpy_fn_Win_wait_t real, uint32_t op, mpy_word_t win) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(win);
-    const mpy_object_t *o = mpy_win_of(win);
-    records_t r = enter(ring, o, o != NULL ? o->access : NULL, MPY_OP_WIN_COMPLETE, mpy_trace_ticks());
+    records_t r = ends(ring, op, win, mpy_trace_ticks());
     return leave(ring, r, real(win));
 }
-
-int mpy_record_Win_wait(mpy_fn_Win_wait_t real, mpy_word_t win) {
-    mpy_trace_ring_t *ring = mpy_begin();
-    if (ring == NULL) return real(win);
-    const mpy_object_t *o = mpy_win_of(win);
-    records_t r = enter(ring, o, o != NULL ? o->exposure : NULL, MPY_OP_WIN_WAIT, mpy_trace_ticks());
-    return leave(ring, r, real(win));
-}
+int mpy_record_Win_complete(mpy_fn_Win_complete_t real, mpy_word_t win) { return ending(real, MPY_OP_WIN_COMPLETE, win); }
+int mpy_record_Win_wait(mpy_fn_Win_wait_t real, mpy_word_t win) { return ending(real, MPY_OP_WIN_WAIT, win); }
 
 int mpy_record_Win_test(mpy_fn_Win_test_t real, mpy_word_t win, void *flag) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(win, flag);
     uint64_t since = mpy_trace_ticks();
     int rc = real(win, flag);
-    if (rc == 0 && *(int *)flag) {
-        const mpy_object_t *o = mpy_win_of(win);
-        return leave(ring, enter(ring, o, o != NULL ? o->exposure : NULL, MPY_OP_WIN_WAIT, since), rc);
-    }
+    if (rc == 0 && *(int *)flag) return leave(ring, ends(ring, MPY_OP_WIN_WAIT, win, since), rc);
     mpy_trace_polled(ring, since, 0);
     mpy_tls.busy = false;
     return rc;
