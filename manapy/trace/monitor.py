@@ -80,6 +80,7 @@ class Monitor:
         shape = (self.schedule.pp, self.schedule.dp, self.schedule.tp)
         self._sum, self._since, self._excess = np.zeros(shape), np.zeros(shape, int), np.zeros(shape)
         self._spread = np.nan
+        self._before: np.ndarray | None = None  # own time against the peers' in the iteration before
         self.unexplained: list[int] = []  # slow iterations in which nobody is at fault
         self.changes: list[float] = []  # factors by which all iterations have become longer
 
@@ -172,7 +173,7 @@ class Monitor:
         found = []
         for i, number in enumerate(numbers):
             own_i = own[i]
-            spread = max(1.4826 * float(np.median(np.abs(own_i))), 1e-3)
+            spread = max(self._scatter(own_i, work.shape[-1]), 1e-3)
             self._spread = spread if np.isnan(self._spread) else self._spread + LEARN * (spread - self._spread)
             self._sum += np.clip((own_i - SMALL) / max(self._spread, spread), -4, 4)
             below = self._sum <= 0
@@ -182,6 +183,13 @@ class Monitor:
             if (self._sum > CERTAIN).any() and ((self._sum > CERTAIN) & (self._since >= PATIENCE)).any():
                 found += self._chronic(number, timing.replicas(list(range(i * self.schedule.dp, (i + 1) * self.schedule.dp))), float(lengths[i]))
         return found
+
+    def _scatter(self, own: np.ndarray, peers: int) -> float:
+        """Of ranks' own time against their peers', robustly. Of two peers both are as far from the middle where one is slow: theirs is that from one iteration to the next."""
+        before, self._before = self._before, own
+        if peers > 2 or before is None:
+            return 1.4826 * float(np.median(np.abs(own)))
+        return 1.4826 * float(np.median(np.abs(own - before))) / np.sqrt(2)
 
     def _chronic(self, number: int, timing: Timing, length: float) -> list[Finding]:
         """Of those whose sum is high enough, who costs something: all of one host together."""

@@ -99,6 +99,14 @@ def test_a_throttled_link_is_the_networks_fault() -> None:
     assert "network" in verdict.sentence
 
 
+@pytest.mark.parametrize("text", ["tp=2,pp=2,micro=4", "pp=2,dp=2,micro=4"])
+def test_of_two_peers_the_one_that_has_always_been_slow(text: str) -> None:
+    """As far from the middle of both as the other one: what they scatter by shows from one iteration to the next."""
+    model = Model(parse(text), iterations=20, layers=2)
+    slower, healthy = (slow.verdicts(simulate(model, faults, 1).trace, model.schedule) for faults in ([Fault(Kind.RANK, 1, factor=1.15)], []))
+    assert [(v.state, v.rank) for v in slower] == [(State.SLOW, 1)] and healthy[0].state is State.HEALTHY, slower
+
+
 def test_little_but_always() -> None:
     model = Model(SCHEDULE, iterations=40)
     verdict = judged(Fault(Kind.RANK, 3, factor=1.03), model=model)[0]
