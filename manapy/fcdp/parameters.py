@@ -91,11 +91,16 @@ class Parameters:
 
     def finish(self) -> None:
         """A micro-batch has ended: drop what was gathered ahead and not asked for, and what the strategy fetches for every micro-batch."""
+        self.drop_unused()
+        for unit in self._units:
+            if self._strategy.fetch is Fetch.MICRO_BATCH and unit.residence is not Residence.IN_USE:
+                self.outdate(unit)
+
+    def drop_unused(self) -> None:
+        """What was gathered ahead and not asked for."""
         for unit in self._units:
             if unit.residence is Residence.AHEAD:
                 self._drop(unit)
-            if self._strategy.fetch is Fetch.MICRO_BATCH and unit.residence is not Residence.IN_USE:
-                self.outdate(unit)
 
     def placement(self) -> dict[str, Placement]:
         """Of each unit, in order."""
