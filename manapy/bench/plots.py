@@ -1,4 +1,4 @@
-"""Pictures like the papers' figures (5 to 9 of the collective clock's, 8 to 10 of SHIFT's), from the rows of a run. Needs matplotlib."""
+"""Pictures like the papers' figures (5 to 9 of the collective clock's, 8 to 10 of SHIFT's, 9 and 10 of FCDP's), from the rows of a run. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .samples import CLOCK, MANAPY, NATIVE, RECORDED, SHIFT, TWO_PHASE, VARIANTS
 
 if TYPE_CHECKING:
     from .live import Usage
+    from .sharded_times import Trace
     from .throughput import Run
 
 COLORS = {NATIVE: "#7f7f7f", TWO_PHASE: "#d95f02", CLOCK: "#1b6ca8", SHIFT: "#1b6ca8", RECORDED: "#1b6ca8"}
@@ -230,6 +231,52 @@ def usage(used: Sequence[Usage], path: Path) -> None:
     plt.close(figure)
 
 
+def network(traces: Sequence[Trace], path: Path, title: str) -> None:
+    """FCDP's Figure 10: what a node sends over time, a panel for each strategy; forward passes are shaded."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(len(traces), 1, figsize=(8, 1.6 * len(traces)), squeeze=False, sharey=True, layout="constrained")
+    for (axis,), trace in zip(axes, traces, strict=True):
+        axis.fill_between(trace.times, trace.rates, step="pre", color=COLORS[CLOCK], lw=0)
+        begin = 0.0
+        for moment, what in trace.phases:
+            if what == "step":
+                axis.axvline(moment, color="black", lw=0.6)
+            elif what == "forward":
+                begin = moment
+            elif what == "backward" and begin:
+                axis.axvspan(begin, moment, color="#eeeeee", zorder=0)
+                begin = 0.0
+        axis.set_title(trace.strategy, fontsize=8, loc="left")
+        axis.set_ylabel("MB/s")
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[-1][0].set_xlabel("s; lines: steps begin; shaded: forward passes")
+    figure.suptitle(title, fontsize=9)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def _retention(rows: Sequence[Row]) -> Any:
+    """FCDP's Figure 9: throughput over W / (bandwidth x computing), of that on the fastest link."""
+    chosen = _of(rows, "fcdp-retention")
+    steps = {row.name.partition(":")[0]: row for row in chosen if row.name.endswith(": a step")}
+    loads = {row.name.partition(":")[0]: row.value("alone") for row in chosen if row.name.endswith("(bandwidth × computing)")}
+    if len(steps) < 2:
+        return None
+    figure, (axis,) = _axes(1, width=6)
+    for strategy in next(iter(steps.values())).samples:
+        medians = [value.median for row in steps.values() if (value := row.value(strategy)) is not None]
+        x = [load.median for load in loads.values() if load is not None]
+        axis.plot(x, [100 * medians[0] / median for median in medians], marker="o", label=strategy)
+    axis.set(xlabel="W / (bandwidth × time of computing)", ylabel="throughput of that on the fastest link, %", xscale="log", ylim=(0, None))
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(frameon=False, fontsize=7)
+    return figure
+
+
 FIGURES: dict[str, Callable[[Sequence[Row]], Any]] = {
     "figure5-overhead": _overhead,
     "figure6-overlap": _overlap,
@@ -240,6 +287,7 @@ FIGURES: dict[str, Callable[[Sequence[Row]], Any]] = {
     "fallback": _fallback,
     "figure7-f1": _effectiveness,
     "figure9-recorders": _recorders,
+    "figure9-retention": _retention,
     **peer_plots.FIGURES,
 }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..fcdp.costs import Phases, bytes_per_node
+from ..fcdp.costs import Phases, Volume, bytes_per_node
 from ..fcdp.strategy import STRATEGIES
 from . import cluster
 from .commands import BenchError, Setting, records
@@ -16,6 +16,9 @@ from .samples import Row, Rows
 NODES, RANKS = 2, 2  # RANKS of each node
 LIMIT = 5.0  # %
 MODELS = {"full": "full", "lora": "LoRA"}
+GPT_30B, ADAPTERS, PAPER_RANKS = 31.03e9, 17e6, 8  # parameters; as many trainable ones as the bytes of Table VII fit, 0.05 % and not the 1 % of section V-D; ranks of a node
+MEASURED = ("fcdp", "zero3", "hpz_naive")
+TABLE_VII = "paper: ZeRO++ and FCDP-Sched 49.3 %, FCDP-Comm 99.9 %"
 PARTS = {"forward": "gathers for the forward pass", "backward": "gathers for the backward pass", "reduce": "gradients", "step": "a step in all", "first": "the first step"}
 
 
@@ -72,3 +75,36 @@ def farthest(record: dict[str, Any], expected: dict[str, float], count: str) -> 
     """The part whose count differs most from the closed form, and by how much, in % of a step (of the first step, for that one)."""
     differences = {part: 100 * abs(record[part][count] - expected[part]) / expected["first" if part == "first" else "step"] for part in PARTS}
     return max(differences.items(), key=lambda item: item[1])
+
+
+def reduction(setting: Setting) -> list[Row]:
+    """Table VII: of GPT-30B by the closed forms, and of a model with as small a share of trainable parameters at the interfaces. k=1, where hpz_naive sends what FCDP-Sched sends."""
+    rows = Rows("fcdp-reduction")
+    add_table(rows)
+    size = ["--hidden", "2048", "--layers", "3"] if setting.scale >= 1 else ["--hidden", "512", "--layers", "2"]
+    program = [setting.tools.python, setting.tools.sources / "sharded.py", "bytes", *size, "--rank", "1", "--models", "lora", "--strategies", *MEASURED]
+    with cluster.cluster(setting.tools, NODES) as nodes:
+        said = {record["strategy"]: record for record in records(nodes.run(setting, RANKS, program))}
+    title = "LoRA of rank 1 on 2 × 2 ranks, at the interfaces"
+    for strategy, record in said.items():
+        rows.add(f"{title}: a step", "MB", strategy, 0, record["step"]["interface"] / 1e6)
+        for name, sent in ((title, lambda one: one["step"]["interface"]), ("the same by the closed form", lambda one: form(one)["step"])):
+            if strategy != "zero3":
+                rows.add(f"{name}: less than zero3", "%", strategy, 0, 100 * (1 - sent(record) / sent(said["zero3"])), TABLE_VII)
+    return rows.all()
+
+
+def add_table(rows: Rows) -> None:
+    """Table VII by the closed forms, as the paper has it: rings of fp16, gradients reduced in fp32 and counted as of the backward pass, the sum of both nodes in GiB."""
+    steps = {
+        strategy: bytes_per_node(strategy, NODES, PAPER_RANKS, 2 * ADAPTERS, 2 * GPT_30B, 4 * ADAPTERS, collective="ring") for strategy in ("fcdp", "zero3", "hpz_naive", "fcdp_sched", "fcdp_comm")
+    }
+
+    def gib(volume: Volume) -> float:
+        return NODES * volume.inter / 2**30
+
+    for strategy, step in steps.items():
+        for name, volume in (("forward", step.forward), ("backward", step.backward + step.reduce), ("in all", step.total)):
+            rows.add(f"GPT-30B on 2 × 8 ranks, by the closed forms: {name}", "GiB", strategy, 0, gib(volume))
+        if strategy != "zero3":
+            rows.add("GPT-30B on 2 × 8 ranks, by the closed forms: less than zero3", "%", strategy, 0, 100 * (1 - gib(step.total) / gib(steps["zero3"].total)), TABLE_VII)

@@ -1,0 +1,115 @@
+"""Memory of trainings over manapy.fcdp: the largest batch that a device takes, and what a host needs.
+
+    mpirun -n 4 python sharded_memory.py batch --hidden 300 360 --budget 13000000 --ranks-per-node 2
+    mpirun -n 4 python sharded_memory.py host --model lora --strategy fcdp --ranks-per-node 2
+
+batch: doubled until a step doesn't fit into the device any more. The device is the engine's arena, a limit on memory that is really taken: what the engine keeps and
+gathers, activations (training.py holds them) and Adam's moments. A JSON line for each model and strategy.
+host: the largest sum of the proportional set sizes (/proc/PID/smaps_rollup) of the ranks of a node while steps are made: what is shared counts once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from sharded import Training, add_model, build, say, sizes
+
+from manapy.fcdp import Engine, Topology
+from manapy.fcdp.errors import BudgetError
+from manapy.fcdp.training import units_of
+
+PAUSE = 0.05  # seconds between two looks at memory
+
+
+def batches(topology: Topology, options: argparse.Namespace) -> None:
+    """The mode `batch`; samples of all ranks together, 0 if not even one for each rank fits."""
+    for hidden in options.widths:
+        options.hidden = hidden
+        for strategy in options.strategies:
+            largest, options.batch = 0, 1
+            while fits(topology, options, strategy):
+                largest, options.batch = options.batch, 2 * options.batch
+            say(topology, {"hidden": hidden, "strategy": strategy, "batch": largest * topology.size})
+
+
+def fits(topology: Topology, options: argparse.Namespace, strategy: str) -> bool:
+    """Makes a step. What is taken of the arena is the same on all ranks, and so is the answer."""
+    layers = build(options, "full")
+    with contextlib.suppress(BudgetError):
+        with Engine(topology, units_of(layers), strategy=strategy, budget=options.budget, prefetch=0) as engine:
+            try:
+                engine.hold(2 * sum(shard.values.nbytes for shard in engine.shards), "Adam's moments")
+                Training(engine, layers, options).step()
+            except BudgetError:  # it must not leave the engine: that would end the job
+                return False
+        return True
+    return False
+
+
+def host(topology: Topology, options: argparse.Namespace) -> None:
+    """The mode `host`; bytes of the node with the larger sum, and of the node's window."""
+    layers = build(options, options.model)
+    with Engine(topology, units_of(layers), strategy=options.strategy) as engine:
+        training = Training(engine, layers, options)
+        training.step()
+        with Watch(topology.node.allgather(os.getpid()) if topology.local == 0 else topology.node.allgather(os.getpid())[:0]) as watch:
+            for _ in range(options.steps):
+                training.step()
+            engine.report()  # all ranks are still there
+        window = engine.host_bytes
+    trainable, frozen = sizes(layers)
+    largest = max(topology.comm.allgather(watch.largest))
+    say(topology, {"model": options.model, "strategy": options.strategy, "trainable": trainable, "frozen": frozen, "pss": largest, "window": window})
+
+
+class Watch:
+    """largest: bytes, the sum of what processes have in memory, while this is open."""
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        self._files = [Path(f"/proc/{pid}/smaps_rollup") for pid in pids]
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self.largest = 0
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._done.wait(PAUSE):
+            self.largest = max(self.largest, sum(pss(file) for file in self._files))
+
+
+def pss(file: Path) -> int:
+    """Bytes."""
+    return next(int(line.split()[1]) * 1024 for line in file.read_text().splitlines() if line.startswith("Pss:"))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    modes = parser.add_subparsers(dest="mode", required=True)
+    mode = modes.add_parser("batch")
+    mode.set_defaults(run=batches)
+    mode.add_argument("--widths", type=int, nargs="+", required=True, help="--hidden of each model")
+    mode.add_argument("--strategies", nargs="+", default=["fcdp"])
+    mode.add_argument("--budget", type=int, required=True, help="bytes of a device")
+    add_model(mode)
+    mode = modes.add_parser("host")
+    mode.set_defaults(run=host)
+    mode.add_argument("--model", choices=("full", "lora"), default="full")
+    mode.add_argument("--strategy", default="fcdp")
+    mode.add_argument("--steps", type=int, default=2)
+    add_model(mode)
+    for mode in modes.choices.values():
+        mode.add_argument("--ranks-per-node", type=int, help="nodes are emulated, of so many ranks (default: those that MPI sees)")
+    given = parser.parse_args()
+    given.run(Topology(ranks_per_node=given.ranks_per_node), given)
