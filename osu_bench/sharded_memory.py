@@ -54,10 +54,11 @@ def fits(topology: Topology, options: argparse.Namespace, strategy: str) -> bool
 def host(topology: Topology, options: argparse.Namespace) -> None:
     """The mode `host`; bytes of the node with the larger sum, and of the node's window."""
     layers = build(options, options.model)
-    with Engine(topology, units_of(layers), strategy=options.strategy) as engine:
+    with Engine(topology, units_of(layers), strategy=options.strategy, prefetch=0) as engine:  # else devices, too, would differ
         training = Training(engine, layers, options)
         training.step()
-        with Watch(topology.node.allgather(os.getpid()) if topology.local == 0 else topology.node.allgather(os.getpid())[:0]) as watch:
+        pids = topology.node.allgather(os.getpid())
+        with Watch(pids if topology.local == 0 else []) as watch:
             for _ in range(options.steps):
                 training.step()
             engine.report()  # all ranks are still there

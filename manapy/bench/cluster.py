@@ -1,6 +1,7 @@
 """Emulated clusters: nodes that are network namespaces, joined by links of a given speed (tools/nodes), programs across them, and what their interfaces count.
 
-1. Whatever is made here is removed on leaving, also after an error; nodes are named after this process, so that nobody else's are touched.
+1. Whatever is made here is removed on leaving, also after an error. Nodes are named after this process, so that nobody else's are touched; those of a process that was
+   killed are removed by the next one.
 2. Interfaces are looked at from outside, so that looking takes nothing from what runs on the nodes, and sends nothing.
 3. UCX is told to use TCP only: otherwise processes on two such nodes talk through memory, and no byte crosses a link.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -62,8 +64,20 @@ class Cluster:
 @contextlib.contextmanager
 def cluster(tools: Tools, count: int) -> Iterator[Cluster]:
     """`count` nodes for the time being, with links as fast as the machine. Raises LeftOutError where there can't be any."""
-    with made(_tool(tools), [f"manapy-bench{os.getpid()}-{number}" for number in range(count)]) as nodes:
+    tool = _tool(tools)
+    for names in orphans():
+        _nodes(tool, "down", *names)
+    with made(tool, [f"manapy-bench{os.getpid()}-{number}" for number in range(count)]) as nodes:
         yield nodes
+
+
+def orphans() -> list[list[str]]:
+    """Names of the nodes of each process that is no more."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(Path("/run/netns").glob("manapy-bench*")):
+        if (name := re.fullmatch(r"manapy-bench(\d+)-\d+", path.name)) and not Path(f"/proc/{name[1]}").exists():
+            found.setdefault(name[1], []).append(path.name)
+    return list(found.values())
 
 
 @contextlib.contextmanager

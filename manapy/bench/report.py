@@ -152,7 +152,7 @@ def _shape(value: float, unit: str) -> tuple[float, int, str]:
         return 1e-3, 1, "µs"
     if not unit and float(value).is_integer():
         return 1.0, 0, unit
-    return 1.0, {"s": 3, "ms": 2, "µs": 2, "W": 3, "×": 3, "GiB": 2, "GB/s": 2, "/s": 0 if abs(value) >= 100 else 1}.get(unit, 1), unit
+    return 1.0, {"s": 3, "ms": 2, "µs": 2, "W": 3, "×": 3, "GiB": 2, "GB/s": 2, "MB": 1 if abs(value) >= 1 else 4, "/s": 0 if abs(value) >= 100 else 1}.get(unit, 1), unit
 
 
 def _plain(e: Estimate | None) -> dict[str, float] | None:

@@ -11,6 +11,7 @@ import argparse
 import datetime
 import platform
 import shutil
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -76,6 +77,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     names = options.only or groups[options.what]
     guest = Guest(found, work)
     total = sum(JOBS[name].seconds for name in names)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started is ended, and nodes are removed
     done = 0.0
     try:
         facts = machine.facts(found, work)
