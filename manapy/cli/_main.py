@@ -13,7 +13,8 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
@@ -42,6 +43,7 @@ HIDDEN = {
     "_collect": "what one host of a job knows, for `manapy why` on another one",
     "_shift": "backup RNICs and an agent for the MPI of one rank (asked by manapy-launch)",
 }
+RANK = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")  # variables of MPICH, Intel MPI, Open MPI and Slurm
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,9 +52,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments or arguments[0] not in {**COMMANDS, **HIDDEN}:
         return _usage(arguments)
     module = importlib.import_module(f".{arguments[0]}", __package__)
+    with _voice(module):
+        return _command(module, arguments)
+
+
+def _command(module: object, arguments: list[str]) -> int:
     before, after = _split(arguments[1:])
     parser = argparse.ArgumentParser(prog=f"manapy {arguments[0]}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    module.add_arguments(parser)
+    module.add_arguments(parser)  # type: ignore[attr-defined]
     try:
         options = parser.parse_args(before)
     except SystemExit as stop:  # argparse has printed; --help is 0, an error 2
@@ -62,6 +69,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     options.after = after
     return _run(module, options)
+
+
+@contextmanager
+def _voice(module: object) -> Iterator[None]:
+    """Of a command that all ranks of a job run, rank 0 speaks for all. What launchers say is known before MPI is, and where that is missing."""
+    ranks = (os.environ[name] for name in RANK if name in os.environ)
+    if not getattr(module, "ALL_RANKS", False) or next(ranks, "0") == "0":
+        yield
+        return
+    with open(os.devnull, "w") as nothing, redirect_stdout(nothing), redirect_stderr(nothing):
+        yield
 
 
 def _run(module: object, options: argparse.Namespace) -> int:

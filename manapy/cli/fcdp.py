@@ -1,8 +1,9 @@
 """Sharded training (FCDP: Fully Cached Data Parallel).
 
     manapy fcdp advise --params 30B --nodes 4 --gpus 8 --bandwidth 10G     what each strategy sends, needs and takes, and which to use
+    mpirun -n 4 manapy fcdp train                                          a small GPT trained, with what was sent and needed
 
-All from closed forms (manapy/fcdp/costs.py): nothing is run or measured. Bandwidths with bits are as networks are sold, 10G = 10 Gbit/s; with bytes as buses are, 32GB/s.
+advise: all from closed forms (manapy/fcdp/costs.py): nothing is run or measured. Bandwidths with bits are as networks are sold, 10G = 10 Gbit/s; with bytes as buses are, 32GB/s.
 """
 
 from __future__ import annotations
@@ -11,19 +12,22 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from . import _arguments, _quantities
+from . import _arguments, _quantities, _train
 from ._output import Output, size
 
 if TYPE_CHECKING:
     from ..fcdp.advice import Job, Option
 
+ALL_RANKS = True  # run train
 PCIE = 32e9  # bytes/s of PCIe 4.0 x16, as in the paper's Table II
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its commands."""
-    commands = parser.add_subparsers(dest="what", required=True, metavar="advise")
+    commands = parser.add_subparsers(dest="what", required=True, metavar="advise|train")
     _add_advise(commands.add_parser("advise", help="which strategy, and why", description="Bytes per step, memory, and time of a step for each strategy, and which to use. Exit code 1 if none fits."))
+    about = "train a small GPT on all ranks"
+    _train.add_arguments(commands.add_parser("train", help=about, description=_train.DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter))
 
 
 def _add_advise(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +65,7 @@ def _add_advise(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """The command that was named."""
-    return {"advise": _advise}[options.what](options, out)
+    return {"advise": _advise, "train": _train.run}[options.what](options, out)
 
 
 def _advise(options: argparse.Namespace, out: Output) -> int:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from ..ckpt import publish
+from . import state_index
 from .errors import StateError
 from .state_index import FILE, Index, Piece, Tensor, stored
 
@@ -131,6 +132,15 @@ def read(directory: Path, index: Index, wants: Iterable[Want]) -> None:
     for name, parts in by_file.items():
         with _explained(directory / name):
             _read(directory / name, parts)
+
+
+def parameters(directory: Path) -> dict[str, np.ndarray]:
+    """All parameters of a state by name, for one process: to use a model without the engine. Raises StateError."""
+    index = state_index.read(directory)
+    prefix = "parameter/"
+    found = {key.removeprefix(prefix): np.empty(tensor.shape, tensor.dtype) for key, tensor in index.tensors.items() if key.startswith(prefix)}
+    read(directory, index, [Want(f"{prefix}{name}", 0, array.size, array.reshape(-1)) for name, array in found.items()])
+    return found
 
 
 def _read(path: Path, parts: Iterable[tuple[str, int, int, np.ndarray]]) -> None:

@@ -99,3 +99,20 @@ def test_wrong_usage(arguments: list[str], said: str, capsys: pytest.CaptureFixt
 def test_imports_nothing_heavy() -> None:
     code = f"import sys; from manapy.cli import main; main({JOB}); print(*(m for m in ('rich', 'numpy', 'mpi4py', 'torch') if m in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()[-1] == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--strategy", "ddp"], "--strategy: invalid choice: 'ddp'"),
+        (["--tau", "1.5"], "--tau: not a share such as 0.5"),
+        (["--rate", "0"], "--rate: not a rate such as 0.001"),
+        (["--steps", "0"], "--steps: not a number of at least 1"),
+    ],
+)
+def test_wrong_usage_of_train_is_told_by_rank_0(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cli.main(["fcdp", "train", *arguments]) == 2
+    assert said in capsys.readouterr().err.splitlines()[-1]
+    monkeypatch.setenv("PMI_RANK", "1")
+    assert cli.main(["fcdp", "train", *arguments]) == 2
+    assert capsys.readouterr() == ("", "")

@@ -1,0 +1,143 @@
+"""`manapy fcdp train`: a small GPT in full and with adapters, resumed, refused, and checkpointed without knowing of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import BIN, Job
+
+pytest.importorskip("torch", reason="no PyTorch: pip install 'manapy[torch]'")
+
+Make = Callable[..., Job]
+SMALL = ("--layers", "2", "--hidden", "32", "--heads", "2", "--context", "32", "--batch", "8")
+HOW = ("--rate", "0.01", "--micro-batches", "2")
+NODES = ("--ranks-per-node", "2")
+STEPS = 40  # of the base
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # several of one rank wait for each other by spinning, while others want the processor
+
+
+def train(job: Job, *options: str | Path) -> Job:
+    return job.spawn([BIN / "mpirun", "-n", str(job.ranks), BIN / "manapy", "fcdp", "train", *options])
+
+
+def trained(make_job: Make, *options: str | Path, ranks: int = 4) -> dict[str, Any]:
+    """What --json prints, and nothing else is said."""
+    return dict(json.loads(train(make_job(ranks, env=ONE_THREAD), *options, "--json").finish()))
+
+
+def written(job: Job) -> dict[str, Any]:
+    """What --out keeps."""
+    return dict(json.loads((job.where / "out" / "result.json").read_text()))
+
+
+@pytest.fixture(scope="module")
+def base_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """Trains in full on 4 ranks, and saves, as a person starts it."""
+    job = Job(tmp_path_factory.mktemp("base"), 4, env=ONE_THREAD)
+    yield train(job, *SMALL, *HOW, *NODES, "--steps", str(STEPS), "--save", "state", "--out", "out")
+    job.end()
+
+
+@pytest.fixture(scope="module")
+def base(base_job: Job) -> dict[str, Any]:
+    """What came of it."""
+    base_job.finish()
+    return written(base_job)
+
+
+@pytest.fixture(scope="module")
+def state(base: dict[str, Any], base_job: Job) -> Path:
+    """Saved by it."""
+    return base_job.where / "state"
+
+
+def sent(done: dict[str, Any]) -> list[dict[str, int]]:
+    """By scope, in each step but the first."""
+    return [{scope: sum(phase[scope] for phase in step.values()) for scope in ("inter", "intra")} for step in done["sent"][1:]]
+
+
+def computed(done: dict[str, Any]) -> dict[str, int]:
+    return {scope: sum(done["form"][phase][scope] for phase in ("forward", "backward", "reduce")) for scope in ("inter", "intra")}
+
+
+def test_in_full(base: dict[str, Any], base_job: Job) -> None:
+    assert base["validation"][1] < base["validation"][0] - 1
+    assert (base["first"], len(base["losses"]), base["frozen"]) == (0, STEPS, 0)
+    assert sent(base) == [computed(base)] * (STEPS - 1)
+    assert computed(base)["inter"] == pytest.approx(4 * base["trainable"], rel=0.01) and base["host"] >= 4 * base["trainable"]  # (N-1)/N (W + G)
+    lines = base_job.output().splitlines()
+    assert [line for line in lines if line.startswith("step ")] == [f"step {step}  loss {loss:.4f}" for step, loss in enumerate(base["losses"], 1)]
+    rows = {line.split()[0]: line.split()[1:] for line in lines if line.startswith(("forward", "backward", "reduce"))}
+    assert rows["backward"][:4] == ["0", "B", "0", "B"]
+    assert all(row[:2] == row[2:4] and row[4:6] == row[6:] for row in rows.values()) and float(rows["forward"][0]) > 0
+    assert (base_job.where / "out" / "loss.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_adapters(make_job: Make, base: dict[str, Any], state: Path) -> None:
+    done = trained(make_job, *NODES, "--base", state, "--lora", "4", "--steps", "30", "--rate", "0.01")
+    assert done["training"]["hidden"] == 32 and done["frozen"] == base["trainable"] > 5 * done["trainable"] > 0
+    assert done["validation"][1] < done["validation"][0] - 0.01
+    assert sent(done) == [computed(done)] * 29
+    assert computed(done)["inter"] == pytest.approx(4 * done["trainable"], rel=0.01)  # whatever is frozen
+
+
+def test_a_resumed_training_goes_on_bit_by_bit(make_job: Make, base: dict[str, Any], state: Path) -> None:
+    steps = ("--steps", str(STEPS + 6))
+    resumed = trained(make_job, *NODES, "--resume", state, *steps, "--micro-batches", "2")
+    at_once = trained(make_job, *SMALL, *HOW, *NODES, *steps)
+    assert (resumed["first"], resumed["losses"][:STEPS]) == (STEPS, base["losses"])
+    assert resumed["losses"] == at_once["losses"] and resumed["validation"][1] == at_once["validation"][1]
+    elsewhere = trained(make_job, "--resume", state, *steps, "--strategy", "zero3", ranks=2)
+    assert elsewhere["losses"] == pytest.approx(at_once["losses"], rel=1e-4)
+    assert elsewhere["host"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--strategy", "ddp"], 2, "argument --strategy: invalid choice: 'ddp'"),
+        (["--tau", "0.5"], 2, "manapy: --tau is a share of --device-memory, which isn't given"),
+        (["--resume", "STATE", "--hidden", "64"], 2, "manapy: STATE holds another model: --hidden 32 there, 64 here"),
+        (["--out", "STATE/index.json"], 1, "manapy: STATE/index.json: File exists"),
+        ([*SMALL, "--device-memory", "50kB"], 1, "manapy: unit 'model' needs "),
+    ],
+)
+def test_bad_input(make_job: Make, state: Path, options: list[str], code: int, said: str) -> None:
+    """One line, by one rank, and no traceback."""
+    job = train(make_job(2, env=ONE_THREAD), *(option.replace("STATE", str(state)) for option in options))
+    assert job.wait() == code, job.output()
+    lines = [line for line in job.output().splitlines() if not line.startswith("usage: ")]
+    assert len(lines) == 1 and said.replace("STATE", str(state)) in lines[0], job.output()
+
+
+def test_without_pytorch(make_job: Make) -> None:
+    program = "import sys; sys.modules['torch'] = None; from manapy.cli import main; sys.exit(main(['fcdp', 'train']))"
+    job = make_job(2).spawn([BIN / "mpirun", "-n", "2", sys.executable, "-c", program])
+    assert job.wait() == 1
+    assert job.output().startswith("manapy: manapy fcdp train needs PyTorch") and "pip install 'manapy[torch]'" in job.output() and len(job.output().splitlines()) == 1
+
+
+def test_a_checkpoint_that_training_does_not_know_of(make_job: Make) -> None:
+    """PyTorch in the upper half: killed in the middle of the training and restarted, it ends with the losses of one that nobody disturbed."""
+    steps = 200
+    options = [*SMALL, *HOW, "--steps", str(steps), "--out", "out"]
+    job = make_job(2, env=ONE_THREAD).start(BIN / "manapy", "fcdp", "train", *options)
+    job.wait_for("step 5 ")
+    job.checkpoint()
+    at = last_step(job.output())
+    job.wait_for(lambda text: last_step(text) > at)
+    job.kill()
+    assert last_step(job.output()) < steps
+    job.restart_by_command().finish()
+    undisturbed = train(make_job(2, env=ONE_THREAD), *options)
+    undisturbed.finish()
+    assert written(job)["losses"] == written(undisturbed)["losses"] and len(written(job)["losses"]) == steps
+
+
+def last_step(text: str) -> int:
+    return max(int(line.split()[1]) for line in text.splitlines() if line.startswith("step ") and "loss" in line)
