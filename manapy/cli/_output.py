@@ -85,16 +85,19 @@ class Output:
             yield lambda done: progress.advance(task, done)
 
     @contextmanager
-    def progress(self) -> Iterator[Callable[[float, str], None]]:
-        """A progress bar for work of many kinds; yields what to call with the fraction done (0 to 1) and what is being done. Only on a terminal."""
-        if self.json or not self.err.isatty():
+    def progress(self, terminal: bool | None = None) -> Iterator[Callable[[float, str], None]]:
+        """A progress bar for work of many kinds; yields what to call with the fraction done (0 to 1) and what is being done. Only on a terminal.
+
+        terminal: whether that is where `err` appears, if isatty() can't tell (_terminal.py).
+        """
+        if self.json or not (self.err.isatty() if terminal is None else terminal):
             yield lambda fraction, text: None
             return
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
         columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-        with Progress(*columns, console=Console(file=self.err), transient=True) as progress:
+        with Progress(*columns, console=Console(file=self.err, force_terminal=True), transient=True) as progress:
             task = progress.add_task("", total=1.0)
             yield lambda fraction, text: progress.update(task, completed=fraction, description=text)
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import _arguments, _quantities
+from . import _arguments, _quantities, _terminal
 from ._output import Output, size
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--heads", "N", _arguments.positive, "of its attention (default 4)")
     add("--context", "N", _arguments.positive, "bytes of a sequence (default 128)")
     add("--strategy", None, str, "what is kept where, and fetched when (default fcdp)", choices=tuple(STRATEGIES))
-    add("--tau", "T", _quantities.fraction, "fcdp: keep parameters on the device while less of --device-memory is in use (default 0: never)")
+    add("--tau", "T", _quantities.fraction, "fcdp, fcdp_sched, fcdp_comm: keep parameters on the device while less of --device-memory is in use (default 0: never)")
     add("--device-memory", "SIZE", _quantities.size, "limit for parameters, gradients and optimizer's values of a rank, without activations (default: none)")
     add("--ranks-per-node", "G", _arguments.positive, "emulate nodes of so many ranks (default: real nodes)")
     add("--out", "DIR", Path, "write result.json and loss.png there")
@@ -67,16 +67,17 @@ def run(options: argparse.Namespace, out: Output) -> int:
     try:
         from ..fcdp.gpt import training
     except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py without an MPI library
-        raise ManapyError(f"manapy fcdp train needs PyTorch, mpi4py and an MPI library: pip install 'manapy[torch]' ({error})") from None
+        raise ManapyError(f"training needs PyTorch, mpi4py and an MPI library: pip install 'manapy[torch]' ({error})") from None
     if not training.is_first():
         training.train(_given(options, TRAINING), how, lambda step, loss: None)
         return 0
-    with out.progress() as bar:
-        drawn = out.err.isatty()
+    bar_shown = _terminal.shown(out.err)
+    with out.progress(bar_shown) as bar:
+        lines = not (bar_shown and _terminal.shown(out.file))  # else they would stand in the bar
 
         def show(step: int, loss: float) -> None:
             bar(step / how.steps, f"step {step}, loss {loss:.4f}")
-            if not drawn:
+            if lines:
                 out.line(f"step {step}  loss {loss:.4f}")
 
         done = training.train(_given(options, TRAINING), how, show)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from jobs import BIN, Job
+from terminal import Terminal
 
 pytest.importorskip("torch", reason="no PyTorch: pip install 'manapy[torch]'")
 
@@ -104,7 +105,7 @@ def test_a_resumed_training_goes_on_bit_by_bit(make_job: Make, base: dict[str, A
         (["--tau", "0.5"], 2, "manapy: --tau is a share of --device-memory, which isn't given"),
         (["--resume", "STATE", "--hidden", "64"], 2, "manapy: STATE holds another model: --hidden 32 there, 64 here"),
         (["--out", "STATE/index.json"], 1, "manapy: STATE/index.json: File exists"),
-        ([*SMALL, "--device-memory", "50kB"], 1, "manapy: unit 'model' needs "),
+        ([*SMALL, "--device-memory", "50kB"], 1, "manapy: unit 'blocks.0' needs "),
     ],
 )
 def test_bad_input(make_job: Make, state: Path, options: list[str], code: int, said: str) -> None:
@@ -119,7 +120,7 @@ def test_without_pytorch(make_job: Make) -> None:
     program = "import sys; sys.modules['torch'] = None; from manapy.cli import main; sys.exit(main(['fcdp', 'train']))"
     job = make_job(2).spawn([BIN / "mpirun", "-n", "2", sys.executable, "-c", program])
     assert job.wait() == 1
-    assert job.output().startswith("manapy: manapy fcdp train needs PyTorch") and "pip install 'manapy[torch]'" in job.output() and len(job.output().splitlines()) == 1
+    assert job.output().startswith("manapy: training needs PyTorch") and "pip install 'manapy[torch]'" in job.output() and len(job.output().splitlines()) == 1
 
 
 def test_a_checkpoint_that_training_does_not_know_of(make_job: Make) -> None:
@@ -141,3 +142,14 @@ def test_a_checkpoint_that_training_does_not_know_of(make_job: Make) -> None:
 
 def last_step(text: str) -> int:
     return max(int(line.split()[1]) for line in text.splitlines() if line.startswith("step ") and "loss" in line)
+
+
+def test_a_bar_where_mpirun_has_a_terminal() -> None:
+    """Ranks write into pipes of mpirun, which passes on what it reads."""
+    terminal = Terminal("env", "OMP_NUM_THREADS=1", BIN / "mpirun", "-n", "2", BIN / "manapy", "fcdp", "train", *SMALL, "--steps", "3")
+    try:
+        assert terminal.wait() == 0
+    finally:
+        terminal.close()
+    assert b"\xe2\x94\x81" in terminal.drawn and b"step 3, loss" in terminal.drawn  # rich's line
+    assert not any(line.startswith("step ") for line in terminal.screen())
