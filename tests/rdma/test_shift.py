@@ -3,14 +3,15 @@ doubled, out of order or wrong, and every error that a program sees."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 
 import pytest
-from vm import VM
+from vm import VM, GuestProcess
 from vm.machine import PATIENCE
 from vm.pairs import PATIENT, Pair
-from vm.shift import BACKUPS, MANAPY, THREE, events, finish, inside, messages, start, wait_event
+from vm.shift import BACKUPS, MANAPY, THREE, count, events, finish, inside, messages, start, wait_event
 from vm.storm import Storm
 
 ALL = "send,imm,write,flag,read"
@@ -21,6 +22,12 @@ pytestmark = pytest.mark.usefixtures("interposer")
 def carried(vm: VM, rail: int) -> int:
     """Packets that this rail has delivered to host b."""
     return vm.counters(f"rxb{rail}")["rcvd_pkts"]
+
+
+def times_away(process: GuestProcess) -> list[float]:
+    """From each failure until the way back was begun, in seconds."""
+    moves = [event for event in events(process) if event["event"] in ("fallback", "return")]
+    return [(move["begun"] - before["begun"]) / 1e9 for before, move in itertools.pairwise(moves) if move["event"] == "return"]
 
 
 @pytest.mark.parametrize("how, host", [("switch", None), ("cable", "a"), ("netem", "b"), ("admin-down", "a")])
@@ -151,6 +158,27 @@ def test_lost_acknowledgements(rdma_vm: VM, stamps: Path) -> None:
         pair.server.wait_for(lambda _, before=before: pair.received()[0] > before)
         rdma_vm.repair(0)
         wait_event(pair, "return", times)
+    finish(pair)
+
+
+def test_only_probes_get_through(rdma_vm: VM, stamps: Path) -> None:
+    """A switch that drops large packets to host b: probes are small, so the path seems to work, and fails as soon as it has traffic. Each time it is left alone for twice as
+    long, and traffic is on the backup meanwhile. When it works again, traffic comes back and stays."""
+    large = "ip link set sb0 mtu {}"  # b itself may send nothing large then: the sender of a packet that a veth drops tries for ever (soft-roce.md)
+    pair = start(rdma_vm, stamps, "--one-way", "--kinds", "send,imm,write,flag")
+    before = carried(rdma_vm, 1)
+    rdma_vm.run(large.format(1000), check=True)
+    try:
+        wait_event(pair, "fallback", 4)
+        assert carried(rdma_vm, 1) > before + 100
+    finally:
+        rdma_vm.run(large.format(4200), check=True)
+    wait_event(pair, "return", count(pair.client, "fallback"))
+    away = zip(*(times_away(process) for process in pair.both), strict=False)  # who is told of a failure hears of it later: the longer one
+    assert [max(both) >= 0.2 * 2**i for i, both in zip(range(4), away, strict=False)] == [True] * 4, [times_away(process) for process in pair.both]
+    before, received = carried(rdma_vm, 0), pair.received()[0]
+    pair.server.wait_for(lambda _: pair.received()[0] >= received + 100)
+    assert carried(rdma_vm, 0) > before + 100 and count(pair.client, "return") == count(pair.client, "fallback")
     finish(pair)
 
 
