@@ -44,7 +44,11 @@ def slurm_job(make_job: Callable[..., Job], allocation: dict[str, str]) -> Calla
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Digest of the ring's run of four ranks that nobody disturbs."""
-    return last(Job(tmp_path_factory.mktemp("undisturbed"), 4).start_python(RING[0], RING[1]).finish())
+    job = Job(tmp_path_factory.mktemp("undisturbed"), 4).start_python(RING[0], RING[1])
+    try:
+        return last(job.finish())
+    finally:
+        job.end()
 
 
 def last(output: str) -> str:
