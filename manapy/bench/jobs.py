@@ -66,7 +66,7 @@ JOBS: dict[str, Job] = {
     "healthy": Job("false alarms while a real training job is watched, --minutes of it", 610, partial(_late, "live", "healthy")),
     "fcdp-bytes": Job("bytes that a node of a sharded training sends, by phase, at the interfaces (FCDP's Table VII)", 60, partial(_late, "sharded_bytes", "bytes_sent")),
     "fcdp-reduction": Job("bytes of LoRA against zero3's (FCDP's Table VII)", 25, partial(_late, "sharded_bytes", "reduction")),
-    "fcdp-memory": Job("largest batch that a device takes, memory of a host (FCDP's Tables V and VI)", 90, partial(_late, "sharded_memory", "memory")),
+    "fcdp-memory": Job("largest batch that a device takes, memory of a host (FCDP's Tables V and VI)", 150, partial(_late, "sharded_memory", "memory")),
     "fcdp-paths": Job("from where parameters come how fast (FCDP's Table III)", 25, partial(_late, "sharded_times", "paths")),
     "fcdp-overlap": Job("time of a step over a slow link, with and without the cache on the device (FCDP's Figures 5 to 8)", 90, partial(_late, "sharded_times", "overlap")),
     "fcdp-retention": Job("time of a step over ever slower links (FCDP's Figure 9)", 90, partial(_late, "sharded_times", "retention")),
