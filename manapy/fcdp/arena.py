@@ -29,7 +29,10 @@ class Place(Protocol):
     """Where a front end wants a unit: memory of its own, for one block at a time."""
 
     def take(self) -> np.ndarray:
-        """All of its bytes, contents undefined."""
+        """All of its bytes, contents undefined; memory of the host."""
+
+    def filled(self) -> None:
+        """The array of take() has its contents. May be called on another thread than the rest."""
 
     def give_back(self) -> None:
         """The array of take() isn't used any more."""
@@ -43,6 +46,11 @@ class Block:
     arena: Arena
     array: np.ndarray = field(default_factory=lambda: EMPTY)
     place: Place | None = None
+
+    def filled(self) -> None:
+        """Its contents are complete."""
+        if self.place is not None:
+            self.place.filled()
 
     def free(self) -> None:
         """Give it back; a second time does nothing."""

@@ -44,9 +44,9 @@ def working(units: Sequence[Unit], layouts: Sequence[Layout], index: int, ahead:
     return max(forward, backward)
 
 
-def deepest(units: Sequence[Unit], layouts: Sequence[Layout], strategy: Strategy, limit: int | None, wanted: int) -> int:
-    """How many units can be gathered ahead: `wanted` or fewer, as the limit allows."""
-    if strategy.keep is Keep.HOST:
+def deepest(units: Sequence[Unit], layouts: Sequence[Layout], strategy: Strategy, limit: int | None, wanted: int, *, copies_ahead: bool = False) -> int:
+    """How many units can be gathered ahead: `wanted` or fewer, as the limit allows. copies_ahead: what is in the host's memory is brought to the device ahead."""
+    if strategy.keep is Keep.HOST and not copies_ahead:
         return 0  # what is fetched ahead is in the host's memory
     if limit is None:
         return wanted

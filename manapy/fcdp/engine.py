@@ -57,9 +57,10 @@ class Engine:
         budget: int | None = None,
         prefetch: int = 1,
         places: Mapping[str, Place] | None = None,
+        copies_ahead: bool = False,
     ) -> None:
         """Collective. tau: share of the device up to which gathered units stay there; budget: of the device, in bytes; prefetch: units gathered ahead;
-        places: of units that aren't gathered into memory of the engine's, by name.
+        places: of units that aren't gathered into memory of the engine's, by name; copies_ahead: places have copies of their own to make, also of what is in the host's memory.
 
         Raises on all ranks SetupError if options or units can't be used or differ between ranks, BudgetError if a unit doesn't fit.
         """
@@ -69,7 +70,7 @@ class Engine:
         self.last_micro_batch = True
         layouts = [Layout(unit.size, topology.nodes, topology.ranks_per_node) for unit in units]
         agree(topology.comm, error_of(lambda: memory.check(units, layouts, self.strategy, budget)))
-        self._deepest = partial(memory.deepest, units, layouts, self.strategy, budget)
+        self._deepest = partial(memory.deepest, units, layouts, self.strategy, budget, copies_ahead=copies_ahead)
         ahead = topology.comm.allreduce(self._deepest(prefetch), MPI.MIN)
         self._units = {unit.name: self._allocate(index, unit, layout) for index, (unit, layout) in enumerate(zip(units, layouts, strict=True))}
         self._order = list(self._units.values())
@@ -238,9 +239,9 @@ class Engine:
         self._accumulating = True
         return self._gradients.arrays(mine)
 
-    def reduce(self, name: str) -> None:
-        """The arrays of gradients() are complete for this micro-batch: sum them over the ranks, in the background."""
-        self._gradients.reduce(self._unit(name), self.last_micro_batch)
+    def reduce(self, name: str, ready: Callable[[], object] = lambda: None) -> None:
+        """The arrays of gradients() are complete for this micro-batch, once ready() has returned: sum them over the ranks, in the background. ready runs there, too."""
+        self._gradients.reduce(self._unit(name), self.last_micro_batch, ready)
 
     # ---- steps ----
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 
 import numpy as np
@@ -48,12 +48,17 @@ class Gradients:
             mine.whole_gradient.array[:] = 0
         return mine.unit.views(mine.whole_gradient.array)
 
-    def reduce(self, mine: LocalUnit, last: bool) -> None:
-        """Sum the arrays over the ranks, in the background. last: no micro-batch of this step comes after this one."""
+    def reduce(self, mine: LocalUnit, last: bool, ready: Callable[[], object]) -> None:
+        """Sum the arrays over the ranks, in the background, after ready(). last: no micro-batch of this step comes after this one."""
         block, mine.whole_gradient = mine.whole_gradient, None
         if block is None:
             raise OrderError(f"unit '{mine.unit.name}' is reduced without gradients")
-        self._in_node.append((self._messenger.submit(lambda: self._reduce_in_node(mine, block.array)), block))
+
+        def job() -> None:
+            ready()
+            self._reduce_in_node(mine, block.array)
+
+        self._in_node.append((self._messenger.submit(job), block))
         mine.unsummed = mine.partial is not None
         if mine.unsummed and last:
             self._reduce_across(mine)

@@ -50,7 +50,7 @@ class Parameters:
         if mine.residence is Residence.ABSENT:
             self._request(mine, phase)
         for other in self._next(mine, phase):
-            if other.residence is Residence.ABSENT:
+            if other.residence is Residence.ABSENT and self._is_near(other):
                 self._request(other, phase)
         mine.residence = Residence.IN_USE
         assert mine.block is not None
@@ -135,6 +135,10 @@ class Parameters:
             return self._units[mine.index + 1 : mine.index + 1 + self.ahead]
         return self._units[max(0, mine.index - self.ahead) : mine.index][::-1]
 
+    def _is_near(self, other: LocalUnit) -> bool:
+        """Whether it can be gathered ahead: what comes from the host's memory makes no messages, and is waited for when it is used."""
+        return self._host is None or (not other.changed and other.fetched is not None and other.fetched.done())
+
     def _request(self, mine: LocalUnit, phase: Phase) -> None:
         mine.block = self._arena.take(mine.layout.padded, mine.unit.gathered, f"unit '{mine.unit.name}'", self._places.get(mine.unit.name))
         mine.residence = Residence.AHEAD
@@ -153,6 +157,7 @@ class Parameters:
         assert mine.fetched is not None and mine.node_copy is not None
         mine.fetched.result()
         block.array[:] = mine.node_copy
+        block.filled()
         self._messenger.traffic.add(phase, Scope.INTRA, block.nbytes * (self._topology.ranks_per_node - 1) // self._topology.ranks_per_node)
 
     def _gather_from_ranks(self, mine: LocalUnit, block: Block, phase: Phase) -> Future[None]:
@@ -168,6 +173,7 @@ class Parameters:
             if mine.cached is not None:
                 own[:] = cached
             self._messenger.node.all_gather(block.array, self._messenger.tag(Operation.GATHER, mine.index), phase)
+            block.filled()
 
         return self._messenger.submit(job)
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+from mpi4py import MPI
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
@@ -20,12 +22,13 @@ from ..errors import OrderError, SetupError
 from ..state_index import spans
 from ..topology import Topology
 from ..units import Layout, Unit
+from .device import Device, Staging, find as find_device
 from .grouping import Group, Member, Units, groups_of
 from .meta import Values, materialise, without_values
 from .moving import Arrays, moved
 from .optimizer import Pieces
 from .saving import is_elementwise
-from .storage import UnitStorage, to_numpy, to_tensor
+from .storage import DeviceStorage, UnitStorage, to_numpy, to_tensor
 
 VALUES = "values of the parameter"
 
@@ -33,11 +36,19 @@ VALUES = "values of the parameter"
 class Division:
     """engine, groups, storages (by unit): now. unset: names of parameters and buffers that have no values yet. pieces: what optimizers see."""
 
-    def __init__(self, module: nn.Module, topology: Topology, units: Units, policy: MixedPrecisionPolicy, options: dict[str, Any]) -> None:
-        """Collective. options: of Engine. Raises SetupError on all ranks, BudgetError."""
+    def __init__(self, module: nn.Module, topology: Topology, units: Units, policy: MixedPrecisionPolicy, device: str | Device, options: dict[str, Any]) -> None:
+        """Collective. options: of Engine; its budget is the device's memory unless it is given. Raises SetupError on all ranks, BudgetError."""
         self.module = module
         self._topology, self._units, self._policy, self._options = topology, units, policy, options
         self.groups: list[Group] = []
+        self.device: Device | None = None
+
+        def find() -> None:
+            self.device = find_device(device)
+
+        agree(topology.comm, error_of(find))
+        if self.device and options["budget"] is None:
+            options["budget"] = topology.comm.allreduce(self.device.limit, MPI.MIN) if self.device.limit is not None else None
         agree(topology.comm, error_of(lambda: self.groups.extend(self._grouped())))
         self.engine = self._engine()
         self.unset: set[str] = set()
@@ -52,9 +63,17 @@ class Division:
 
     def _engine(self) -> Engine:
         layouts = {member.unit.name: Layout(member.unit.size, self._topology.nodes, self._topology.ranks_per_node) for member in self._members}
-        self.storages = {member.unit.name: UnitStorage(member, layouts[member.unit.name].padded) for member in self._members}
+        self.storages = self._storages({name: layout.padded for name, layout in layouts.items()})
         self._trainable = [(parameter, member.unit.trainable) for member in self._members for parameter in member.parameters.values()]
-        return Engine(self._topology, self.units, places=self.storages, **self._options)
+        return Engine(self._topology, self.units, places=self.storages, copies_ahead=self.device is not None, **self._options)
+
+    def _storages(self, elements: dict[str, int]) -> dict[str, UnitStorage]:
+        """elements: by unit, with padding."""
+        if self.device is None:
+            return {member.unit.name: UnitStorage(member, elements[member.unit.name]) for member in self._members}
+        largest = max(elements[unit.name] * np.dtype(unit.gathered).itemsize for unit in self.units)
+        staging = Staging(self.device.host, largest, len(self.units))  # as many as are gathered at once
+        return {member.unit.name: DeviceStorage(member, elements[member.unit.name], self.device, staging) for member in self._members}
 
     @property
     def _members(self) -> list[Member]:
@@ -81,10 +100,13 @@ class Division:
                 without_values(self.engine, part, member, values)
                 self.unset.update(() if values else absent)
             else:
-                self.engine.load(member.unit.name, {name: to_numpy(parameter) for name, parameter in member.parameters.items()})
+                self.engine.load(member.unit.name, {name: to_numpy(parameter.cpu()) for name, parameter in member.parameters.items()})
             self.storages[member.unit.name].hide()
         self._empty = {} if values else buffers
         self.unset.update(self._empty)
+        if self.device is not None:
+            for buffer in self.module.buffers():
+                buffer.data = buffer.to(self.device.place)
         self.pieces = Pieces(self.engine)
 
     @property

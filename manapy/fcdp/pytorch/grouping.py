@@ -96,8 +96,8 @@ def _is_container(module: nn.Module) -> bool:
 
 def _check(name: str, parameter: nn.Parameter) -> None:
     kind = str(parameter.dtype).removeprefix("torch.")
-    if parameter.device.type not in ("cpu", "meta"):
-        raise SetupError(f"parameter {name} is on {parameter.device}: only CPUs can be used so far")
+    if parameter.device.type not in ("cpu", "cuda", "meta"):
+        raise SetupError(f"parameter {name} is on {parameter.device}: only CPUs and CUDA can be used")
     if not parameter.dtype.is_floating_point:
         raise SetupError(f"parameter {name} is of type {kind}: parameters are floating-point numbers")
     if parameter.requires_grad and parameter.dtype not in TRAINABLE:

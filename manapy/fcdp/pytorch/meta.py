@@ -60,7 +60,7 @@ def _collect(flat: np.ndarray, member: Member, values: Values | None) -> None:
     for name, view in member.unit.views(flat).items():
         parameter = member.parameters[name]
         if not parameter.is_meta:
-            view[...] = to_numpy(parameter)
+            view[...] = to_numpy(parameter.cpu())
         elif values:
             _fill(view, name, values)
 

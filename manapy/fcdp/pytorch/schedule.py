@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -50,6 +50,7 @@ class _Unit:
     gathered: bool = False
     awaited: int = 0  # parameters that have no gradient yet
     sums: dict[str, torch.Tensor] = field(default_factory=dict)  # where gradients go, from the first one until they are reduced
+    arriving: list[Callable[[], None]] = field(default_factory=list)  # adds to them what is copied from a device
 
     @property
     def name(self) -> str:
@@ -121,6 +122,7 @@ class Schedule:
         for group in self._groups:
             for unit in group.units:
                 unit.sums = {}
+                unit.arriving = []
                 unit.awaited = 0
                 for parameter in unit.member.parameters.values():
                     parameter.grad = None
@@ -184,8 +186,7 @@ class Schedule:
             if self._engine.is_complete:
                 raise OrderError("gradients are complete: optimizer.step() comes next, and all but the last backward() of a step are inside no_sync()")
             unit.sums = {key: torch.from_numpy(array) for key, array in self._engine.gradients(unit.name).items()}
-        with torch.no_grad():
-            unit.sums[name].add_(parameter.grad, alpha=1 / self._engine.topology.size)
+        self._add(unit, name, parameter.grad)
         parameter.grad = None
         unit.awaited -= 1
         if unit.awaited == 0:
@@ -193,10 +194,27 @@ class Schedule:
             self._release([unit])
             self._release_frozen(group)
 
+    def _add(self, unit: _Unit, name: str, gradient: torch.Tensor) -> None:
+        """To the sums: at once, or from a device when it has arrived."""
+        target, share = unit.sums[name], 1 / self._engine.topology.size
+        if self._division.device is None:
+            with torch.no_grad():
+                target.add_(gradient, alpha=share)
+            return
+        copy, event = self._division.device.copy_out(gradient.detach())
+
+        def add() -> None:
+            event.synchronize()
+            with torch.no_grad():
+                target.add_(copy, alpha=share)
+
+        unit.arriving.append(add)
+
     def _reduce(self, unit: _Unit) -> None:
+        arriving, unit.arriving = unit.arriving, []
         unit.sums = {}
         self._reduced = True
-        self._engine.reduce(unit.name)
+        self._engine.reduce(unit.name, lambda: [add() for add in arriving])
 
     def _input_done(self, group: _Hooked) -> None:
         group.open_inputs -= 1

@@ -29,13 +29,14 @@ from .. import state
 from ..engine import Engine
 from ..topology import Topology
 from ..units import Unit
+from .device import Device
 from .division import Division
 from .grouping import Units, blocks
 from .meta import Values
 from .optimizer import Factory
 from .saving import SavedOptimizers, TorchGenerator
 from .schedule import Schedule
-from .storage import to_numpy
+from .storage import to_numpy, to_tensor
 
 
 @contextmanager
@@ -50,16 +51,18 @@ def fully_shard(
     prefetch: int = 1,
     mp_policy: MixedPrecisionPolicy | None = None,
     values: Values | None = None,
+    device: str | Device = "cpu",
 ) -> Iterator[Sharded]:
     """Collective. Shard a module in place; it is to have the same values on all ranks, and is of no use after the block.
 
     units: gives the modules of the model that are gathered as a whole; strategy, tau, budget (bytes), prefetch: see Engine; mp_policy: FSDP2's, where reduce_dtype can only be
     the type of the parameters, in which gradients are always summed. values: for a model on the meta device, called on rank 0 for each parameter and buffer there, by name, one
-    unit at a time; without it they are to be loaded. Raises on all ranks SetupError if module or options can't be used or differ between ranks, BudgetError.
+    unit at a time; without it they are to be loaded. device: cpu, or cuda for torch's current GPU: units are gathered and computed there, shards stay on the host (device.py), and
+    its free memory is the budget unless one is given. Raises on all ranks SetupError if module or options can't be used or differ between ranks, BudgetError.
     """
     policy = mp_policy or MixedPrecisionPolicy()
     options = {"strategy": strategy, "tau": tau, "budget": budget, "prefetch": prefetch}
-    with Division(module, topology or Topology(), units, policy, options) as division:
+    with Division(module, topology or Topology(), units, policy, device, options) as division:
         division.fill(values)
         yield Sharded(division, Schedule(division, policy))
 
@@ -161,8 +164,11 @@ class Sharded:
         """
         self._schedule.prepare()
         generators: Any = {"torch": TorchGenerator()} if random else None
-        extra = state.load(self.engine, directory, optimizer=self._saved(optimizer), buffers=self._buffers(), generators=generators, trainable=trainable, name_of=_own_name)
-        self._division.have_values(trainable, self._buffers())
+        buffers = self._buffers()
+        extra = state.load(self.engine, directory, optimizer=self._saved(optimizer), buffers=buffers, generators=generators, trainable=trainable, name_of=_own_name)
+        for name, buffer in self._division.module.named_buffers():
+            buffer.copy_(to_tensor(buffers[name]))
+        self._division.have_values(trainable, buffers)
         return extra
 
     def load_file(self, file: str | os.PathLike[str], *, trainable: bool = False) -> None:
@@ -181,7 +187,7 @@ class Sharded:
         return SavedOptimizers(self._division.pieces) if wanted and self._division.pieces.optimizers else None
 
     def _buffers(self) -> dict[str, np.ndarray]:
-        return {name: to_numpy(buffer) for name, buffer in self._division.module.named_buffers()}
+        return {name: to_numpy(buffer.cpu()) for name, buffer in self._division.module.named_buffers()}
 
     def comm_report(self) -> dict[str, dict[str, int]]:
         """Collective. Bytes that the ranks of this node have sent so far, by phase and scope: {"forward": {"inter": ..., "intra": ...}, ...}.

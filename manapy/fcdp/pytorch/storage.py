@@ -13,6 +13,7 @@ import ctypes
 import numpy as np
 import torch
 
+from .device import Device, Event, Staging
 from .grouping import Member
 
 
@@ -39,14 +40,15 @@ def peek(tensor: torch.Tensor, dtype: str) -> np.ndarray:
 class UnitStorage:
     """A place (arena.py) that parameters can be shown in."""
 
-    def __init__(self, member: Member, elements: int) -> None:
-        """elements: of the unit with its padding. The parameters keep their own memory until hide()."""
+    def __init__(self, member: Member, elements: int, place: torch.device | None = None) -> None:
+        """elements: of the unit with its padding; place: where, None for host memory. The parameters keep their own memory until hide()."""
         dtype = getattr(torch, member.unit.gathered)
-        flat = torch.empty(elements, dtype=dtype)
+        flat = torch.empty(elements, dtype=dtype, device=place)
         self._storage = flat.untyped_storage()
         self._nbytes = self._storage.nbytes()
+        self._bytes = torch.empty(0, dtype=torch.uint8, device=place).set_(self._storage, 0, (self._nbytes,), (1,))  # once: what is made in inference_mode can't be written to elsewhere
         pieces = flat[: member.unit.size].split([parameter.numel() for parameter in member.parameters.values()])
-        nothing = torch.full((), torch.nan, dtype=dtype)
+        nothing = torch.full((), torch.nan, dtype=dtype, device=place)
         # (parameter, its values, nothing of the same shape)
         self._views = [(parameter, piece.view(parameter.shape), nothing.expand(parameter.shape)) for parameter, piece in zip(member.parameters.values(), pieces, strict=True)]
         self.give_back()
@@ -54,7 +56,10 @@ class UnitStorage:
     def take(self) -> np.ndarray:
         """Memory for the unit: (bytes,)."""
         self._storage.resize_(self._nbytes)
-        return peek(torch.empty(0, dtype=torch.uint8).set_(self._storage), "uint8")
+        return peek(self._bytes, "uint8")
+
+    def filled(self) -> None:
+        """Nothing is to be done: it is where it is used."""
 
     def give_back(self) -> None:
         """No memory."""
@@ -69,3 +74,43 @@ class UnitStorage:
         """Let the parameters have nothing."""
         for parameter, _, nothing in self._views:
             parameter.data = nothing
+
+
+class DeviceStorage(UnitStorage):
+    """A place on a device with memory of its own: values come over a staging buffer (device.py)."""
+
+    def __init__(self, member: Member, elements: int, device: Device, staging: Staging) -> None:
+        self._device, self._staging = device, staging
+        self._buffer: torch.Tensor | None = None
+        self._arrived: Event | None = None
+        super().__init__(member, elements, device.place)
+
+    def take(self) -> np.ndarray:
+        """Memory on the device, and a buffer on the host: (bytes,)."""
+        self._storage.resize_(self._nbytes)
+        self._buffer = self._staging.take()
+        return self._buffer[: self._nbytes].numpy()
+
+    def filled(self) -> None:
+        """Begin the copy to the device."""
+        assert self._buffer is not None
+        self._arrived = self._device.copy_in(self._bytes, self._buffer[: self._nbytes])
+        self._staging.give_back(self._buffer, self._arrived)
+        self._buffer = None
+
+    def show(self) -> None:
+        """As it will be when the copy is complete: computation waits for that."""
+        if self._arrived is not None:
+            self._device.wait(self._arrived)
+            self._arrived = None
+        super().show()
+
+    def give_back(self) -> None:
+        """No memory, once nothing arrives there (rule 3 of device.py)."""
+        if self._buffer is not None:
+            self._staging.give_back(self._buffer, None)
+            self._buffer = None
+        if self._arrived is not None:
+            self._device.wait(self._arrived)
+            self._arrived = None
+        super().give_back()

@@ -21,7 +21,7 @@ def write_back(engine: Engine, parts: Sequence[Part], parameters: Mapping[str, n
     """
     if not parts:
         return
-    tensors = {name: parameter.detach().contiguous() for name, parameter in parameters.items()}
+    tensors = {name: parameter.detach().contiguous().cpu() for name, parameter in parameters.items()}
     whole = {name: peek(tensors[name], part.unit.gathered) for part in parts for name, _ in part.unit.parameters}
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:

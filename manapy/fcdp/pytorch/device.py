@@ -1,0 +1,164 @@
+"""Where a model computes, and how values come there and gradients come back.
+
+    gather    host array (staging, page-locked) --in-stream--> gathered unit: filled() starts the copy, show() makes computation wait for it, and for nothing else
+    reduce    parameter's gradient --out-stream--> page-locked array: whoever reduces it waits for the copy, not the program
+
+1. A copy in begins after all computation asked for so far: the memory may have been another unit's. So what is gathered ahead is copied while the unit in use computes.
+2. A staging buffer is used again when the copy from it is complete.
+3. Memory is given back after computation waits for the copy into it: a unit that was gathered in vain may still be arriving.
+4. Shards, and with them optimizers, are the host's. What crosses nodes and processes is in host memory.
+
+Cuda needs a GPU, which no test of ours has had; Threads is a device with memory of its own and the same order of copies, on a CPU, for tests.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol
+
+import torch
+
+from ..errors import SetupError
+
+
+class Event(Protocol):
+    """A copy, complete or not."""
+
+    def query(self) -> bool:
+        """Whether it is complete."""
+
+    def synchronize(self) -> None:
+        """Wait until it is."""
+
+
+class Device(Protocol):
+    """place: where tensors are; limit: bytes of its memory, None if that isn't known."""
+
+    place: torch.device
+    limit: int | None
+
+    def host(self, nbytes: int) -> torch.Tensor:
+        """Memory of the host that copies can be made from at full speed."""
+
+    def copy_in(self, target: torch.Tensor, source: torch.Tensor) -> Event:
+        """From the host, in the order of calls; target: on the device (rule 1)."""
+
+    def copy_out(self, source: torch.Tensor) -> tuple[torch.Tensor, Event]:
+        """To the host, when what has been asked for so far is computed; the copy's values are there after the event."""
+
+    def wait(self, event: Event) -> None:
+        """Computation asked for from now on begins after the event."""
+
+
+class Cuda:
+    """The current GPU of torch's. Computation is the stream that is current when this is made; autograd uses the same."""
+
+    def __init__(self) -> None:
+        self.place = torch.device("cuda", torch.cuda.current_device())
+        self.limit, _ = torch.cuda.mem_get_info(self.place)
+        self._compute = torch.cuda.current_stream(self.place)  # kept: each thread has a current stream of its own
+        self._in, self._out = torch.cuda.Stream(self.place), torch.cuda.Stream(self.place)
+
+    def host(self, nbytes: int) -> torch.Tensor:
+        """See Device: page-locked."""
+        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+
+    def copy_in(self, target: torch.Tensor, source: torch.Tensor) -> Any:
+        """See Device."""
+        return self._copy(self._in, target, source)
+
+    def copy_out(self, source: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """See Device."""
+        target = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
+        source.record_stream(self._out)  # its memory isn't another tensor's before that
+        return target, self._copy(self._out, target, source)
+
+    def wait(self, event: Any) -> None:
+        """See Device."""
+        self._compute.wait_event(event)
+
+    def _copy(self, stream: Any, target: torch.Tensor, source: torch.Tensor) -> Any:
+        stream.wait_stream(self._compute)
+        with torch.cuda.stream(stream):
+            target.copy_(source, non_blocking=True)
+        return stream.record_event()
+
+
+class _Done:
+    """The event of a job on a thread."""
+
+    def __init__(self, job: Future[Any]) -> None:
+        self._job = job
+
+    def query(self) -> bool:
+        return self._job.done()
+
+    def synchronize(self) -> None:
+        self._job.result()
+
+
+class Threads:
+    """A device in host memory, with a thread for each stream. Computation is the program's thread: what has been asked for is done."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.place = torch.device("cpu")
+        self.limit = limit
+        self._in, self._out = ThreadPoolExecutor(1, "fcdp-in"), ThreadPoolExecutor(1, "fcdp-out")
+
+    def host(self, nbytes: int) -> torch.Tensor:
+        """See Device."""
+        return torch.empty(nbytes, dtype=torch.uint8)
+
+    def copy_in(self, target: torch.Tensor, source: torch.Tensor) -> Event:
+        """See Device."""
+        return _Done(self._in.submit(target.copy_, source))
+
+    def copy_out(self, source: torch.Tensor) -> tuple[torch.Tensor, Event]:
+        """See Device."""
+        target = torch.empty_like(source)
+        return target, _Done(self._out.submit(target.copy_, source))
+
+    def wait(self, event: Event) -> None:
+        """See Device."""
+        event.synchronize()
+
+
+class Staging:
+    """Buffers of one size to copy from, made as needed up to `count`, which is at least the number of units that are being gathered at once."""
+
+    def __init__(self, host: Callable[[int], torch.Tensor], nbytes: int, count: int) -> None:
+        self._host, self._nbytes, self._left = host, nbytes, count
+        self._used: deque[tuple[torch.Tensor, Event | None]] = deque()  # given back: the oldest first, with the copy from it
+
+    def take(self) -> torch.Tensor:
+        """A buffer that nothing is copied from any more (rule 2)."""
+        if self._left and not (self._used and _is_over(self._used[0][1])):
+            self._left -= 1
+            return self._host(self._nbytes)
+        buffer, event = self._used.popleft()
+        if event is not None:
+            event.synchronize()
+        return buffer
+
+    def give_back(self, buffer: torch.Tensor, event: Event | None) -> None:
+        """event: of the copy from it, None if there is none."""
+        self._used.append((buffer, event))
+
+
+def _is_over(event: Event | None) -> bool:
+    return event is None or event.query()
+
+
+def find(device: str | Device) -> Device | None:
+    """None for the CPU, where a gathered unit is host memory. Raises SetupError if there is no such device."""
+    if not isinstance(device, str):
+        return device
+    if device == "cpu":
+        return None
+    if device != "cuda":
+        raise SetupError(f"device must be cpu or cuda, not {device}")
+    if not torch.cuda.is_available():
+        raise SetupError("device cuda: " + ("this PyTorch is built without CUDA" if torch.version.cuda is None else "no GPU is there"))
+    return Cuda()
