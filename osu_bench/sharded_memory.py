@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import os
 import threading
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from manapy.fcdp.errors import BudgetError
 from manapy.fcdp.training import units_of
 
 PAUSE = 0.05  # seconds between two looks at memory
+M_MMAP_THRESHOLD = -3  # malloc.h
 
 
 def batches(topology: Topology, options: argparse.Namespace) -> None:
@@ -53,6 +55,7 @@ def fits(topology: Topology, options: argparse.Namespace, strategy: str) -> bool
 
 def host(topology: Topology, options: argparse.Namespace) -> None:
     """The mode `host`; bytes of the node with the larger sum, and of the node's window."""
+    ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**20)  # what is freed goes back to the system; else malloc keeps large blocks, as it happens
     layers = build(options, options.model)
     with Engine(topology, units_of(layers), strategy=options.strategy, prefetch=0) as engine:  # else devices, too, would differ
         training = Training(engine, layers, options)

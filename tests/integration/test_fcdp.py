@@ -161,7 +161,7 @@ def test_the_host_has_one_copy_of_the_parameters(make_job: Make) -> None:
     (done,) = results(job)
     for name in ("fcdp", "unlocked"):
         for most, without in zip(done[name]["most"], done["zero3"]["most"], strict=True):
-            assert most - without == pytest.approx((units + 1) * unit, abs=unit / 2)
+            assert most - without == pytest.approx((units + 1) * unit, abs=0.75 * unit)
     refusals = job.output().count("the host's copy of parameters isn't locked in memory: rank 0 needs 36.0 MiB, its limit (ulimit -l) is ")
     assert refusals in (1, 2)  # who tests may be unable to lock as much, too
     assert refusals == 2 or all(locked >= units * unit / RANKS_PER_NODE for locked in done["fcdp"]["locked"])

@@ -1,6 +1,7 @@
 """Host memory of sharded training: prints as JSON the most that each node's ranks take together, in bytes, by strategy, and for fcdp on ranks that may lock no memory.
 
-A page that several processes share counts once (PSS, proc(5)). Units of 8 MB: eight frozen and one trainable.
+A page that several processes share counts once (PSS, proc(5)). Units of 8 MB: eight frozen and one trainable. What is freed goes back to the system at once: malloc keeps
+large blocks for itself, too, when it has seen some, as it happens.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from manapy.fcdp import Engine, Phase, Topology, Unit
 
 ELEMENTS, FROZEN = 2**21, 8
 CAP_IPC_LOCK = 14  # linux/capability.h
+M_MMAP_THRESHOLD = -3  # malloc.h
 
 
 def forbid_locking() -> None:
@@ -66,6 +68,7 @@ def train(topology: Topology, strategy: str) -> dict[str, object]:
         return {"most": topology.comm.allgather(most), "locked": topology.comm.allgather(field("status", "VmLck"))}
 
 
+ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**20)
 here = Topology(ranks_per_node=2)
 done = {strategy: train(here, strategy) for strategy in ("zero3", "fcdp")}
 forbid_locking()

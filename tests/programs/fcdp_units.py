@@ -150,8 +150,13 @@ class Shelf:
 
     def take(self) -> np.ndarray:
         assert self.memory is None
+        self.complete = False
         self.memory = np.full(self._nbytes, 255, np.uint8)
         return self.memory
+
+    def filled(self) -> None:
+        assert self.memory is not None and not self.complete
+        self.complete = True
 
     def give_back(self) -> None:
         assert self.memory is not None
@@ -164,7 +169,7 @@ for strategy in STRATEGIES:
     with Engine(topology, [half], strategy=strategy, places={"half": shelf}) as engine:
         engine.load("half", {"w": VALUES + 0.25})
         gathered = engine.gather("half", Phase.FORWARD)["w"]
-        assert gathered.dtype == np.float16 and np.shares_memory(gathered, shelf.memory) and (gathered == VALUES + 0.25).all()
+        assert gathered.dtype == np.float16 and np.shares_memory(gathered, shelf.memory) and shelf.complete and (gathered == VALUES + 0.25).all()
         engine.release("half")
         assert shelf.memory is None
         sent = engine.report()["forward"]
