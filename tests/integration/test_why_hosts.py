@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
 from test_nodes import NODES, TOOLS, inside, mpirun, nodes  # noqa: F401 (a fixture)
 
+PIPELINE = BIN.parent / "lib" / "manapy" / "osu_bench" / "pipeline.py"
 RSH = str(TOOLS / "nodes-launch")
 HERE, THERE = NODES
 RANKS = 3  # 0 here, 1 and 2 there
@@ -101,3 +103,19 @@ def test_without_manapy_launch_hosts_are_named(job: Job) -> None:
         assert time.monotonic() < deadline, (said, done.stderr)
     (verdict,) = said["verdicts"]
     assert verdict["rank"] == 1 and "asleep outside MPI" in verdict["sentence"], verdict
+
+
+def test_a_link_that_becomes_slow(job: Job) -> None:
+    """In the midst of training the network between the nodes gets slow. Ranks 1 and 2 are on one node and don't feel it."""
+    plan = "pp=3,micro=1"
+    job.start(sys.executable, PIPELINE, "--schedule", plan, "--iterations", "1000000", "--hidden", "128", "--batch", "512")  # 256 KB a message
+    job.wait_for(lambda text: text.count("\n") > 30)
+    subprocess.run([TOOLS / "nodes", "shape", "4mbit", "32kb", *NODES], check=True)
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        _, said, _ = why(job, None, RSH, "--schedule", plan)
+        found = [verdict for verdict in said["verdicts"] if verdict["cause"] == "network" and {verdict["rank"], verdict["peer"]} == {0, 1}]
+        if found:
+            break
+        assert time.monotonic() < deadline, (said, job.report())
+    assert said["state"] == "slow" and "the network between rank" in found[0]["sentence"], said
