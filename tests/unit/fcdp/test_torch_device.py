@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -36,8 +37,10 @@ class Stalled(Threads):
 
 
 @pytest.fixture
-def device() -> Stalled:
-    return Stalled()
+def device() -> Iterator[Stalled]:
+    stalled = Stalled()
+    yield stalled
+    stalled.go.set()  # else its thread would keep pytest from ending
 
 
 def storage_on(device: Stalled, staging: Staging) -> tuple[nn.Linear, DeviceStorage]:
