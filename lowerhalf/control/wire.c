@@ -50,22 +50,17 @@ void mpy_text_free(mpy_text_t *t) {
     memset(t, 0, sizeof *t);
 }
 
-static void text_vadd(mpy_text_t *t, const char *format, va_list args) {
-    va_list again;
+void mpy_text_add(mpy_text_t *t, const char *format, ...) {
+    va_list args, again;
+    va_start(args, format);
     va_copy(again, args);
     int n = vsnprintf(NULL, 0, format, args);
+    va_end(args);
     if (n < 0) abort(); /* our own format strings only */
     text_reserve(t, (size_t)n);
     vsnprintf(t->data + t->length, (size_t)n + 1, format, again);
     va_end(again);
     t->length += (size_t)n;
-}
-
-void mpy_text_add(mpy_text_t *t, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    text_vadd(t, format, args);
-    va_end(args);
 }
 
 void mpy_text_add_encoded(mpy_text_t *t, const char *s) {
@@ -226,17 +221,6 @@ bool mpy_wire_send(mpy_wire_t *w, const char *line, size_t length) {
         return send_all(w, small, length + 1);
     }
     return send_all(w, line, length) && send_all(w, "\n", 1);
-}
-
-bool mpy_wire_printf(mpy_wire_t *w, const char *format, ...) {
-    mpy_text_t t = {0};
-    va_list args;
-    va_start(args, format);
-    text_vadd(&t, format, args);
-    va_end(args);
-    bool ok = mpy_wire_send(w, t.data, t.length);
-    mpy_text_free(&t);
-    return ok;
 }
 
 /* ---- opening a connection ---- */

@@ -43,7 +43,6 @@ char *mpy_wire_line(mpy_wire_t *w);
 char *mpy_wire_wait_line(mpy_wire_t *w, int timeout_ms);
 /* Sends one line; the newline is added. False if the connection is lost. */
 bool mpy_wire_send(mpy_wire_t *w, const char *line, size_t length);
-bool mpy_wire_printf(mpy_wire_t *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The client's half of the handshake of control.h. */
 bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret[MPY_SECRET_BYTES], int timeout_ms, char *error, size_t n);

@@ -1,6 +1,7 @@
 /* device.c - a program's RNIC and the backups beside it. */
 #include "links.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,6 +10,8 @@
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <unistd.h>
+
+enum { WAIT_S = 30 };
 
 shift_map_t shift_devices = SHIFT_MAP_INIT, shift_pds = SHIFT_MAP_INIT, shift_qps = SHIFT_MAP_INIT, shift_cqs = SHIFT_MAP_INIT, shift_srqs = SHIFT_MAP_INIT;
 
@@ -31,6 +34,19 @@ static void name_backups(shift_device_t *d)
         if (!entry && *name && strcmp(name, own) != 0)
             snprintf(d->path[d->paths++].name, sizeof d->path[0].name, "%s", name);
     }
+}
+
+/* A link that comes back, or a switch that starts again, takes some ten seconds; a peer that has ended isn't waited for. */
+static uint64_t longest_wait(void)
+{
+    const char *given = getenv("MANAPY_SHIFT_WAIT");
+    char *end = NULL;
+    unsigned long seconds = given ? strtoul(given, &end, 10) : WAIT_S;
+    if (given && (!isdigit((unsigned char)*given) || *end)) { /* strtoul() takes "-1", too */
+        shift_report("MANAPY_SHIFT_WAIT=%s is not a number of seconds: it is %d", given, WAIT_S);
+        seconds = WAIT_S;
+    }
+    return seconds * UINT64_C(1000000000);
 }
 
 static bool is_rxe(const struct ibv_device *device)
@@ -57,6 +73,7 @@ shift_device_t *shift_device_add(struct ibv_context *context)
             d->id = shift_now();
     d->rxe = is_rxe(context->device);
     d->tells_last = !d->rxe;
+    d->longest_wait = longest_wait();
     snprintf(d->path[0].name, sizeof d->path[0].name, "%s", context->device->name);
     name_backups(d);
     pthread_mutex_init(&d->lock, NULL);

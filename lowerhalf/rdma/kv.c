@@ -487,11 +487,6 @@ int shift_kv_put(shift_kv_t *kv, const char *key, const void *value, size_t n) {
     return rc != 0 ? rc : shift_kv_connect(kv);
 }
 
-int shift_kv_del(shift_kv_t *kv, const char *key) {
-    int rc = shift_kv_note(kv, key, NULL, 0);
-    return rc != 0 || *find(kv, key) == NULL ? rc : shift_kv_connect(kv);
-}
-
 /* The next of the values in an answer; *fields goes on to the one behind it. */
 static int take_value(shift_kv_t *kv, char **fields, shift_kv_found_t *found) {
     size_t digits = strspn(*fields, "0123456789abcdef");

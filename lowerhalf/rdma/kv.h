@@ -5,7 +5,7 @@
  * stream socket (kv_protocol.h); keys are printable ASCII without blanks, values are bytes (hexadecimal on the wire).
  *
  * What was put is put again after the agent has died and another one was started, also if the call that put it has failed: a key is what the last call
- * of shift_kv_put or shift_kv_del has said of it, sooner or later. It vanishes with the process or shift_kv_close, or 30 s after the
+ * of shift_kv_put or shift_kv_note has said of it, sooner or later. It vanishes with the process or shift_kv_close, or 30 s after the
  * connection was lost if nobody calls shift_kv_connect. After a timeout calls fail at once (-ETIMEDOUT), without waiting, for a second or until
  * the agent shows signs of life. One thread at a time may use a handle. In a forked child every call fails (-ECHILD).
  */
@@ -45,10 +45,9 @@ int shift_kv_connect(shift_kv_t *kv);
 /* 0, or -errno: -ECONNREFUSED (no agent), -ECONNRESET (it has just died), -ETIMEDOUT, -EACCES (the secret was refused, or it serves another job),
  * -EHOSTUNREACH (the agent can't reach its store), -EINVAL, -EMSGSIZE. shift_kv_reason() has a line for a person on the last one. */
 int shift_kv_put(shift_kv_t *kv, const char *key, const void *value, size_t n);
-int shift_kv_del(shift_kv_t *kv, const char *key); /* only what this handle has put */
 /* The same for many keys: these only note it (0, -EINVAL, -EMSGSIZE or -ENOMEM), and never wait; then each flush brings up to SHIFT_KV_BATCH of what was
  * noted to the agent. How many are left, or -errno. */
-int shift_kv_note(shift_kv_t *kv, const char *key, const void *value, size_t n); /* n = 0: delete it */
+int shift_kv_note(shift_kv_t *kv, const char *key, const void *value, size_t n); /* n = 0: delete it, if this handle has put it */
 int shift_kv_flush(shift_kv_t *kv);
 /* Asks for up to SHIFT_KV_BATCH keys at once. 0 or -errno. */
 int shift_kv_find(shift_kv_t *kv, shift_kv_found_t *asked, int n);

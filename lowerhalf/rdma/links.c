@@ -16,7 +16,6 @@ enum {
     LOOK_MS = 1000,  /* into the store */
     MEET_MS = 50,    /* the same, in the first MEETING_MS without a path */
     MEETING_MS = 30000,
-    LOST_MS = 5000, /* without a path: a program that has lost both RNICs is to know soon */
 };
 
 typedef enum slot_kind { RECV, SEND, PROBE } slot_kind_t;
@@ -300,7 +299,7 @@ bool shift_link_alive(const shift_link_t *l)
     return !l->connected;
 }
 
-bool shift_link_lost(const shift_link_t *l) { return l->dead_since && (l->gone || shift_now() - l->dead_since > LOST_MS * 1000000ull); }
+bool shift_link_lost(const shift_link_t *l) { return l->dead_since && (l->gone || shift_now() - l->dead_since > l->device->longest_wait); }
 
 void shift_link_down(shift_link_t *l, int path, bool tell)
 {

@@ -236,6 +236,7 @@ typedef struct shift_qp { /* begins at a cache line, and a straight post needs o
     uint64_t next_look;    /* ns, for its peer in the store */
     shift_times_t times;
     bool peer_sunk, sunk_told, marker_posted, marker_done;
+    bool cut_off; /* no path was up during this switch, and that was told */
     bool washing; /* the first request on a leg that was reset is under way: switch.c */
     uint32_t missing_rkey; /* a key of the peer's that isn't known yet */
     struct ibv_qp_ex *provider; /* extended.c: its functions; NULL: no ibv_wr_* */
@@ -283,6 +284,7 @@ struct shift_device {
     struct ibv_cq_ex *(*create_cq_ex)(struct ibv_context *, struct ibv_cq_init_attr_ex *);
     struct ibv_pd *(*alloc_parent_domain)(struct ibv_context *, struct ibv_parent_domain_init_attr *);
     uint64_t id; /* random; names this context to its peers */
+    uint64_t longest_wait; /* ns, of connections while no path works */
     bool rxe;
     bool tells_last; /* it has IBV_EVENT_QP_LAST_WQE_REACHED: all RNICs do, but not every Soft-RoCE (Linux 6.1 hasn't) */
     int paths; /* 1 + number of backups named */

@@ -84,7 +84,7 @@ void shift_new_epoch(shift_qp_t *q)
 {
     q->epoch++;
     q->target = -1;
-    q->peer_fenced = false;
+    q->peer_fenced = q->cut_off = false;
     q->times = (shift_times_t){.begun = shift_now()};
 }
 
@@ -115,8 +115,12 @@ static bool wait_for_link(shift_qp_t *q)
     if (!q->linked || shift_link_alive(q->link))
         return false;
     q->since = shift_now();
-    if (shift_link_lost(q->link))
+    if (shift_link_lost(q->link)) {
         shift_release(q, "no path to its peer is left");
+    } else if (!q->cut_off) {
+        q->cut_off = true;
+        shift_tell(q, "cut-off");
+    }
     return true;
 }
 

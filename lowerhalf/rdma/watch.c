@@ -5,8 +5,8 @@
  * queues (rewind.h), otherwise, and where those don't tell, in the journal. A queue pair that has requests outstanding and has not
  * got on for longer than all its retries take is stuck, and is switched as if it had failed.
  *
- * A journal gets on when the program polls, and only signaled requests have completions. So in the default state one is watched only while it holds a
- * signaled request, and before it is believed the worker takes out of the completion queue what the program has left there.
+ * A journal gets on when the program polls, and only signaled requests have completions. So one is watched only while it holds a signaled request, and in the
+ * default state, before it is believed, the worker takes out of the completion queue what the program has left there.
  *
  * A receiver that posts no receives may keep a sender waiting for ever, which is no failure. So if the oldest request needs a receive, the peer is
  * asked whether it has posted some; only when it says so and nothing moves for as long again, the queue pair is stuck.
@@ -36,12 +36,15 @@ static uint64_t patience(const shift_qp_t *q)
 static bool journal_pending(const shift_qp_t *q, shift_pending_t *p)
 {
     uint64_t bytes = 0;
-    bool own = q->washing || (q->marker_posted && !q->marker_done), any = q->sends.first < q->posted_sends;
-    for (uint64_t s = q->sends.first; s < q->posted_sends; s++)
-        bytes += ((const shift_send_t *)shift_journal_at(&q->sends, s))->length;
-    const shift_send_t *oldest = any ? shift_journal_at(&q->sends, q->sends.first) : NULL;
+    bool own = q->washing || (q->marker_posted && !q->marker_done), signaled = false;
+    for (uint64_t s = q->sends.first; s < q->posted_sends; s++) {
+        const shift_send_t *e = shift_journal_at(&q->sends, s);
+        bytes += e->length;
+        signaled |= !e->done && shift_signaled(q, e);
+    }
+    const shift_send_t *oldest = q->sends.first < q->posted_sends ? shift_journal_at(&q->sends, q->sends.first) : NULL;
     *p = (shift_pending_t){.at = q->sends.first + q->washing + q->marker_done, .opcode = oldest ? oldest->wr.opcode : IBV_WR_RDMA_WRITE, .slack = bytes * 1000000000 / SLOWEST};
-    return own || any;
+    return own || signaled;
 }
 
 /* The provider's queues say how far it is. */

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .. import __version__
-from ..ckpt import auth
+from ..ckpt import auth, processes
 from ..ckpt.errors import LeaseLostError, StoreError
 from . import protocol
 from .events import Ledger, State, parse
@@ -130,6 +130,7 @@ class Agent:
         if self.linger is not None:
             self._spawn(self._end_when_idle(self.linger))
         await self._over.wait()
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))  # it ends in any case: asyncio's handlers go before the process does
         server.close()
         self.guard.cancel()
         for task in self._tasks:
@@ -233,7 +234,7 @@ class Agent:
         known = client is not None
         if client is None:
             client = self.clients[id] = Client(id, pid, None if rank == "-" else int(rank), time.time())
-            self._watch_pid(pid, lambda: self._leave(client, "its process has ended"))
+            processes.watch(pid, lambda: self._leave(client, "its process has ended"))
         elif client.writer is not None:
             client.writer.close()
         if client.leaving is not None:
@@ -266,25 +267,6 @@ class Agent:
             if client.lease is not None:
                 with contextlib.suppress(StoreError):  # then it expires
                     await self._ask(self._store.revoke, client.lease)
-
-    def _watch_pid(self, pid: int, ended: Callable[[], None]) -> None:
-        """Call when a process has ended; never, if it can't be watched."""
-        loop = asyncio.get_running_loop()
-        try:
-            fd = os.pidfd_open(pid)
-        except ProcessLookupError:
-            if pid:
-                loop.call_soon(ended)
-            return
-        except OSError:
-            return
-
-        def readable() -> None:
-            loop.remove_reader(fd)
-            os.close(fd)
-            ended()
-
-        loop.add_reader(fd, readable)
 
     # ---- connections
 
@@ -434,12 +416,12 @@ class Agent:
                     whose = pid if request.fields[0] == "-" else int(request.fields[0])
                     if whose and whose not in self._staying:
                         self._staying.add(whose)
-                        self._watch_pid(whose, lambda: self._staying.discard(whose))
+                        processes.watch(whose, lambda: self._staying.discard(whose))
                     return "OK"
                 case "GUARD":
                     whose, directory = request.fields[0].split(" ", 1)
                     self.guard.add(int(whose), Path(directory))
-                    self._watch_pid(int(whose), lambda: self.guard.remove(int(whose)))
+                    processes.watch(int(whose), lambda: self.guard.remove(int(whose)))
                     return "OK"
                 case "MOVE":
                     return f"OK {self._move(*request.fields)}"

@@ -165,9 +165,12 @@ static void post_extended(const end_t *e, const struct ibv_send_wr *wr)
     CHECK(!ibv_wr_complete(x));
 }
 
-/* Post one random send, and note it in the journal. Returns whether it takes a receive. fences: not where packets get lost, for then Linux 6.1's rxe never gives
- * up a fenced request that a read or atomic follows, or that is one: sent again, it waits for these, and they for it. */
-static bool post_send(const end_t *e, const end_t *peer, shift_journal_t *posted, bool extended, bool fences)
+enum { MAY = IBV_SEND_SIGNALED | IBV_SEND_SOLICITED };
+
+/* Post one random send, and note it in the journal. Returns whether it takes a receive. may, must: flags. A fence only where nothing is sent again, because it was
+ * lost or its answer is late on a busy machine: else Linux 6.1's rxe never gives up a fenced request that a read or atomic follows, or that is one: it waits for
+ * these, and they for it. */
+static bool post_send(const end_t *e, const end_t *peer, shift_journal_t *posted, bool extended, unsigned may, unsigned must)
 {
     static const enum ibv_wr_opcode opcodes[] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ,
                                                  IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD};
@@ -175,7 +178,7 @@ static bool post_send(const end_t *e, const end_t *peer, shift_journal_t *posted
     struct ibv_send_wr *bad, wr = {.wr_id = random64(), .sg_list = list, .opcode = opcodes[below(7)], .send_flags = below(8)};
     bool reads = wr.opcode == IBV_WR_RDMA_READ, atomic = wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
     uint64_t remote = (uintptr_t)peer->host->memory + MEMORY / 2 + 8 * below(1000);
-    wr.send_flags &= (fences ? IBV_SEND_FENCE : 0) | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;
+    wr.send_flags = (wr.send_flags & may) | must;
     if (wr.opcode == IBV_WR_SEND_WITH_IMM || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
         wr.imm_data = (uint32_t)random64();
     if (atomic) {
@@ -302,13 +305,16 @@ static void rails(const char *command, const char *what)
 /* Work that completes, one request at a time; stops before the receive queue is full of receives that nobody takes. */
 static void work(const end_t *sender, const end_t *receiver, shift_journal_t *sent, shift_journal_t *posted, uint32_t count, bool extended)
 {
-    uint32_t room = receiver->made.cap.max_recv_wr - 1;
+    uint32_t room = receiver->made.cap.max_recv_wr - 1, unsignaled = 0; /* in a row: their places in the queue may still be taken */
     for (uint32_t taken = 0, i = 0; i < count && posted->next - taken < room; i++) {
         post_recv(receiver, posted);
-        taken += post_send(sender, receiver, sent, extended, true);
+        taken += post_send(sender, receiver, sent, extended, MAY, unsignaled + 1 == sender->made.cap.max_send_wr ? IBV_SEND_SIGNALED : 0);
         const shift_send_t *last = shift_journal_at(sent, sent->next - 1);
-        if (!(last->wr.send_flags & IBV_SEND_SIGNALED))
+        if (!(last->wr.send_flags & IBV_SEND_SIGNALED)) {
+            unsignaled++;
             continue;
+        }
+        unsignaled = 0;
         struct ibv_wc wc;
         time_t end = time(NULL) + PATIENCE;
         while (ibv_poll_cq(sender->cq, 1, &wc) == 0)
@@ -347,7 +353,7 @@ static void round_of(host_t *a, host_t *b, const char *command, int number)
     for (uint32_t i = 0; i < outstanding; i++) {
         if (!cut && i == outstanding / 2)
             to_error(&sender);
-        post_send(&sender, &receiver, &sent, extended, !cut);
+        post_send(&sender, &receiver, &sent, extended, cut ? MAY : MAY | IBV_SEND_FENCE, 0);
     }
     if (cut) { /* every request comes back */
         n = drain(&sender, bad, outstanding, &good);

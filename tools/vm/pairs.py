@@ -77,5 +77,5 @@ class Pair:
 
 
 def _received(text: str) -> int:
-    _, found, rest = text.rpartition("received ")
-    return int(rest.split()[0]) if found and rest.endswith("\n") else 0
+    _, found, rest = text[: text.rfind("\n") + 1].rpartition("received ")  # its last line may not be all there yet
+    return int(rest.split()[0]) if found else 0

@@ -26,10 +26,11 @@ def inside(backups: str = BACKUPS, job: str | None = None) -> list[str | Path]:
     return [MANAPY, "rdma", "run", "--job", job or f"shift{next(_jobs)}", "--backup", backups, "--"]
 
 
-def start(vm: VM, program: Path, *options: object, backups: str = BACKUPS, job: str | None = None, pairs: int = 1) -> Pair:
-    """The checker of messages, connected and protected: `pairs` queue pairs (its option -q)."""
+def start(vm: VM, program: Path, *options: object, backups: str = BACKUPS, job: str | None = None, pairs: int = 1, wait: float | None = None) -> Pair:
+    """The checker of messages, connected and protected: `pairs` queue pairs (its option -q). `wait`: seconds without a path that end a connection (MANAPY_SHIFT_WAIT)."""
     queue_pairs = ["-q", pairs] if pairs > 1 else []
-    pair = Pair.start(vm, program, "-n", 10**9, "--progress", 10, *queue_pairs, *options, inside=inside(backups, job), env={"MANAPY_SHIFT_VERBOSE": "1"})
+    env = {"MANAPY_SHIFT_VERBOSE": "1"} | ({} if wait is None else {"MANAPY_SHIFT_WAIT": f"{wait:.0f}"})
+    pair = Pair.start(vm, program, "-n", 10**9, "--progress", 10, *queue_pairs, *options, inside=inside(backups, job), env=env)
     wait_event(pair, "protected", pairs)
     return pair
 

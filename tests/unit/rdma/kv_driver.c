@@ -74,7 +74,8 @@ int main(void) {
                 if (left < 0) rc = left - 1;
             }
         } else if (strcmp(line, "del") == 0) {
-            rc = shift_kv_del(kv, rest);
+            rc = shift_kv_note(kv, rest, NULL, 0);
+            if (rc == 0) rc = shift_kv_connect(kv);
         } else if (strcmp(line, "event") == 0) {
             rc = shift_kv_event(kv, rest);
         } else if (strcmp(line, "connect") == 0) {

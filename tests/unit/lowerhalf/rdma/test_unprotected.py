@@ -93,3 +93,9 @@ def test_it_is_said_once(tmp_path: Path, root: Path, case: str) -> None:
 def test_quiet(tmp_path: Path, root: Path) -> None:
     done = run(tmp_path, root, UD, {"MANAPY_SHIFT_QUIET": "1"})
     assert (done.returncode, done.stderr) == (0, ""), done
+
+
+@pytest.mark.parametrize("wait", ["soon", "-1", "5s", ""])
+def test_a_wrong_wait(tmp_path: Path, root: Path, wait: str) -> None:
+    done = run(tmp_path, root, UD, {"MANAPY_SHIFT_QUIET": "1", "MANAPY_SHIFT_WAIT": wait})
+    assert (done.returncode, done.stderr) == (0, f"manapy shift: MANAPY_SHIFT_WAIT={wait} is not a number of seconds: it is 30\n"), done
