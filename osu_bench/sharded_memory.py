@@ -18,6 +18,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from mpi4py import MPI
 from sharded import Training, add_model, build, say, sizes
 
 from manapy.fcdp import Engine, Topology
@@ -25,6 +26,7 @@ from manapy.fcdp.errors import BudgetError
 from manapy.fcdp.training import units_of
 
 PAUSE = 0.05  # seconds between two looks at memory
+LOOKS = 40  # at least: steps of a small model take milliseconds, and a few looks miss their peaks
 M_MMAP_THRESHOLD = -3  # malloc.h
 
 
@@ -58,11 +60,11 @@ def host(topology: Topology, options: argparse.Namespace) -> None:
     ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**20)  # what is freed goes back to the system; else malloc keeps large blocks, as it happens
     layers = build(options, options.model)
     with Engine(topology, units_of(layers), strategy=options.strategy, prefetch=0) as engine:  # else devices, too, would differ
-        training = Training(engine, layers, options)
+        training = Training(engine, layers, options, options.micro_batches)
         training.step()
         pids = topology.node.allgather(os.getpid())
         with Watch(pids if topology.local == 0 else []) as watch:
-            for _ in range(options.steps):
+            while topology.comm.allreduce(watch.looks if topology.local == 0 else LOOKS, MPI.MIN) < LOOKS:
                 training.step()
             engine.report()  # all ranks are still there
         window = engine.host_bytes
@@ -72,13 +74,13 @@ def host(topology: Topology, options: argparse.Namespace) -> None:
 
 
 class Watch:
-    """largest: bytes, the sum of what processes have in memory, while this is open."""
+    """largest: bytes, the sum of what processes have in memory, while this is open. looks: how often it has looked."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         self._files = [Path(f"/proc/{pid}/smaps_rollup") for pid in pids]
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch)
-        self.largest = 0
+        self.largest = self.looks = 0
 
     def __enter__(self) -> Watch:
         self._thread.start()
@@ -91,6 +93,7 @@ class Watch:
     def _watch(self) -> None:
         while not self._done.wait(PAUSE):
             self.largest = max(self.largest, sum(pss(file) for file in self._files))
+            self.looks += 1
 
 
 def pss(file: Path) -> int:
@@ -111,7 +114,7 @@ if __name__ == "__main__":
     mode.set_defaults(run=host)
     mode.add_argument("--model", choices=("full", "lora"), default="full")
     mode.add_argument("--strategy", default="fcdp")
-    mode.add_argument("--steps", type=int, default=2)
+    mode.add_argument("--micro-batches", type=int, default=1, help="of a step")
     add_model(mode)
     for mode in modes.choices.values():
         mode.add_argument("--ranks-per-node", type=int, help="nodes are emulated, of so many ranks (default: those that MPI sees)")

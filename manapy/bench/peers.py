@@ -163,7 +163,8 @@ class _Comparison:
         return [step.loss for step in steps]
 
     def _compare(self, workload: Workload, rate: float) -> None:
-        for name, its in ratios(self._row(workload, f"a step at {RATES[rate]}", "s").samples).items():
+        times = self._row(workload, f"a step at {RATES[rate]}", "s")
+        for name, its in ratios({name: its for name, its in times.samples.items() if name not in times.failures}).items():
             row = self._row(workload, f"times fcdp's at {RATES[rate]}", "×")
             row.goal = row.goal or workload.goals.get((name, rate), "")
             row.samples[name] = its

@@ -46,7 +46,7 @@ def memory(setting: Setting) -> list[Row]:
             rows.fail(f"largest batch, {nodes} nodes", set(), FCDP, str(error))
     add_forms(rows)
     setting.progress(2 / 3, "host memory")
-    _host(rows, setting, ["--hidden", "2048", "--layers", "12"] if not quick else ["--hidden", "1024", "--layers", "6"])
+    _host(rows, setting, ["--hidden", "1024", "--layers", "48"] if not quick else ["--hidden", "512", "--layers", "24"])
     return rows.all()
 
 
@@ -76,13 +76,14 @@ def largest(strategy: str, nodes: int, name: str) -> int:
 
 
 def _host(rows: Rows, setting: Setting, size: list[str]) -> None:
-    """What a node's ranks have in memory while they train: fcdp's beyond zero3's is the window and, of what is trained, the node's sum of gradients."""
-    for model, title in (("lora", "LoRA"), ("full", "full")):
+    """What a node's ranks have in memory while they train: fcdp's beyond zero3's is the window and, with several micro-batches, the node's sum of gradients."""
+    for model, micro_batches in (("lora", 1), ("full", 1), ("full", 2)):
+        title = f"{'LoRA' if model == 'lora' else model}, k={micro_batches}"
         seen = {}
         for strategy in (FCDP, "zero3"):
             name = f"{title}: memory of a node's ranks (PSS), at most"
             try:
-                (record,) = records(_run(setting, 2 * RANKS, ["host", "--model", model, "--strategy", strategy, "--rank", "4", *size]))
+                (record,) = records(_run(setting, 2 * RANKS, ["host", "--model", model, "--micro-batches", str(micro_batches), "--strategy", strategy, "--rank", "4", *size]))
             except BenchError as error:
                 rows.fail(name, set(), strategy, str(error))
                 break
@@ -90,9 +91,10 @@ def _host(rows: Rows, setting: Setting, size: list[str]) -> None:
             seen[strategy] = record
         else:
             weights = seen[FCDP]["trainable"] + seen[FCDP]["frozen"]
-            form = costs.memory(FCDP, 2, RANKS, seen[FCDP]["trainable"] / 4, seen[FCDP]["frozen"] / 4, costs.PRECISIONS["fp32"]).host
+            form = costs.memory(FCDP, 2, RANKS, seen[FCDP]["trainable"] / 4, seen[FCDP]["frozen"] / 4, costs.PRECISIONS["fp32"], micro_batches).host
             rows.add(f"{title}: the node's window", "W", FCDP, 0, seen[FCDP]["window"] / weights, "1: one copy of W")
-            rows.add(f"{title}: beyond zero3's", "W", FCDP, 0, (seen[FCDP]["pss"] - seen["zero3"]["pss"]) / weights, f"{form / weights:.2f}: W and the node's sum of gradients")
+            beyond = (seen[FCDP]["pss"] - seen["zero3"]["pss"]) / weights
+            rows.add(f"{title}: beyond zero3's", "W", FCDP, 0, beyond, f"{form / weights:.2f}: W{' and the sum of gradients' if micro_batches > 1 else ''}")
 
 
 def _run(setting: Setting, ranks: int, options: list[str]) -> str:

@@ -67,16 +67,19 @@ def paths(setting: Setting) -> list[Row]:
 
 
 def overlap(setting: Setting) -> list[Row]:
-    """Times of a step over a slow link, beside computing alone."""
+    """Times of a step over a slow link, beside computing alone; LoRA with few and with many samples in a step."""
     rows = Rows("fcdp-overlap")
-    size = ["--hidden", "1024", "--layers", "4", "--rank", "4", "--batch", "192"] if setting.scale >= 1 else ["--hidden", "128", "--layers", "2", "--rank", "4", "--batch", "16"]
+    size = ["--hidden", "1024", "--layers", "4", "--rank", "4"] if setting.scale >= 1 else ["--hidden", "128", "--layers", "2", "--rank", "4"]
+    few, many = (192, 768) if setting.scale >= 1 else (16, 64)
     variants = (ALONE, CACHED, "fcdp", "zero3", "hpz", "hpz_naive", "mics")
+    trainings = (("lora", few, setting.rounds), ("lora", many, setting.rounds), ("full", few, (setting.rounds + 1) // 2))
     with cluster.cluster(setting.tools, NODES) as nodes:
         nodes.shape(SLOW)
-        for number, model in enumerate(MODELS):
-            setting.progress(number / len(MODELS), MODELS[model])
-            for record in _steps(setting, nodes, model, variants, size, setting.rounds if model == "lora" else (setting.rounds + 1) // 2):
-                rows.add(f"{MODELS[model]}, {link(SLOW)}: a step", "s", record["variant"], record["round"], record["seconds"])
+        for number, (model, batch, rounds) in enumerate(trainings):
+            name = f"{MODELS[model]}, {batch} samples"
+            setting.progress(number / len(trainings), name)
+            for record in _steps(setting, nodes, model, variants, [*size, "--batch", str(batch)], rounds):
+                rows.add(f"{name}, {link(SLOW)}: a step", "s", record["variant"], record["round"], record["seconds"])
     for row in list(rows.all()):
         name = row.name.removesuffix(": a step")
         for number, variant in itertools.product(row.samples[ALONE], variants[1:]):
@@ -98,7 +101,7 @@ def _steps(setting: Setting, nodes: cluster.Cluster, model: str, variants: Seque
 def retention(setting: Setting) -> list[Row]:
     """LoRA over ever slower links, at which W / (bandwidth × computing) grows a hundredfold; what is left of the throughput on the fastest."""
     rows = Rows("fcdp-retention")
-    size = ["--hidden", "512", "--layers", "4", "--rank", "4", "--batch", "128"] if setting.scale >= 1 else ["--hidden", "128", "--layers", "2", "--rank", "4", "--batch", "16"]
+    size = ["--hidden", "768", "--layers", "4", "--rank", "1", "--batch", "512"] if setting.scale >= 1 else ["--hidden", "128", "--layers", "2", "--rank", "4", "--batch", "16"]
     rates = RATES if setting.scale >= 1 else (RATES[0], RATES[2])
     variants = (ALONE, CACHED, "fcdp", "zero3", "hpz", "hpz_naive", "mics")
     weights = 0

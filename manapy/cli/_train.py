@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,6 @@ Train a small GPT over bytes on texts that come with Python, sharded over all ra
 On one host, --ranks-per-node 2 makes two nodes of four ranks. Under manapy-launch (mpirun -n 4 manapy-launch manapy fcdp train) it can be checkpointed at any
 moment, too. The table shows what each node sent in a step beside the closed forms of `manapy fcdp advise`.
 """
-TRAINING = ("layers", "hidden", "heads", "context", "lora", "batch", "rate", "seed")
-RUN = ("steps", "strategy", "tau", "micro_batches", "device_memory", "ranks_per_node", "text", "base", "resume", "save", "out")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,15 +59,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, out: Output) -> int:
     """Train; rank 0 shows what came of it."""
     from ..ckpt.errors import ManapyError
-    from ..fcdp.gpt.options import Run
+    from ..fcdp.gpt.options import Run, Training
 
-    how = Run(**_given(options, RUN))
+    how = Run(**_given(options, Run))
     try:
         from ..fcdp.gpt import training
     except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py without an MPI library
         raise ManapyError(f"training needs PyTorch, mpi4py and an MPI library: pip install 'manapy[torch]' ({error})") from None
     if not training.is_first():
-        training.train(_given(options, TRAINING), how, lambda step, loss: None)
+        training.train(_given(options, Training), how, lambda step, loss: None)
         return 0
     bar_shown = _terminal.shown(out.err)
     with out.progress(bar_shown) as bar:
@@ -80,7 +78,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
             if lines:
                 out.line(f"step {step}  loss {loss:.4f}")
 
-        done = training.train(_given(options, TRAINING), how, show)
+        done = training.train(_given(options, Training), how, show)
     _show(done, out)
     out.data(asdict(done))
     if how.out:
@@ -97,7 +95,7 @@ def _show(done: Result, out: Output) -> None:
     out.table(
         ("phase", "between nodes", "computed", "within a node", "computed"),
         _traffic(done),
-        title=f"Bytes a node sends in a step ({how.strategy}, {done.nodes} nodes of {done.ranks_per_node} ranks); as computed from closed forms",
+        title=f"Bytes a node sends in a step ({how.strategy}, {done.nodes} × {done.ranks_per_node} ranks); as computed from closed forms",
     )
     limit = f" of {size(how.device_memory)}" if how.device_memory else ""
     out.line(f"\nmemory: {size(done.device)}{limit} of a device at most, {size(done.host)} of a node's host")
@@ -137,6 +135,6 @@ def _rate(text: str) -> float:
     return value
 
 
-def _given(options: argparse.Namespace, names: tuple[str, ...]) -> dict[str, Any]:
-    """What was said."""
-    return {name: value for name in names if (value := getattr(options, name)) is not None}
+def _given(options: argparse.Namespace, kind: Any) -> dict[str, Any]:
+    """What was said of a dataclass's fields: options are named as they are."""
+    return {field.name: value for field in fields(kind) if (value := getattr(options, field.name)) is not None}

@@ -107,6 +107,8 @@ def _job(options: argparse.Namespace) -> Job:
     if options.lora:
         if not (options.layers and options.hidden):
             raise UsageError("--lora needs --layers and --hidden")
+        if options.lora > options.hidden:
+            raise UsageError(f"--lora {options.lora} is no low rank: --hidden is {options.hidden}")
         trainable, frozen = float(4 * 2 * options.lora * options.hidden * options.layers), options.params
     elif options.trainable is not None:
         trainable = options.trainable * (options.params if options.trainable <= 1 else 1)

@@ -84,7 +84,7 @@ def assess(job: Job) -> list[Option]:
 
 
 def _option(job: Job, name: str) -> Option:
-    needed = costs.memory(name, job.nodes, job.gpus, job.trainable, job.frozen, job.precision, unit=job.unit)
+    needed = costs.memory(name, job.nodes, job.gpus, job.trainable, job.frozen, job.precision, job.micro_batches, unit=job.unit)
     activations = job.batch * job.activations
     weights = job.precision.parameter * (job.trainable + job.frozen)
     cached = name.startswith("fcdp")

@@ -6,9 +6,11 @@ In the setting up, before any data flows, over a communicator, on the caller's t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from .errors import FcdpError, RemoteError
+
+T = TypeVar("T")
 
 
 class Ranks(Protocol):
@@ -27,6 +29,13 @@ def agree(ranks: Ranks, error: Exception | None) -> None:
         if other is not None:
             kind, text = other
             raise kind(f"rank {rank}: {text}")
+
+
+def agreed(ranks: Ranks, job: Callable[[], T]) -> T:
+    """Collective: runs it on every rank; this rank's result. What one rank raises is raised on all, and only when all are done."""
+    results: list[T] = []
+    agree(ranks, error_of(lambda: results.append(job())))
+    return results[0]
 
 
 def _told(error: Exception) -> tuple[type[FcdpError], str]:

@@ -2,7 +2,8 @@
 
 1. Whatever lies on the device is taken from the arena and given back to it: shards, caches, gathered units, gradients, activations.
 2. used never exceeds limit. What doesn't fit waits until the reclaimers, one after the other, have given back enough; if they can't, it raises BudgetError.
-3. Only the program's thread takes and frees, in the order of its calls: what is in use doesn't depend on the speed of the network.
+3. Only the program's thread takes and frees, in the order of its calls: what is in use doesn't depend on the speed of the network, but for units that a front end
+   has copied ahead (copies_ahead of engine.py), which may be there earlier or later.
 
 On a CPU the arena is numpy memory under a limit, so that claims about device memory can be tested without a device.
 """
@@ -29,10 +30,13 @@ class Place(Protocol):
     """Where a front end wants a unit: memory of its own, for one block at a time."""
 
     def take(self) -> np.ndarray:
-        """All of its bytes, contents undefined; memory of the host."""
+        """All of its bytes, contents undefined; memory of the host. Or, read-only, the unit in the node's window (host.py), from where the place copies by itself."""
 
     def filled(self) -> None:
         """The array of take() has its contents. May be called on another thread than the rest."""
+
+    def settle(self) -> None:
+        """Wait until nothing is copied from the node's window. Called on another thread than the rest."""
 
     def give_back(self) -> None:
         """The array of take() isn't used any more."""

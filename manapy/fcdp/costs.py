@@ -266,7 +266,7 @@ class Memory:
         return self.states + self.live
 
 
-def memory(strategy: str, nodes: int, gpus: int, trainable: float, frozen: float, precision: Precision, *, unit: float = 0) -> Memory:
+def memory(strategy: str, nodes: int, gpus: int, trainable: float, frozen: float, precision: Precision, micro_batches: int = 1, *, unit: float = 0) -> Memory:
     """Needed by one device and by one host (§VI-A), without activations and without what a library reserves.
 
     trainable, frozen: *numbers* of parameters. unit: parameters of the largest unit, of which two are on the device at a time, the one that computes and the one
@@ -278,7 +278,7 @@ def memory(strategy: str, nodes: int, gpus: int, trainable: float, frozen: float
     shared = states / gpus if strategy == "mics" else states / (nodes * gpus)
     second = weights / gpus if strategy in ("hpz", "hpz_naive") else 0
     host = weights if strategy.startswith("fcdp") else 0
-    partial = precision.reduced * trainable if strategy == "fcdp" else 0  # the node's sum of gradients
+    partial = precision.reduced * trainable if strategy == "fcdp" and micro_batches > 1 else 0  # the node's sum of gradients, which waits for the last one
     return Memory(shared + second, unit * (2 * precision.parameter + precision.gradient), host + partial)
 
 

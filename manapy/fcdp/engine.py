@@ -32,13 +32,13 @@ from . import budget as memory
 from . import units as unit_checks
 from .agreement import agree, error_of
 from .arena import Arena, Block, Place
-from .messenger import Messenger, Operation
 from .errors import OrderError, SetupError
 from .gradients import Gradients
 from .host import HostCache
 from .local_unit import LocalUnit, Part, Placement, Residence, Shard
+from .messenger import Messenger, Operation
 from .parameters import Parameters
-from .strategy import Keep, Reduce, Strategy, find
+from .strategy import Keep, Strategy, find
 from .topology import Topology
 from .traffic import Phase, table
 from .units import Layout, Unit
@@ -97,8 +97,6 @@ class Engine:
             mine.cached = self._resident(layout.slice, unit.gathered, unit)
         elif self.strategy.keep is Keep.SHARD:
             mine.cached = values
-        if unit.trainable and self.strategy.reduce is Reduce.LAST:
-            mine.partial = gradient if self.strategy.keep is Keep.SHARD else np.zeros(layout.slice, unit.dtype)  # on the host
         return mine
 
     def _resident(self, elements: int, dtype: str, unit: Unit) -> np.ndarray:
@@ -274,8 +272,13 @@ class Engine:
             raise OrderError("gradients aren't complete: finish() with last_micro_batch comes first")
 
     def clip_gradients(self, max_norm: float) -> float:
-        """Collective. Scale all gradients so that their global 2-norm is at most max_norm; returns the norm before. Raises GradientError if it isn't finite."""
+        """Collective. Scale all gradients so that their global 2-norm is at most max_norm; returns the norm before.
+
+        Raises GradientError if it isn't finite, SetupError if max_norm is negative, no number, or not the same on all ranks.
+        """
         self.check_complete()
+        if not max_norm >= 0:
+            raise SetupError(f"max_norm must be 0 or more, not {max_norm:g}")
         return self._gradients.clip(max_norm)
 
     def updated(self) -> None:
@@ -321,6 +324,11 @@ class Engine:
     def placement(self) -> dict[str, Placement]:
         """Where this rank's next gather of each unit would find it. After a forward pass: which units tau has left on the device (FCDP-Cache)."""
         return self._parameters.placement()
+
+    @property
+    def host(self) -> HostCache | None:
+        """The node's window, where the strategy keeps one; units in order."""
+        return self._host
 
     @property
     def host_bytes(self) -> int:

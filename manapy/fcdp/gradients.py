@@ -1,7 +1,8 @@
 """Gradients: computed whole, summed over the ranks of the node in every micro-batch, and over nodes when the strategy says.
 
 1. They are sums, over ranks and micro-batches: the program scales its loss.
-2. At most one gradient is being reduced while the next is computed.
+2. At most one gradient is being reduced while the next is computed, or as many small ones as take no more than SMALL; fewer if the device has no room.
+3. A sum that has to wait for later micro-batches does so in host memory (partial), which is taken when the first such sum is made. In a step of one micro-batch none has to.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from concurrent.futures import Future
 import numpy as np
 
 from .arena import Arena, Block
+from .errors import GradientError, OrderError, SetupError
+from .local_unit import SMALL, LocalUnit, Shard
 from .messenger import Messenger, Operation
-from .errors import GradientError, OrderError
-from .local_unit import LocalUnit, Shard
-from .strategy import Keep, Strategy
+from .strategy import Keep, Reduce, Strategy
 from .topology import Topology
 from .traffic import Phase
 
@@ -42,7 +43,7 @@ class Gradients:
     def arrays(self, mine: LocalUnit) -> dict[str, np.ndarray]:
         """Of the unit's parameters, zeros at first, until reduce(). Raises BudgetError."""
         if mine.whole_gradient is None:
-            while len(self._in_node) > 1:
+            while len(self._in_node) > 1 and sum(block.nbytes for _, block in self._in_node) > SMALL:
                 self.collect()
             mine.whole_gradient = self._arena.take(mine.layout.padded, mine.unit.dtype, f"the gradient of unit '{mine.unit.name}'")
             mine.whole_gradient.array[:] = 0
@@ -54,13 +55,15 @@ class Gradients:
         if block is None:
             raise OrderError(f"unit '{mine.unit.name}' is reduced without gradients")
 
+        collected = self._collects(mine, last)
+
         def job() -> None:
             ready()
-            self._reduce_in_node(mine, block.array)
+            self._reduce_in_node(mine, block.array, collected)
 
         self._in_node.append((self._messenger.submit(job), block))
-        mine.unsummed = mine.partial is not None
-        if mine.unsummed and last:
+        mine.unsummed = collected
+        if collected and last:
             self._reduce_across(mine)
 
     def complete(self) -> None:
@@ -98,11 +101,18 @@ class Gradients:
                     array[:] = 0
 
     def clip(self, max_norm: float) -> float:
-        """Collective, when they are complete. Scale them so that their global 2-norm is at most max_norm; returns the norm before. Raises GradientError if it isn't finite."""
+        """Collective, when they are complete. Scale them so that their global 2-norm is at most max_norm; returns the norm before.
+
+        Raises GradientError if it isn't finite, SetupError if max_norm isn't the same on all ranks.
+        """
         shards = list(self.shards)
         squares = [float(np.dot(shard.gradient.astype(np.float64), shard.gradient)) for shard in shards]
         bad = next((index for index, square in enumerate(squares) if not math.isfinite(square)), -1)
-        rows = self._messenger.rows(np.array([sum(squares), bad]), Operation.NORM)
+        rows = self._messenger.rows(np.array([sum(squares), bad, max_norm]), Operation.NORM)
+        different = next((index for index in range(len(rows)) if rows[index, 2] != rows[0, 2]), None)
+        if different is not None:
+            one, other = self._messenger.rank_of_row(0), self._messenger.rank_of_row(different)
+            raise SetupError(f"max_norm is {rows[0, 2]:g} on rank {one}, {rows[different, 2]:g} on rank {other}")
         for index in range(len(rows)):
             if rows[index, 1] >= 0:
                 unit, rank = shards[int(rows[index, 1])].unit, self._messenger.rank_of_row(index)
@@ -115,10 +125,24 @@ class Gradients:
                 shard.gradient[:] *= max_norm / norm
         return norm
 
-    def _reduce_in_node(self, mine: LocalUnit, whole: np.ndarray) -> None:
+    def _collects(self, mine: LocalUnit, last: bool) -> bool:
+        """Whether this micro-batch's gradients are added to partial: they aren't if they cross the network at once, and nothing is there that must go with them."""
+        if self._strategy.reduce is Reduce.EVERY:
+            return False
+        if self._strategy.keep is Keep.SHARD:
+            mine.partial = mine.gradient  # the slice is this rank's to update
+            return True
+        if last and not mine.unsummed:
+            return False
+        if mine.partial is None:
+            mine.partial = np.zeros(mine.layout.slice, mine.unit.dtype)
+        return True
+
+    def _reduce_in_node(self, mine: LocalUnit, whole: np.ndarray, collected: bool) -> None:
         self._messenger.node.reduce_scatter(whole, self._scratch.view(mine.unit.dtype), self._messenger.tag(Operation.REDUCE, mine.index), Phase.REDUCE)
         part = whole[mine.layout.slice_of(self._topology.local)]
-        if mine.partial is not None:
+        if collected:
+            assert mine.partial is not None
             mine.partial += part
         else:
             assert mine.gradient is not None
@@ -135,7 +159,7 @@ class Gradients:
             if self._strategy.keep is Keep.SHARD:  # the slice is on every node, so all need the sum
                 self._messenger.cross.all_gather(mine.partial, self._messenger.tag(Operation.REDUCE_ACROSS, mine.index), Phase.REDUCE)
             else:
-                mine.gradient[:] = own
+                mine.gradient += own
                 mine.partial[:] = 0
 
         self._across.append(self._messenger.submit(job))

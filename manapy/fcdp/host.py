@@ -28,7 +28,7 @@ ALIGNMENT = 64  # bytes: a cache line, so that no two units share one
 
 
 class HostCache:
-    """copies: per unit, its flat array (padded,), the same memory on all ranks of the node. locked: whether it stays in memory."""
+    """copies: per unit, its flat array (padded,), the same memory on all ranks of the node; memory: of all of them, in bytes. locked: whether it stays in memory."""
 
     def __init__(self, topology: Topology, units: Sequence[tuple[Layout, str]]) -> None:
         """Collective. units: layout and type of each."""
@@ -36,8 +36,8 @@ class HostCache:
         starts = np.cumsum([0, *(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)])
         self.nbytes = int(starts[-1])
         self._window = MPI.Win.Allocate_shared(self.nbytes if topology.local == 0 else 0, 1, comm=topology.node)
-        memory = np.frombuffer(self._window.Shared_query(0)[0], np.uint8)
-        self.copies = [memory[start : start + size].view(dtype) for start, size, (_, dtype) in zip(starts, sizes, units, strict=False)]
+        self.memory = np.frombuffer(self._window.Shared_query(0)[0], np.uint8)
+        self.copies = [self.memory[start : start + size].view(dtype) for start, size, (_, dtype) in zip(starts, sizes, units, strict=False)]
         slices = [copy[layout.slice_of(topology.local)] for copy, (layout, _) in zip(self.copies, units, strict=True)]
         for own in slices:
             own[:] = 0
@@ -50,7 +50,7 @@ class HostCache:
 
     def close(self) -> None:
         """Collective in the node. The copies must not be used any more."""
-        self.copies = []
+        self.copies, self.memory = [], np.empty(0, np.uint8)
         self._window.Unlock_all()
         self._window.Free()
 

@@ -12,6 +12,9 @@ from .arena import Block
 from .units import Layout, Unit
 
 
+SMALL = 1 << 20  # bytes: up to there, units or gradients are taken together, for the sake of computations that go on meanwhile
+
+
 class Residence(Enum):
     """Where the gathered unit is on the device."""
 
@@ -65,7 +68,7 @@ class LocalUnit:
     gradient: np.ndarray | None  # of the same size; None if frozen
     cached: np.ndarray | None = None  # the slice between uses, where the strategy keeps one
     node_copy: np.ndarray | None = None  # the whole unit in the host's window
-    partial: np.ndarray | None = None  # gradients of the slice, summed over the node and over micro-batches, not yet over nodes
+    partial: np.ndarray | None = None  # gradients of the slice, summed over the node and over micro-batches, not yet over nodes; made when a micro-batch needs it
     unsummed: bool = False  # partial holds something
     changed: bool = True
     fetched: Future[None] | None = None

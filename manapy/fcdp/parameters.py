@@ -7,16 +7,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
 import numpy as np
 
 from .arena import Arena, Block, Place
-from .messenger import Messenger, Operation
 from .errors import OrderError
 from .host import HostCache
-from .local_unit import LocalUnit, Placement, Residence
+from .local_unit import SMALL, LocalUnit, Placement, Residence
+from .messenger import Messenger, Operation
 from .strategy import Fetch, Keep, Strategy
 from .topology import Topology
 from .traffic import Phase, Scope
@@ -81,7 +81,7 @@ class Parameters:
         if mine.cached is not None:
             mine.changed = False
             cached = mine.cached
-            mine.fetched = self._messenger.submit(lambda: self._refresh(mine, lambda: np.copyto(cached, values, casting="same_kind")))
+            mine.fetched = self._messenger.submit(lambda: self._refresh([mine], lambda: np.copyto(cached, values, casting="same_kind")))
 
     def settle(self) -> None:
         """Wait for what is being gathered."""
@@ -150,15 +150,21 @@ class Parameters:
 
     def _copy_from_host(self, mine: LocalUnit, block: Block, phase: Phase) -> None:
         if mine.changed:
-            for other in self._units:  # all at once: the host's memory has room for them, so the network need not wait for the computation
-                if other.changed:
-                    other.changed = False
-                    other.fetched = self._messenger.submit(lambda other=other: self._refresh(other, lambda: self._fetch(other, other.cached, phase)))
+            self._fetch_changed(phase)
         assert mine.fetched is not None and mine.node_copy is not None
         mine.fetched.result()
-        block.array[:] = mine.node_copy
+        if block.array.flags.writeable:  # else it is the node's copy itself, from where the place copies
+            block.array[:] = mine.node_copy
         block.filled()
         self._messenger.traffic.add(phase, Scope.INTRA, block.nbytes * (self._topology.ranks_per_node - 1) // self._topology.ranks_per_node)
+
+    def _fetch_changed(self, phase: Phase) -> None:
+        """Begin to fetch all changed units: the host's memory has room for them, so the network need not wait for the computation."""
+        for group in _groups([unit for unit in self._units if unit.changed]):
+            fetched = self._messenger.submit(lambda group=group: self._refresh(group, lambda: self._fetch_all(group, phase)))
+            for unit in group:
+                unit.changed = False
+                unit.fetched = fetched
 
     def _gather_from_ranks(self, mine: LocalUnit, block: Block, phase: Phase) -> Future[None]:
         fetch = self._strategy.fetch
@@ -177,18 +183,41 @@ class Parameters:
 
         return self._messenger.submit(job)
 
-    def _refresh(self, mine: LocalUnit, fill: Callable[[], None]) -> None:
-        """Have the rank's slice filled while nobody reads it (rule 3 of host.py)."""
+    def _refresh(self, units: Sequence[LocalUnit], fill: Callable[[], None]) -> None:
+        """Have the rank's slices filled while nobody reads them (rule 3 of host.py)."""
         if self._host is None:
             return fill()
-        tag = self._messenger.tag(Operation.FETCH, mine.index)
+        tag = self._messenger.tag(Operation.FETCH, units[0].index)
+        for unit in units:
+            if unit.unit.name in self._places:
+                self._places[unit.unit.name].settle()
         self._messenger.node.barrier(tag)
         fill()
         self._host.sync()
         self._messenger.node.barrier(tag)
         self._host.sync()
 
+    def _fetch_all(self, units: Sequence[LocalUnit], phase: Phase) -> None:
+        for unit in units:
+            assert unit.cached is not None
+            self._fetch(unit, unit.cached, phase)
+
     def _fetch(self, mine: LocalUnit, target: np.ndarray, phase: Phase) -> None:
         """The rank's slice from the other nodes."""
         target[mine.layout.shard_of(self._topology.node_index)] = mine.values
         self._messenger.cross.all_gather(target, self._messenger.tag(Operation.FETCH, mine.index), phase)
+
+
+def _groups(units: Sequence[LocalUnit]) -> Iterator[list[LocalUnit]]:
+    """The units in order, small ones together: around adapters of some KB, barriers would take longer than what is between them."""
+    group: list[LocalUnit] = []
+    size = 0
+    for unit in units:
+        assert unit.node_copy is not None
+        size += unit.node_copy.nbytes
+        if group and size > SMALL:
+            yield group
+            group, size = [], unit.node_copy.nbytes
+        group.append(unit)
+    if group:
+        yield group

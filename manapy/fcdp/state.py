@@ -27,9 +27,9 @@ import numpy as np
 from ..ckpt import publish
 from . import state_files as files
 from . import state_index
-from .agreement import agree
+from .agreement import agreed
 from .engine import Engine
-from .errors import FcdpError, StateError
+from .errors import StateError
 from .local_unit import Part
 from .state_index import Index, Naming, OptimizerState, chunk_file, dotted
 from .state_rank import collect, prepare
@@ -67,8 +67,8 @@ def save(
     target = Path(directory)
     number = engine.topology.local * engine.topology.nodes + engine.topology.node_index  # of this rank's chunks
     kept = optimizer.state() if optimizer is not None else None
-    mine = _agreed(engine, lambda: collect(_parts(engine, trainable), number, kept, buffers or {}, name_of))
-    common = _agreed(engine, lambda: _json({"optimizer": kept.scalars if kept else None, "extra": extra, "names": sorted(generators or {})}))
+    mine = agreed(engine, lambda: collect(_parts(engine, trainable), number, kept, buffers or {}, name_of))
+    common = agreed(engine, lambda: _json({"optimizer": kept.scalars if kept else None, "extra": extra, "names": sorted(generators or {})}))
     states = {name: json.loads(_json(generator.bit_generator.state)) for name, generator in (generators or {}).items()}
     told = engine.allgather((hashlib.blake2b(common.encode()).hexdigest(), states))
     different = next((rank for rank, (digest, _) in enumerate(told) if digest != told[0][0]), None)
@@ -76,14 +76,14 @@ def save(
         raise StateError(f"{target}: extra, the optimizer's scalars or the generators' names are not the same on ranks 0 and {different}")
     temporary: Path | None = None
     try:
-        temporary = engine.allgather(_agreed(engine, lambda: _on_first(engine, lambda: files.begin(target))))[0]
+        temporary = engine.allgather(agreed(engine, lambda: _on_first(engine, lambda: files.begin(target))))[0]
         name = chunk_file(number, engine.topology.size)
-        size = _agreed(engine, lambda: files.write(temporary / name, mine.arrays))
+        size = agreed(engine, lambda: files.write(temporary / name, mine.arrays))
         sizes = dict(sorted(engine.allgather((name, size))))
         by_name = {name: [each[name] for _, each in told] for name in states}
         record = json.loads(common)
         index = Index(engine.topology.size, engine.strategy.name, trainable, mine.tensors, sizes, record["optimizer"], by_name, record["extra"])
-        _agreed(engine, lambda: _on_first(engine, lambda: files.commit(temporary, target, index)))
+        agreed(engine, lambda: _on_first(engine, lambda: files.commit(temporary, target, index)))
     except BaseException:
         if temporary is not None and engine.topology.rank == 0:
             publish.discard(temporary)
@@ -109,16 +109,16 @@ def load(
     SetupError if nodes have different weights, OrderError within a step.
     """
     source = Path(directory)
-    index = _agreed(engine, lambda: state_index.read(source))
-    parts = _agreed(engine, lambda: _same_model(engine, index, trainable, name_of, source))
+    index = agreed(engine, lambda: state_index.read(source))
+    parts = agreed(engine, lambda: _same_model(engine, index, trainable, name_of, source))
     own = _without_frozen(parts) if local_weights else parts
-    mine = _agreed(engine, lambda: prepare(index, own, optimizer is not None, buffers or {}, name_of, source))
-    _agreed(engine, lambda: files.read(source, index, mine.wants))
-    states = _agreed(engine, lambda: _states(engine, index, generators or {}, source))
+    mine = agreed(engine, lambda: prepare(index, own, optimizer is not None, buffers or {}, name_of, source))
+    agreed(engine, lambda: files.read(source, index, mine.wants))
+    states = agreed(engine, lambda: _states(engine, index, generators or {}, source))
     if local_weights:
         _load_frozen(engine, source, index, parts, name_of)
     if optimizer is not None:
-        _agreed(engine, lambda: optimizer.load_state(OptimizerState(dict(index.optimizer or {}), mine.arrays)))
+        agreed(engine, lambda: optimizer.load_state(OptimizerState(dict(index.optimizer or {}), mine.arrays)))
     for part in own:
         engine.load_part(part, mine.values[part.unit.name])
     for name, buffer in (buffers or {}).items():
@@ -159,7 +159,7 @@ def export(engine: Engine, file: str | os.PathLike[str], *, trainable: bool = Fa
     """
     target = Path(file)
     parameters = full(engine, trainable=trainable, name_of=name_of)
-    _agreed(engine, lambda: _on_first(engine, lambda: files.replace(target, parameters)))
+    agreed(engine, lambda: _on_first(engine, lambda: files.replace(target, parameters)))
 
 
 def load_file(engine: Engine, file: str | os.PathLike[str], *, trainable: bool = False, local_weights: bool = False, name_of: Naming = dotted) -> None:
@@ -169,11 +169,11 @@ def load_file(engine: Engine, file: str | os.PathLike[str], *, trainable: bool =
     SetupError if nodes have different weights, OrderError within a step.
     """
     source = Path(file)
-    index = _agreed(engine, lambda: files.plain(source))
-    parts = _agreed(engine, lambda: _same_model(engine, index, trainable, name_of, source))
+    index = agreed(engine, lambda: files.plain(source))
+    parts = agreed(engine, lambda: _same_model(engine, index, trainable, name_of, source))
     own = _without_frozen(parts) if local_weights else parts
     mine = prepare(index, own, False, {}, name_of, source)
-    _agreed(engine, lambda: files.read(source.parent, index, mine.wants))
+    agreed(engine, lambda: files.read(source.parent, index, mine.wants))
     if local_weights:
         _load_frozen(engine, source.parent, index, parts, name_of)
     for part in own:
@@ -197,18 +197,7 @@ def _load_frozen(engine: Engine, source: Path, index: Index, parts: Sequence[Par
             engine.load_slice(part.unit.name, read)
 
 
-# ---- agreement
-
-
-def _agreed(engine: Engine, job: Callable[[], T]) -> T:
-    """Run it on every rank; returns this rank's result. What one rank raises is raised on all, and only when all are done."""
-    result, error = None, None
-    try:
-        result = job()
-    except FcdpError as raised:
-        error = raised
-    agree(engine, error)
-    return result  # type: ignore[return-value]  # agree has raised if there is none
+# ---- in agreement
 
 
 def _on_first(engine: Engine, job: Callable[[], T]) -> T | None:

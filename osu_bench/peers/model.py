@@ -6,52 +6,22 @@ import argparse
 
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attention
+from torch.nn.functional import cross_entropy
+
+from manapy.fcdp.gpt.lora import add_adapters
+from manapy.fcdp.gpt.model import Block
 
 SEED = 7
-
-
-class Lora(nn.Module):
-    """A frozen linear layer and an update of low rank beside it."""
-
-    def __init__(self, linear: nn.Linear, rank: int) -> None:
-        super().__init__()
-        self.linear = linear
-        self.down, self.up = nn.Linear(linear.in_features, rank, bias=False), nn.Linear(rank, linear.out_features, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(x) + self.up(self.down(x))
-
-
-class Block(nn.Module):
-    """Attention and two layers, each behind a norm. adapters: their rank, on both layers of the attention; 0 for none."""
-
-    def __init__(self, width: int, heads: int, adapters: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention, self.projection = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        if adapters:
-            self.attention, self.projection = Lora(self.attention, adapters), Lora(self.projection, adapters)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.attention(self.before(x)).chunk(3, -1))
-        x = x + self.projection(scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2).flatten(2))
-        return x + self.narrow(gelu(self.wide(self.between(x))))
 
 
 class Decoder(nn.Module):
     """tokens (batch, length) to logits (batch, length, words)."""
 
-    def __init__(self, layers: int, width: int, heads: int, words: int, length: int, adapters: int) -> None:
+    def __init__(self, layers: int, width: int, heads: int, words: int, length: int) -> None:
         super().__init__()
         self.words, self.positions = nn.Embedding(words, width), nn.Embedding(length, width)
-        self.blocks = nn.ModuleList(Block(width, heads, adapters) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
-        if adapters:
-            for name, parameter in self.named_parameters():
-                parameter.requires_grad = ".down." in name or ".up." in name
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         x = self.words(tokens) + self.positions(torch.arange(tokens.shape[1]))
@@ -75,7 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def build(options: argparse.Namespace) -> Decoder:
     """The same values in every process."""
     torch.manual_seed(SEED)
-    return Decoder(options.layers, options.hidden, max(1, options.hidden // 64), options.words, options.length, options.lora)
+    model = Decoder(options.layers, options.hidden, max(1, options.hidden // 64), options.words, options.length)
+    if options.lora:
+        add_adapters(model, options.lora, lambda path: path.endswith((".attention", ".projection")))
+    return model
 
 
 def sentences(options: argparse.Namespace, ranks: int) -> torch.Tensor:

@@ -41,10 +41,10 @@ def test_quick_run(tmp_path: Path) -> None:
     assert rows["fcdp-reduction", "LoRA of rank 1 on 2 × 2 ranks, at the interfaces: less than zero3"]["fcdp"] > 99
     batches = rows["fcdp-memory", "largest batch, GPT-30B 16 times narrower, 2 nodes × 2"]
     assert batches["fcdp"] == batches["zero3"] == 256 and batches["hpz"] == batches["mics"] == 0
-    assert rows["fcdp-memory", "LoRA: beyond zero3's"]["fcdp"] == pytest.approx(1, abs=0.1)
-    assert rows["fcdp-memory", "full: beyond zero3's"]["fcdp"] == pytest.approx(2, abs=0.2)
+    for label, weights in (("LoRA, k=1", 1), ("full, k=1", 1), ("full, k=2", 2)):
+        assert rows["fcdp-memory", f"{label}: beyond zero3's"]["fcdp"] == pytest.approx(weights, abs=0.25)  # units that are under way are W / 24 each
     assert rows["fcdp-paths", "4 MB from the host's memory"]["fcdp"] > rows["fcdp-paths", "4 MB from all nodes, 1 Gb/s"]["fcdp"] > 0
-    assert set(rows["fcdp-overlap", "LoRA, 100 Mb/s: a step"]) == set(rows["fcdp-retention", "1 Gb/s: a step"]) == VARIANTS
+    assert set(rows["fcdp-overlap", "LoRA, 16 samples, 100 Mb/s: a step"]) == set(rows["fcdp-retention", "1 Gb/s: a step"]) == VARIANTS
     assert rows["fcdp-timeline", "LoRA, 200 Mb/s: mean over steps but the first"]["zero3"] > 0
     lines = (tmp_path / "out" / "timeline.csv").read_text().splitlines()
     assert lines[0] == "strategy,seconds,MB/s" and {line.partition(",")[0] for line in lines[1:]} == {"zero3", "hpz_naive", "fcdp"}

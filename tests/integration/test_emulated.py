@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import emulated
 import pytest
 from jobs import PROGRAMS
+from manapy.bench.cluster import Cluster
 from manapy.fcdp.costs import all_gather, bytes_per_node
 
 NAMES = [f"mpy{os.getpid()}-{i}" for i in range(2)]
@@ -19,15 +20,15 @@ SIZE, TIMES = 8 * 2**20, 4
 
 
 @pytest.fixture(scope="module")
-def names() -> Iterator[Sequence[str]]:
-    with emulated.cluster(NAMES, rate=("1gbit", "1mb")):
-        yield NAMES
+def nodes() -> Iterator[Cluster]:
+    with emulated.cluster(NAMES, bits=1e9) as nodes:
+        yield nodes
 
 
 @pytest.mark.parametrize(("how", "collective"), [("hierarchical", "hierarchical"), ("flat", "ring")])
-def test_bytes_at_the_interfaces(how: str, collective: str, names: Sequence[str]) -> None:
+def test_bytes_at_the_interfaces(how: str, collective: str, nodes: Cluster) -> None:
     """No less than the closed form, and by headers and mpirun's own talk at most a tenth more."""
-    said, sent = emulated.sent_by(names, RANKS, [sys.executable, PROGRAMS / "gather_over_nodes.py", how, str(SIZE), str(TIMES)])
+    said, sent = emulated.sent_by(nodes, RANKS, [sys.executable, PROGRAMS / "gather_over_nodes.py", how, str(SIZE), str(TIMES)])
     assert said.splitlines()[-1] == "ok 2", said
     expected = TIMES * all_gather(SIZE, 2, RANKS, collective).inter
     assert all(expected <= each <= 1.1 * expected for each in sent), (sent, expected)
@@ -35,10 +36,10 @@ def test_bytes_at_the_interfaces(how: str, collective: str, names: Sequence[str]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["fcdp", "zero3", "mics"])
-def test_bytes_of_training_at_the_interfaces(strategy: str, names: Sequence[str]) -> None:
+def test_bytes_of_training_at_the_interfaces(strategy: str, nodes: Cluster) -> None:
     """What the engine counts as sent is what the closed form says, and what really leaves the node but for a tenth: nothing is sent that isn't counted."""
     steps, micro_batches = 4, 2
-    said, sent = emulated.sent_by(names, RANKS, [sys.executable, PROGRAMS / "fcdp_wide.py", strategy, str(micro_batches), str(steps)])
+    said, sent = emulated.sent_by(nodes, RANKS, [sys.executable, PROGRAMS / "fcdp_wide.py", strategy, str(micro_batches), str(steps)])
     counted = json.loads(said)
     weights = 4 * counted["parameters"]
     expected = steps * bytes_per_node(strategy, 2, RANKS, weights, 0, weights, micro_batches).total.inter
@@ -46,8 +47,8 @@ def test_bytes_of_training_at_the_interfaces(strategy: str, names: Sequence[str]
     assert all(expected <= each <= 1.1 * expected for each in sent), (sent, expected)
 
 
-def test_links_are_shaped_at_both_ends(names: Sequence[str]) -> None:
-    for namespace, device in ((names[0], "eth0"), (names[1], "eth0"), (f"{names[0]}-switch", "port1"), (f"{names[0]}-switch", "port2")):
+def test_links_are_shaped_at_both_ends(nodes: Cluster) -> None:
+    for namespace, device in ((NAMES[0], "eth0"), (NAMES[1], "eth0"), (f"{NAMES[0]}-switch", "port1"), (f"{NAMES[0]}-switch", "port2")):
         said = subprocess.run(["tc", "-n", namespace, "qdisc", "show", "dev", device], capture_output=True, text=True, check=True).stdout
         assert said.startswith("qdisc tbf") and "rate 1Gbit " in said, said
 
@@ -55,8 +56,8 @@ def test_links_are_shaped_at_both_ends(names: Sequence[str]) -> None:
 def test_nothing_is_left() -> None:
     """Also when the test fails: the nodes, their switch and their files."""
     names = [f"{name}x" for name in NAMES]
-    with pytest.raises(ZeroDivisionError), emulated.cluster(names):
-        assert len(emulated.sent(names)) == 2
+    with pytest.raises(ZeroDivisionError), emulated.cluster(names) as nodes:
+        assert len(nodes.sent()) == 2
         raise ZeroDivisionError
     left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
     assert not any(name in left for name in names) and not any(os.path.exists(f"/etc/netns/{name}") for name in names)

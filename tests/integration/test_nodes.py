@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import emulated
 import pytest
 from emulated import TOOLS, inside
 from jobs import BIN, Job
+from manapy.bench.cluster import Cluster
 from test_heat2d import SOLVER, after, step, undisturbed  # noqa: F401 (a fixture)
 from test_run import HEAT, Run
 
@@ -22,25 +22,19 @@ def mpirun(hosts: str) -> list[str | Path]:
     return emulated.mpirun(NODES[0], hosts)
 
 
-def received(node: str) -> int:
-    """Bytes that have come in over a node's network."""
-    done = subprocess.run([str(c) for c in [*inside(node), "cat", "/proc/self/net/dev"]], capture_output=True, text=True, check=True)
-    return next(int(line.split()[1]) for line in done.stdout.splitlines() if line.strip().startswith("eth0:"))
-
-
 @pytest.fixture
-def nodes() -> Iterator[None]:
-    with emulated.cluster((*NODES, SPARE)):
-        yield
+def nodes() -> Iterator[Cluster]:
+    with emulated.cluster((*NODES, SPARE)) as nodes:
+        yield nodes
 
 
-def test_ranks_placed_differently(make_job: Callable[..., Job], nodes: None, undisturbed: bytes) -> None:  # noqa: F811
+def test_ranks_placed_differently(make_job: Callable[..., Job], nodes: Cluster, undisturbed: bytes) -> None:  # noqa: F811
     job = make_job(4, mpirun=mpirun(f"{NODES[0]}:2,{NODES[1]}:2"), inside=inside(NODES[0]), env={"UCX_TLS": "tcp,self"})
-    before = received(NODES[1])
+    before = nodes.received()[1]
     job.start_python("heat2d.py", *SOLVER, "--out", "field.npy")
     job.wait_for(after(500))
     assert {r["host"] for r in job.status()["ranks"]} == set(NODES)
-    assert received(NODES[1]) - before > 500 * 96 * 8 / 2, "the ranks don't talk over the network"
+    assert nodes.received()[1] - before > 500 * 96 * 8 / 2, "the ranks don't talk over the network"
     job.checkpoint()
     last = step(job.output())
     job.kill()
@@ -53,7 +47,7 @@ def test_ranks_placed_differently(make_job: Callable[..., Job], nodes: None, und
     assert (job.where / "field.npy").read_bytes() == undisturbed
 
 
-def test_chain_leaves_a_node_out(tmp_path: Path, nodes: None, undisturbed: bytes) -> None:  # noqa: F811
+def test_chain_leaves_a_node_out(tmp_path: Path, nodes: Cluster, undisturbed: bytes) -> None:  # noqa: F811
     """A rank dies on the second of three nodes, of which two are needed: the third takes its place."""
     run = Run(tmp_path, inside=inside(NODES[0]), env={"UCX_TLS": "tcp,self", "PATH": f"{BIN}:{os.environ['PATH']}"})
     command = ["mpirun", "-launcher", "ssh", "-launcher-exec", TOOLS / "nodes-launch", *HEAT[1:]]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import tempfile
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -67,7 +71,7 @@ def each_layer_is_there_for_its_own_passes() -> None:
             loss.backward()
             assert present == [[0], [1], [2], [3], [2], [1], [0]], present
             assert sharded.engine.arena.used == stays
-            assert sharded.engine.arena.peak <= stays + 3 * (WIDTH + 1) * WIDTH * 4  # of 4 layers: one, its gradient, and that of another on its way
+            assert sharded.engine.arena.peak <= stays + 5 * (WIDTH + 1) * WIDTH * 4  # of 4 layers: one, and, as they are small, all gradients on their way
             assert all(parameter.grad is None for parameter in model.parameters())
             optimizer.step()
         present.clear()
@@ -176,6 +180,165 @@ def a_layer_used_twice_is_there_both_times() -> None:
     assert norm.item() * topology.size == pytest.approx(sums.norm().item(), rel=1e-5)
 
 
+def norm_of_means(whole: nn.Module) -> float:
+    """Of the gradients that ranks have, which are zero where there are none."""
+    mine = torch.cat([(torch.zeros_like(values) if values.grad is None else values.grad).flatten() for values in whole.parameters()])
+    return float(np.linalg.norm(topology.comm.allreduce(mine.numpy()) / topology.size))
+
+
+class Pair(nn.Module):
+    """An encoder and a head that have a bias in common. Of each, the second half is a unit of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        first, second, third, fourth = layers()
+        self.encoder, self.head = nn.Sequential(first, nn.Sequential(nn.Tanh(), second)), nn.Sequential(third, nn.Sequential(nn.Tanh(), fourth))
+        self.head[0].bias = self.encoder[0].bias
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.encoder(x))
+
+
+def parts_are_called_by_themselves() -> None:
+    """As generate() of an encoder-decoder does: what a part shares with others is there for it, in both passes, and not longer."""
+    model, whole = Pair(), Pair()
+    x = examples()
+    expected = whole(x)
+    expected.square().sum().backward()
+    with fully_shard(model, topology=topology, units=lambda root: [root.encoder[1], root.head[1]]) as sharded:
+        for use in (model, lambda x: model.head(model.encoder(x)), lambda x: model.head[1](model.head[0](model.encoder(x)))):
+            outputs = use(x)
+            assert (outputs == expected).all() and not is_there(model.head[0])
+            outputs.square().sum().backward()
+            assert not is_there(model.head[0])
+            assert sharded.clip_grad_norm_(1e9).item() == pytest.approx(norm_of_means(whole), rel=1e-5)
+            sharded.discard()
+
+
+class Experts(nn.Module):
+    """Each rank uses another expert in each pass, and rank 3 none."""
+
+    passes = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(layers(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        Experts.passes += 1
+        return x + (self.experts[(topology.rank + Experts.passes) % 3](x.tanh()) if topology.rank != 3 else 0)
+
+
+def ranks_use_different_parameters_of_a_unit() -> None:
+    for strategy in ("fcdp", "zero3"):
+        model, whole = (nn.Sequential(layers(1)[0], Experts(), Experts(), layers(1)[0], Experts()) for _ in range(2))
+        with fully_shard(model, topology=topology, strategy=strategy) as sharded:
+            for number in sharded.accumulate(2):
+                passes = Experts.passes
+                for each in (whole, model):
+                    Experts.passes = passes
+                    each(examples() + number).square().sum().backward()
+            assert sharded.clip_grad_norm_(1e9).item() == pytest.approx(norm_of_means(whole), rel=1e-5)
+
+
+def what_would_train_nothing_is_refused() -> None:
+    model = layers()
+    pending = fully_shard(model, topology=topology)
+    with pytest.raises(AttributeError, match="no 'shard_optimizer': it is entered by `with"):
+        pending.shard_optimizer(sgd)  # type: ignore[attr-defined]
+    with pytest.raises(OrderError, match="was called, and not entered"):
+        model(examples())
+    own = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pending as sharded:
+        loss = model(examples()).sum()
+        with pytest.raises(OrderError, match="the sharded module's own parameters: sharded.shard_optimizer"):
+            own.step()
+        for use in (copy.deepcopy, pickle.dumps):
+            for part in (model, model[1]):
+                with pytest.raises(OrderError, match="can't be copied or pickled"):
+                    use(part)
+        whole = layers().state_dict()
+        for inside in (nullcontext, sharded.summon_full_params):
+            with inside(), pytest.raises(OrderError, match="writeback=True"):
+                model.load_state_dict(whole)
+        with pytest.raises(SetupError, match="Adafactor can't work on shards, .* as a whole"):
+            sharded.shard_optimizer(lambda shards: torch.optim.Adafactor(shards.values()))
+        with pytest.raises(SetupError, match="LBFGS can't work on shards"):
+            sharded.shard_optimizer(lambda shards: torch.optim.LBFGS(shards.values()))
+        with sharded.summon_full_params(writeback=True):
+            model.load_state_dict({name: values + 1 for name, values in whole.items()})
+        assert model(examples()).sum() != loss
+    own.step()
+    with pytest.raises(SetupError, match="sharded already"), fully_shard(nn.Sequential(model), topology=topology):
+        pass
+
+
+def a_compiled_module_is_what_it_was() -> None:
+    """All of its layers are compiled, and nothing of ours."""
+    graphs: list[Any] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    model, whole = layers(), layers()
+    whole(examples()).square().sum().backward()
+    with fully_shard(model, topology=topology) as sharded:
+        compiled = torch.compile(model, backend=backend)
+        for _ in range(2):
+            compiled(examples()).square().sum().backward()
+            assert sharded.clip_grad_norm_(1e9).item() == pytest.approx(norm_of_means(whole), rel=1e-5)
+            sharded.discard()
+    assert graphs
+    assert all("torch.compiler.disable" in reason for reason in torch._dynamo.utils.counters["graph_break"])
+
+
+def frozen_weights_are_read_on_each_node() -> None:
+    with tempfile.TemporaryDirectory() as mine:
+        directory = Path(topology.comm.bcast(mine))
+        with fully_shard(layers(), topology=topology) as sharded:
+            sharded.save(directory / "state")
+            sharded.export(directory / "whole.safetensors")
+        nbytes = (WIDTH + 1) * WIDTH * 4
+        crossing = nbytes * (topology.nodes - 1) // topology.nodes
+        for local, layers_sent in ((True, 1), (False, 4)):
+            for load, place in (("load", "state"), ("load_file", "whole.safetensors")):
+                torch.manual_seed(4)
+                model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH).requires_grad_(number == 2) for number in range(4)))
+                with fully_shard(model, topology=topology) as sharded:
+                    getattr(sharded, load)(directory / place, local_weights=local)
+                    assert (model(examples()) == layers()(examples())).all()
+                    assert sharded.comm_report()["forward"]["inter"] == layers_sent * crossing
+        topology.comm.Barrier()
+
+
+def optimizers_of_all_kinds() -> None:
+    """That treat elements alike; pieces of a bias may be empty. Schedulers, too."""
+    makers: list[Callable[[Any], torch.optim.Optimizer]] = [
+        *(lambda values, kind=kind: kind(values, lr=0.01) for kind in (torch.optim.Adamax, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adagrad, torch.optim.Adadelta, torch.optim.ASGD)),
+        lambda values: torch.optim.SGD(values, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1, foreach=True),
+        lambda values: torch.optim.RMSprop(values, lr=0.01, momentum=0.5, centered=True),
+        lambda values: torch.optim.Adam(values, lr=0.01, foreach=True, amsgrad=True),
+        lambda values: torch.optim.AdamW(values, lr=0.01, fused=True),
+    ]
+    everything = torch.cat([torch.randn(5, WIDTH, generator=torch.Generator().manual_seed(rank)) for rank in range(topology.size)])
+    x = everything.chunk(topology.size)[topology.rank]
+    for make in makers:
+        model, whole = layers(2), layers(2)
+        with fully_shard(model, topology=topology) as sharded:
+            optimizers = sharded.shard_optimizer(lambda shards, make=make: make(shards.values())), make(whole.parameters())
+            schedulers = [torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=5, cycle_momentum=False) for optimizer in optimizers]
+            for _ in range(3):
+                for each, inputs, optimizer, scheduler in zip((model, whole), (x, everything), optimizers, schedulers, strict=True):
+                    optimizer.zero_grad()
+                    each(inputs).square().mean().backward()
+                    optimizer.step()
+                    scheduler.step()
+            with sharded.summon_full_params():
+                for values, expected in zip(model.parameters(), whole.parameters(), strict=True):
+                    assert torch.allclose(values, expected, rtol=1e-4, atol=1e-5), type(optimizers[0])
+
+
 def states_have_generators_and_know_their_optimizer() -> None:
     with tempfile.TemporaryDirectory() as mine:
         directory = Path(topology.comm.bcast(mine)) / "state"
@@ -223,5 +386,11 @@ a_layer_used_twice_is_there_both_times()
 nothing_keeps_a_graph_alive()
 states_have_generators_and_know_their_optimizer()
 what_cannot_be_sharded()
+parts_are_called_by_themselves()
+ranks_use_different_parameters_of_a_unit()
+what_would_train_nothing_is_refused()
+a_compiled_module_is_what_it_was()
+frozen_weights_are_read_on_each_node()
+optimizers_of_all_kinds()
 if topology.rank == 0:
     print("ok", flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
 import tempfile
 from collections.abc import Iterator
@@ -334,6 +335,28 @@ def nobody_holds_all_of_a_model_that_is_built_on_the_meta_device() -> None:
                     sharded.export(place / "whole.safetensors")
 
 
+class Refusing(Threads):
+    """Can't copy from the node's window itself."""
+
+    def lock(self, memory: Any) -> str | None:
+        return "out of memory" if topology.rank != 2 else None
+
+
+@contextmanager
+def one_rank_says(text: str) -> Iterator[None]:
+    """In one line."""
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("manapy").addHandler(handler)
+    yield
+    logging.getLogger("manapy").removeHandler(handler)
+    assert [text in line and "\n" not in line for line in said] == ([True] if topology.rank == 0 else [])
+
+
+with one_rank_says("can't page-lock the node's copy of parameters"), both(layers(), device=Refusing()) as (training, expected):
+    for step in range(2):
+        agree_at(step, training, expected)
 for strategy, device in (("fcdp", "cpu"), ("fcdp", Threads()), ("zero3", "cpu"), ("mics", Threads())):
     layers_are_frozen_and_thawed(strategy, device)
     a_pass_that_fails_spoils_nothing(strategy, device)

@@ -1,6 +1,6 @@
 """Trains a small model over manapy.fcdp, as its arguments say, and prints as JSON what it did: losses, bytes by step, memory.
 
-`--trouble` makes the last rank misbehave; `--reference` trains the same model in one process, without the engine; `--until` trains as long as a file isn't there.
+`--trouble` makes the last rank, or the last node's, misbehave; `--reference` trains the same model in one process, without the engine; `--until` trains as long as a file isn't there.
 """
 
 from __future__ import annotations
@@ -88,13 +88,15 @@ def train_once(topology: Topology, options: argparse.Namespace, strategy: str, m
             if odd == "gradients" and step == 1:
                 engine.gradients("first")
                 engine.reduce("first")
+            if options.trouble.startswith("crossed") and step == 1:
+                cross(engine, backwards=bool(odd) or (options.trouble == "crossed-nodes" and topology.node_index == topology.nodes - 1))
             parts = np.arange(EXAMPLES).reshape(micro_batches, topology.size, -1)[:, topology.rank]
             loss = 0.0
             for number, rows in enumerate(parts):
                 engine.last_micro_batch = number == micro_batches - 1
                 loss += micro_batch(engine, model, inputs[rows], labels[rows], 1 / EXAMPLES)
             if options.clip:
-                engine.clip_gradients(options.clip)
+                engine.clip_gradients(options.clip * (2 if odd == "norm" else 1))
             optimizer.step(engine.shards)
             engine.updated()
             losses.append(topology.comm.allreduce(loss))
@@ -104,6 +106,15 @@ def train_once(topology: Topology, options: argparse.Namespace, strategy: str, m
         report = engine.report()
         peak, host = topology.comm.allgather(engine.arena.peak), engine.host_bytes
     return {"losses": losses, "inter": steps, "report": report, "peak": peak, "host": host, "units": [(unit.size, unit.trainable) for unit in units]}
+
+
+def cross(engine: Engine, backwards: bool) -> None:
+    """Reduce two units one after the other, here in this order and there in that."""
+    for name in ("first", "second"):
+        engine.gradients(name)
+    for name in ("second", "first") if backwards else ("first", "second"):
+        engine.reduce(name)
+    engine.finish()
 
 
 def load_locally(engine: Engine, folder: Path, wrong: bool) -> None:

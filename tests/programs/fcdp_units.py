@@ -69,8 +69,11 @@ for strategy in STRATEGIES:
         engine.last_micro_batch = True
         use(engine, "one", 0)
         add(engine, "one", 2)
+        refused(OrderError, "gradients aren't complete", engine.clip_gradients, 1.0)
         engine.finish()
         refused(OrderError, "call updated()", engine.gradients, "one")
+        for norm in (-1.0, np.nan):  # which would turn gradients round, and leave them as they are
+            refused(SetupError, "max_norm must be 0 or more", engine.clip_gradients, norm)
         step(engine, {"one": 3, "two": 1})
         use(engine, "one", 30)
         use(engine, "two", 10)
@@ -157,6 +160,9 @@ class Shelf:
     def filled(self) -> None:
         assert self.memory is not None and not self.complete
         self.complete = True
+
+    def settle(self) -> None:
+        """Nothing is copied by itself."""
 
     def give_back(self) -> None:
         assert self.memory is not None

@@ -18,7 +18,7 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from ..agreement import agree, error_of
+from ..agreement import agree, agreed, error_of
 from ..costs import Phases, bytes_per_node
 from ..errors import SetupError
 from ..pytorch import Sharded, fully_shard
@@ -76,19 +76,16 @@ def train(given: Mapping[str, Any], run: Run, show: Show) -> Result:
     comm = topology.comm
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(_threads(comm))
-    ready: list[tuple[Training, Saved | None, text.Text]] = []
-    agree(comm, error_of(lambda: ready.append(_prepare(given, run, topology))))
-    training, before, data = ready[0]
+    training, before, data = agreed(comm, lambda: _prepare(given, run, topology))
     agree(comm, None if comm.bcast(data.digest) == data.digest else SetupError(f"{data.name}: not the same text as on rank 0"))
     agree(comm, error_of(lambda: options.check_targets(run)) if topology.rank == 0 else None)
-    models: list[GPT] = []
-    agree(comm, error_of(lambda: models.append(_model(training, run))))
+    model = agreed(comm, lambda: _model(training, run))
     done = Result(training, run, data.name, topology.nodes, topology.ranks_per_node, before.step if before else 0, losses=list(before.losses) if before else [])
-    with fully_shard(models[0], topology=topology, strategy=run.strategy, tau=run.tau, budget=run.device_memory) as sharded:
+    with fully_shard(model, topology=topology, strategy=run.strategy, tau=run.tau, budget=run.device_memory) as sharded:
         optimizer = sharded.shard_optimizer(lambda shards: torch.optim.AdamW(shards.values(), lr=training.rate))
         failed = error_of(lambda: sharded.load(run.resume)) if run.resume else None
         if failed is None:
-            _steps(models[0], sharded, optimizer, data, done, show)
+            _steps(model, sharded, optimizer, data, done, show)
             _describe(sharded, done)
             if run.save:
                 extra = Saved(training, run.steps, data.digest, done.losses).extra()
@@ -119,9 +116,12 @@ def _prepare(given: Mapping[str, Any], run: Run, topology: Topology) -> tuple[Tr
 
 
 def _model(training: Training, run: Run) -> GPT:
-    """The same on all ranks. A base's values are set before there are adapters, whose layers have other names."""
+    """The same on all ranks. A base's values are set before there are adapters, whose layers have other names. Raises SetupError if memory is short."""
     torch.manual_seed(training.seed)
-    model = GPT(**training.shape)
+    try:
+        model = GPT(**training.shape)
+    except RuntimeError as error:  # of torch's allocator, in whose first line is how much was wanted
+        raise SetupError(f"the model can't be made: {str(error).splitlines()[0]}") from None
     if run.base:
         named = dict(model.named_parameters())
         with torch.no_grad():

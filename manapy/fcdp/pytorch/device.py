@@ -1,12 +1,14 @@
 """Where a model computes, and how values come there and gradients come back.
 
-    gather    host array (staging, page-locked) --in-stream--> gathered unit: filled() starts the copy, show() makes computation wait for it, and for nothing else
+    gather    host array (the node's window, or staging; page-locked) --in-stream--> gathered unit: filled() starts the copy, show() makes computation wait for it, and for nothing else
     reduce    parameter's gradient --out-stream--> page-locked array: whoever reduces it waits for the copy, not the program
 
 1. A copy in begins after all computation asked for so far: the memory may have been another unit's. So what is gathered ahead is copied while the unit in use computes.
 2. A staging buffer is used again when the copy from it is complete.
 3. Memory is given back after computation waits for the copy into it: a unit that was gathered in vain may still be arriving.
 4. Shards, and with them optimizers, are the host's. What crosses nodes and processes is in host memory.
+5. Each rank page-locks its node's window, where there is one, and copies from there; where that is refused, over staging. The window doesn't change under a copy: who
+   refreshes it waits.
 
 Cuda needs a GPU, which no test of ours has had; Threads is a device with memory of its own and the same order of copies, on a CPU, for tests.
 """
@@ -16,8 +18,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 from ..errors import SetupError
@@ -51,6 +55,15 @@ class Device(Protocol):
     def wait(self, event: Event) -> None:
         """Computation asked for from now on begins after the event."""
 
+    def lock(self, memory: np.ndarray) -> str | None:
+        """Let copies be made from this memory of the host's as from that of host(), until unlock(). Returns None, or why that can't be."""
+
+    def unlock(self, memory: np.ndarray) -> None:
+        """Nothing is copied from there any more."""
+
+
+PORTABLE = 1  # cudaHostRegisterPortable: for all GPUs of the process
+
 
 class Cuda:
     """The current GPU of torch's. Computation is the stream that is current when this is made; autograd uses the same."""
@@ -78,6 +91,19 @@ class Cuda:
     def wait(self, event: Any) -> None:
         """See Device."""
         self._compute.wait_event(event)
+
+    def lock(self, memory: np.ndarray) -> str | None:
+        """See Device: by cudaHostRegister of CUDA's runtime."""
+        error = int(torch.cuda.cudart().cudaHostRegister(memory.ctypes.data, memory.nbytes, PORTABLE))
+        if not error:
+            return None
+        with suppress(RuntimeError):  # CUDA reports an error once more to whom asks next: not to a computation of the program's
+            torch.ones(1, device=self.place)
+        return str(torch.cuda.CudaError(error))
+
+    def unlock(self, memory: np.ndarray) -> None:
+        """See Device."""
+        torch.cuda.check_error(torch.cuda.cudart().cudaHostUnregister(memory.ctypes.data))
 
     def _copy(self, stream: Any, target: torch.Tensor, source: torch.Tensor) -> Any:
         stream.wait_stream(self._compute)
@@ -123,6 +149,13 @@ class Threads:
     def wait(self, event: Event) -> None:
         """See Device."""
         event.synchronize()
+
+    def lock(self, memory: np.ndarray) -> str | None:
+        """See Device: copies are made by threads, from any memory."""
+        return None
+
+    def unlock(self, memory: np.ndarray) -> None:
+        """See Device."""
 
 
 class Staging:

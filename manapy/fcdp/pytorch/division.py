@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
@@ -16,9 +17,11 @@ from mpi4py import MPI
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
-from ..agreement import agree, error_of
+from ..agreement import agreed
+from ..arena import amount
 from ..engine import Engine
 from ..errors import OrderError, SetupError
+from ..host import HostCache
 from ..state_index import spans
 from ..topology import Topology
 from ..units import Layout, Unit
@@ -30,6 +33,8 @@ from .optimizer import Pieces
 from .saving import is_elementwise
 from .storage import DeviceStorage, UnitStorage, to_numpy, to_tensor
 
+log = logging.getLogger(__name__)
+
 VALUES = "values of the parameter"
 
 
@@ -40,16 +45,10 @@ class Division:
         """Collective. options: of Engine; its budget is the device's memory unless it is given. Raises SetupError on all ranks, BudgetError."""
         self.module = module
         self._topology, self._units, self._policy, self._options = topology, units, policy, options
-        self.groups: list[Group] = []
-        self.device: Device | None = None
-
-        def find() -> None:
-            self.device = find_device(device)
-
-        agree(topology.comm, error_of(find))
+        self.device: Device | None = agreed(topology.comm, lambda: find_device(device))
         if self.device and options["budget"] is None:
             options["budget"] = topology.comm.allreduce(self.device.limit, MPI.MIN) if self.device.limit is not None else None
-        agree(topology.comm, error_of(lambda: self.groups.extend(self._grouped())))
+        self.groups = agreed(topology.comm, self._grouped)
         self.engine = self._engine()
         self.unset: set[str] = set()
 
@@ -65,7 +64,22 @@ class Division:
         layouts = {member.unit.name: Layout(member.unit.size, self._topology.nodes, self._topology.ranks_per_node) for member in self._members}
         self.storages = self._storages({name: layout.padded for name, layout in layouts.items()})
         self._trainable = [(parameter, member.unit.trainable) for member in self._members for parameter in member.parameters.values()]
-        return Engine(self._topology, self.units, places=self.storages, copies_ahead=self.device is not None, **self._options)
+        engine = Engine(self._topology, self.units, places=self.storages, copies_ahead=self.device is not None, **self._options)
+        self._locked = engine.host.memory if self.device is not None and engine.host is not None and self._lock(self.device, engine.host) else None
+        return engine
+
+    def _lock(self, device: Device, host: HostCache) -> bool:
+        """Collective. Let the device copy from the node's window itself. False where it can't, which one rank says: its copies are made over staging buffers."""
+        refusals = self._topology.comm.allgather(device.lock(host.memory))
+        refused = next((rank for rank, refusal in enumerate(refusals) if refusal), None)
+        if refused == self._topology.rank:
+            log.warning("rank %d can't page-lock the node's copy of parameters, %s, for its device, and copies from there over a buffer: %s", refused, amount(host.nbytes), refusals[refused])
+        if refusals[self._topology.rank]:
+            return False
+        for storage, copy in zip(self.storages.values(), host.copies, strict=True):
+            if isinstance(storage, DeviceStorage):
+                storage.read_from(copy)
+        return True
 
     def _storages(self, elements: dict[str, int]) -> dict[str, UnitStorage]:
         """elements: by unit, with padding."""
@@ -89,6 +103,11 @@ class Division:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.device is not None and self._locked is not None and error is None:  # else copies may be under way, and memory stays
+            for storage in self.storages.values():
+                storage.settle()
+            self.device.unlock(self._locked)
+            self._locked = None
         self.engine.__exit__(kind, error, trace)
 
     def fill(self, values: Values | None) -> None:
@@ -136,12 +155,11 @@ class Division:
         if self.engine.in_step:
             raise OrderError("requires_grad has changed within a step: optimizer.step() or discard() comes first")
         before, parts = self.engine, self.engine.parts()
-        groups: list[Group] = []
-        agree(before, error_of(lambda: groups.extend(self._grouped())))
+        groups = agreed(before, self._grouped)
         flags = before.allgather([name for name, parameter in self.module.named_parameters() if parameter.requires_grad])
         if any(names != flags[0] for names in flags):
             raise SetupError("requires_grad is not the same on all ranks")
-        before.__exit__(None, None, None)
+        self.__exit__(None, None, None)
         self.groups = groups
         self.engine = self._engine()
         self.engine.__enter__()

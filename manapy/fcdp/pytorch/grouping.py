@@ -1,6 +1,7 @@
 """Which parameters of a module travel together.
 
-1. A group is a module and the parameters that its forward pass needs and no group inside it has. It is gathered when its module is called.
+1. A group is a module and the parameters that its forward pass needs and no group inside it has. It is gathered when its module is called, or a part of it that needs them is
+   called by itself (an encoder, a head).
 2. What is left over, and what several groups share (tied weights), is a group of the lowest module that contains all places of use.
 3. A group is split into units: trainable and frozen parameters, and each type, apart. A parameter keeps its name: the first one that the model gives it.
 
@@ -33,10 +34,11 @@ class Member:
 
 @dataclass
 class Group:
-    """Members are gathered and released together."""
+    """Members are gathered and released together. entries: the module, and those in it whose forward pass needs the group's parameters, too."""
 
     module: nn.Module
     members: list[Member]
+    entries: list[nn.Module]
 
 
 def blocks(root: nn.Module) -> list[nn.Module]:
@@ -62,7 +64,7 @@ def groups_of(root: nn.Module, units: Units, param_dtype: torch.dtype | None = N
         homes[name] = found.pop() if len(found) == 1 else None
     rest = _lowest(root, [path for name, home in homes.items() if home is None for path in places[name]])
     names = {path: [name for name, home in homes.items() if (rest if home is None else home) == path] for path in paths.values()}
-    return [Group(module, _members(root, path, names[path], param_dtype)) for module, path in paths.items() if names[path]]
+    return [Group(module, _members(root, path, names[path], param_dtype), _entries(root, path, names[path], places)) for module, path in paths.items() if names[path]]
 
 
 def _places(root: nn.Module) -> dict[str, list[str]]:
@@ -73,6 +75,15 @@ def _places(root: nn.Module) -> dict[str, list[str]]:
         first = names.setdefault(id(parameter), name)
         places.setdefault(first, []).append(name.rpartition(".")[0])
     return places
+
+
+def _entries(root: nn.Module, path: str, names: list[str], places: dict[str, list[str]]) -> list[nn.Module]:
+    """From the group's module down to those that have its parameters."""
+    found = [path]
+    for use in dict.fromkeys(use for name in names for use in places[name]):
+        parts = use.split(".")
+        found += [entry for end in range(1, len(parts) + 1) if len(entry := ".".join(parts[:end])) > len(path)]
+    return list(dict.fromkeys(root.get_submodule(entry) for entry in found))
 
 
 def _innermost(path: str, chosen: set[str]) -> str | None:

@@ -9,7 +9,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ..engine import Engine
 from ..errors import OrderError, SetupError
@@ -75,7 +78,9 @@ class Pieces:
                 self._of[name] = Piece(name, values, part.unit.name, part.values.size, span, gradient)
 
     def add(self, factory: Factory) -> Optimizer:
-        """The factory's optimizer, made to work on the engine's shards. Raises SetupError if it has a parameter that isn't one of the pieces, or is another optimizer's."""
+        """The factory's optimizer, made to work on the engine's shards. Raises SetupError if it has a parameter that isn't one of the pieces, or is another optimizer's, or treats
+        parameters as a whole.
+        """
         optimizer = factory({piece.name: piece.values for piece in self})
         taken = {id(values) for other in self.optimizers for values in parameters_of(other)}
         names = {id(piece.values): piece.name for piece in self}
@@ -84,6 +89,7 @@ class Pieces:
                 raise SetupError("an optimizer's parameters are those that the factory gets")
             if id(values) in taken:
                 raise SetupError(f"parameter {names[id(values)]} has an optimizer already")
+        _check_elementwise(optimizer)
         optimizer.register_step_pre_hook(self._attach)
         optimizer.register_step_post_hook(self._detach)
         self.optimizers.append(optimizer)
@@ -101,7 +107,8 @@ class Pieces:
             self._engine.updated()
 
     def _attach(self, optimizer: Optimizer, *_: Any) -> None:
-        self._engine.check_complete()
+        if not self._engine.is_complete:
+            raise OrderError("gradients aren't complete: step() follows the step's last backward(), the one outside of no_sync(), and takes no closure that makes one")
         if optimizer in self._stepped:
             raise OrderError(f"{type(optimizer).__name__} has stepped already, other optimizers haven't")
         gradients = {id(piece.values): piece.gradient for piece in self}
@@ -123,3 +130,44 @@ def _elements(flat: np.ndarray | None, span: Span | None) -> torch.Tensor | None
 def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:
     """In the order in which torch numbers them."""
     return [values for group in optimizer.param_groups for values in group["params"]]
+
+
+@contextmanager
+def refused(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
+    """Inside, optimizers that have these parameters can't step: a sharded module's get no gradients, and a step would silently do nothing."""
+    ours = {id(parameter) for parameter in parameters}
+
+    def check(optimizer: Optimizer, *_: Any) -> None:
+        if not ours.isdisjoint(map(id, parameters_of(optimizer))):
+            kind = type(optimizer).__name__
+            raise OrderError(f"this {kind} has the sharded module's own parameters: sharded.shard_optimizer(lambda shards: {kind}(shards.values(), ...)) makes one that trains them")
+
+    handle = register_optimizer_step_pre_hook(check)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _check_elementwise(optimizer: Optimizer) -> None:
+    """Raise SetupError if a vector is treated otherwise than its halves: ranks have pieces of parameters. Tried, with other parameters in the optimizer's first group."""
+
+    def after_steps(*pieces: torch.Tensor) -> torch.Tensor:
+        probe = object.__new__(type(optimizer))
+        group = {**optimizer.param_groups[0], "params": [nn.Parameter(piece.clone()) for piece in pieces], "lr": 0.1}
+        probe.__dict__ = {**optimizer.__dict__, "state": defaultdict(dict), "param_groups": [group]}
+        for slope in (1.0, 5.0, -2.0):
+            for values in group["params"]:
+                values.grad = slope * values.detach() ** 3
+            type(optimizer).step(probe)
+        return torch.cat([values.detach() for values in group["params"]])
+
+    vector = torch.linspace(-1, 3, 8)
+    error = None
+    try:
+        if not torch.allclose(after_steps(vector), after_steps(*vector.split(4)), rtol=1e-4, atol=1e-4):
+            error = "it treats a parameter as a whole"
+    except Exception as raised:  # what an optimizer of any kind may raise
+        error = f"{type(raised).__name__}: {raised}"
+    if error:
+        raise SetupError(f"{type(optimizer).__name__} can't work on shards, flat pieces of parameters: {error}")

@@ -1,14 +1,15 @@
 """When units are gathered, released and reduced: hooks on the modules and parameters of one model.
 
-    forward pass     before a group's module: gather; after it: release, and wait for gradients of its outputs
+    forward pass     before a group's module, or the outermost of its entries: gather; after it: release, and wait for gradients of its outputs
     backward pass    the first gradient of an output: gather. A unit's last gradient: reduce, release. The end: what is left is reduced and released, finish()
 
 1. All hooks fire in the order of the program and of its graph, which is the same on all ranks if these compute the same.
-2. A trainable unit is released when all of its parameters have their gradients: whatever reads a parameter in the backward pass comes before that.
+2. A trainable unit is reduced and released when all of its parameters that get gradients in this pass have theirs: whatever reads a parameter in the backward pass comes before
+   that. Autograd knows which ones get any; they may be others on each rank (a mixture of experts). If there are none, zeros are reduced where the pass comes to the group.
 3. A group's frozen units are released when, besides, the inputs of its calls have their gradients: every path through the group ends at one or the other. (Inputs to which
    frozen parameters alone lead get none.) Paths through a group with others inside end there, too: its frozen units stay until the end.
 4. In the backward pass a module is called only to compute activations again (torch.utils.checkpoint): it stays gathered, and is not waited for a second time.
-5. What doesn't fire (parameters without use, inputs without gradient) is dealt with at the end of the backward pass.
+5. What doesn't fire (gradients that a function leaves out, inputs without gradient) is dealt with at the end of the backward pass.
 6. One backward pass at a time, known by autograd's number for it. One that is still there when another begins, or a forward pass, has raised: what it has summed is no gradient of
    anything, and discard() comes first. A forward pass that raises leaves nothing.
 7. A backward pass that reaches no trainable parameter (autograd.grad for inputs) is no micro-batch.
@@ -25,7 +26,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.autograd import Variable
-from torch.autograd.graph import register_multi_grad_hook
+from torch.autograd.graph import get_gradient_edge, register_multi_grad_hook
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.utils.hooks import RemovableHandle
 from torch.utils._pytree import tree_leaves, tree_map  # what torch's own sharding takes apart outputs with: knows those of other libraries
@@ -48,7 +49,8 @@ class _Unit:
     member: Member
     storage: UnitStorage
     gathered: bool = False
-    awaited: int = 0  # parameters that have no gradient yet
+    awaited: int = 0  # parameters that have no gradient yet, and get one
+    expected: bool = False  # none has been reduced in this pass
     sums: dict[str, torch.Tensor] = field(default_factory=dict)  # where gradients go, from the first one until they are reduced
     arriving: list[Callable[[], None]] = field(default_factory=list)  # adds to them what is copied from a device
 
@@ -57,12 +59,26 @@ class _Unit:
         return self.member.unit.name
 
 
+class Hook:
+    """Of a sharded module: what it does can't be had by a copy, and is no part of what torch.compile compiles."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = torch.compiler.disable(call)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._call(*arguments)
+
+    def __reduce__(self) -> Any:
+        raise OrderError("a sharded module can't be copied or pickled: copy it before fully_shard, or take state_dict() inside `with sharded.summon_full_params():`")
+
+
 class _Hooked:
     """A group with hooks."""
 
     def __init__(self, module: nn.Module, outer: bool) -> None:
         self.module = module
         self.outer = outer  # has other groups inside
+        self.calls: list[nn.Module] = []  # under way, of the module and of entries in it, outermost first
         self.open_inputs = 0  # inputs of its calls that have no gradients yet
         self.units: list[_Unit] = []
 
@@ -83,11 +99,12 @@ class Schedule:
         self._groups = [_Hooked(group.module, len(modules.intersection(group.module.modules())) > 1) for group in division.groups]
         self._pass = NO_PASS  # the backward pass
         self._reduced = False  # by it
-        self._summoned = False
+        self._summoned = self._written_back = False
         self._on_parameters: list[RemovableHandle] = []
-        for group in self._groups:
-            group.module.register_forward_pre_hook(lambda _, args, kwargs, group=group: self._before_forward(group, args, kwargs), prepend=True, with_kwargs=True)
-            group.module.register_forward_hook(lambda _, args, output, group=group: self._after_forward(group, output), always_call=True)
+        for hooked, group in zip(self._groups, division.groups, strict=True):
+            for entry in group.entries:
+                entry.register_forward_pre_hook(Hook(partial(self._before_forward, hooked)), prepend=True, with_kwargs=True)
+                entry.register_forward_hook(Hook(partial(self._after_forward, hooked)), always_call=True)
         self._adopt()
 
     def _adopt(self) -> None:
@@ -127,6 +144,7 @@ class Schedule:
                 for parameter in unit.member.parameters.values():
                     parameter.grad = None
             self._release(group.units)
+            group.calls.clear()
             group.open_inputs = 0
         self._pass, self._reduced = NO_PASS, False
         self._division.pieces.end_step()
@@ -134,7 +152,10 @@ class Schedule:
 
     # ---- forward ----
 
-    def _before_forward(self, group: _Hooked, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    def _before_forward(self, group: _Hooked, module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        group.calls.append(module)
+        if len(group.calls) > 1:
+            return args, kwargs
         if _current_pass() != NO_PASS:
             self._begin_backward()
             self._gather(group, Phase.BACKWARD)
@@ -150,9 +171,12 @@ class Schedule:
                 tensor.register_hook(lambda _: self._input_done(group))
         return args, kwargs
 
-    def _after_forward(self, group: _Hooked, output: Any) -> None:
-        """output: None after one that has raised."""
-        if self._pass != NO_PASS:
+    def _after_forward(self, group: _Hooked, module: nn.Module, args: Any, output: Any) -> None:
+        """output: None after one that has raised, perhaps in a hook before ours: then the call isn't known here."""
+        if group.calls[-1:] != [module]:
+            return
+        group.calls.pop()
+        if group.calls or self._pass != NO_PASS:
             return
         self._release(group.units)
         outputs = _with_gradient(output)
@@ -166,13 +190,20 @@ class Schedule:
         if torch.is_grad_enabled():
             raise OrderError("gradients of gradients (create_graph=True) aren't supported: sharded parameters are there for one backward pass only")
         self._gather(group, Phase.BACKWARD)
+        for unit in group.trainable:
+            if unit.expected and unit.awaited == 0:
+                self._sum(unit)
+                self._reduce(unit)
 
     def _begin_backward(self) -> None:
         if self._pass == NO_PASS:
             self._pass = _current_pass()
-            for group in self._groups:
-                for unit in group.trainable:
-                    unit.awaited = len(unit.member.parameters)
+            units = [unit for group in self._groups for unit in group.trainable]
+            for unit in units:
+                unit.awaited = sum(_gets_gradient(parameter) for parameter in unit.member.parameters.values())
+            reaches = any(unit.awaited for unit in units)  # rule 7
+            for unit in units:
+                unit.expected = reaches
             Variable._execution_engine.queue_callback(self._end_backward)  # as torch's own sharding does: autograd has no public way
         elif self._pass != _current_pass():
             raise OrderError(
@@ -182,10 +213,7 @@ class Schedule:
     def _accumulated(self, group: _Hooked, unit: _Unit, name: str, parameter: nn.Parameter) -> None:
         self._begin_backward()
         assert parameter.grad is not None
-        if not unit.sums:
-            if self._engine.is_complete:
-                raise OrderError("gradients are complete: optimizer.step() comes next, and all but the last backward() of a step are inside no_sync()")
-            unit.sums = {key: torch.from_numpy(array) for key, array in self._engine.gradients(unit.name).items()}
+        self._sum(unit)
         self._add(unit, name, parameter.grad)
         parameter.grad = None
         unit.awaited -= 1
@@ -193,6 +221,13 @@ class Schedule:
             self._reduce(unit)
             self._release([unit])
             self._release_frozen(group)
+
+    def _sum(self, unit: _Unit) -> None:
+        """Have zeros to add gradients to."""
+        if not unit.sums:
+            if self._engine.is_complete:
+                raise OrderError("gradients are complete: optimizer.step() comes next, and all but the last backward() of a step are inside no_sync()")
+            unit.sums = {key: torch.from_numpy(array) for key, array in self._engine.gradients(unit.name).items()}
 
     def _add(self, unit: _Unit, name: str, gradient: torch.Tensor) -> None:
         """To the sums: at once, or from a device when it has arrived."""
@@ -213,6 +248,7 @@ class Schedule:
     def _reduce(self, unit: _Unit) -> None:
         arriving, unit.arriving = unit.arriving, []
         unit.sums = {}
+        unit.expected = False
         self._reduced = True
         self._engine.reduce(unit.name, lambda: [add() for add in arriving])
 
@@ -264,12 +300,12 @@ class Schedule:
         parts = self._engine.parts() if writeback else []
         for group in self._groups:
             self._gather(group, Phase.STATE)
-        self._summoned = True
+        self._summoned, self._written_back = True, writeback
         try:
             yield
             write_back(self._engine, parts, {name: parameter for group in self._groups for unit in group.units for name, parameter in unit.member.parameters.items()})
         finally:
-            self._summoned = False
+            self._summoned = self._written_back = False
             for group in self._groups:
                 self._release(group.units)
         for part in parts:
@@ -278,17 +314,35 @@ class Schedule:
     def guard(self, module: nn.Module) -> None:
         """For the module as a whole: its state isn't taken while parameters are empty, and its outputs are of the type that the policy says."""
         for part in module.modules():
-            part.register_state_dict_pre_hook(self._check_summoned)
+            part.register_state_dict_pre_hook(Hook(self._before_state_dict))
+            part.register_load_state_dict_pre_hook(Hook(self._before_load_state_dict))
         if self._policy.output_dtype:
-            module.register_forward_hook(lambda _, args, output: cast(output, self._policy.output_dtype))
+            module.register_forward_hook(Hook(lambda _, args, output: cast(output, self._policy.output_dtype)))
 
-    def _check_summoned(self, *_: Any) -> None:
+    def _before_state_dict(self, *_: Any) -> None:
         if not self._summoned:
             raise OrderError("parameters are sharded: take state_dict() inside `with sharded.summon_full_params():`")
+
+    def _before_load_state_dict(self, *_: Any) -> None:
+        if not self._written_back:
+            raise OrderError("parameters are sharded: load_state_dict() inside `with sharded.summon_full_params(writeback=True):`, or use load_file()")
+
+
+def is_sharded(module: nn.Module) -> bool:
+    """Whether it is, has been, or has a part that is."""
+    return any(isinstance(hook, Hook) for part in module.modules() for hook in part._state_dict_pre_hooks.values())
 
 
 def _current_pass() -> int:
     return torch._C._current_graph_task_id()  # as torch.utils.checkpoint does
+
+
+def _gets_gradient(parameter: nn.Parameter) -> bool:
+    """In the backward pass that is under way."""
+    try:
+        return torch._C._will_engine_execute_node(get_gradient_edge(parameter).node)  # as torch.autograd.graph's hooks do
+    except RuntimeError:  # autograd.grad for the parameter itself: it is returned, not accumulated
+        return False
 
 
 def cast(tree: Any, dtype: torch.dtype) -> Any:

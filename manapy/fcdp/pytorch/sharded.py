@@ -26,20 +26,21 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.optim import Optimizer
 
 from .. import state
+from ..agreement import agree
 from ..engine import Engine
+from ..errors import OrderError, SetupError
 from ..topology import Topology
 from ..units import Unit
 from .device import Device
 from .division import Division
 from .grouping import Units, blocks
 from .meta import Values
-from .optimizer import Factory
+from .optimizer import Factory, refused
 from .saving import SavedOptimizers, TorchGenerator
-from .schedule import Schedule
+from .schedule import Schedule, is_sharded
 from .storage import to_numpy, to_tensor
 
 
-@contextmanager
 def fully_shard(
     module: nn.Module,
     *,
@@ -52,8 +53,8 @@ def fully_shard(
     mp_policy: MixedPrecisionPolicy | None = None,
     values: Values | None = None,
     device: str | Device = "cpu",
-) -> Iterator[Sharded]:
-    """Collective. Shard a module in place; it is to have the same values on all ranks, and is of no use after the block.
+) -> AbstractContextManager[Sharded]:
+    """Collective, when it is entered. Shard a module in place; it is to have the same values on all ranks, and is of no use after the block.
 
     units: gives the modules of the model that are gathered as a whole; strategy, tau, budget (bytes), prefetch: see Engine; mp_policy: FSDP2's, where reduce_dtype can only be
     the type of the parameters, in which gradients are always summed. values: for a model on the meta device, called on rank 0 for each parameter and buffer there, by name, one
@@ -62,9 +63,41 @@ def fully_shard(
     """
     policy = mp_policy or MixedPrecisionPolicy()
     options = {"strategy": strategy, "tau": tau, "budget": budget, "prefetch": prefetch}
-    with Division(module, topology or Topology(), units, policy, device, options) as division:
-        division.fill(values)
-        yield Sharded(division, Schedule(division, policy))
+
+    @contextmanager
+    def block() -> Iterator[Sharded]:
+        ranks = topology or Topology()
+        agree(ranks.comm, SetupError("the module, or a part of it, is sharded already: fully_shard is called once, of the whole model") if is_sharded(module) else None)
+        with Division(module, ranks, units, policy, device, options) as division, refused(module.parameters()):
+            division.fill(values)
+            yield Sharded(division, Schedule(division, policy))
+
+    return _Block(module, block())
+
+
+class _Block(AbstractContextManager["Sharded"]):
+    """Of fully_shard. A module that is called without being entered says so: it would train on each rank by itself."""
+
+    def __init__(self, module: nn.Module, block: AbstractContextManager[Sharded]) -> None:
+        self._block = block
+        self._unentered = module.register_forward_pre_hook(_refuse)
+
+    def __enter__(self) -> Sharded:
+        self._unentered.remove()
+        return self._block.__enter__()
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._block.__exit__(*error)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"fully_shard has no '{name}': {ENTERED}")
+
+
+ENTERED = "it is entered by `with fully_shard(model) as sharded:`, once for the whole model"
+
+
+def _refuse(*_: Any) -> None:
+    raise OrderError(f"fully_shard of this module was called, and not entered: {ENTERED}")
 
 
 class Sharded:
@@ -156,25 +189,27 @@ class Sharded:
         generators: Any = {"torch": TorchGenerator()}
         state.save(self.engine, directory, optimizer=self._saved(optimizer), buffers=self._buffers(), generators=generators, extra=extra, trainable=trainable, name_of=_own_name)
 
-    def load(self, directory: str | os.PathLike[str], *, optimizer: bool = True, trainable: bool = False, random: bool = True) -> Any:
+    def load(self, directory: str | os.PathLike[str], *, optimizer: bool = True, trainable: bool = False, local_weights: bool = False, random: bool = True) -> Any:
         """Collective, between steps. Go on from what save() has written, by any number of ranks, strategy and units; returns its `extra`. See state.load.
 
-        optimizer, trainable: as in save(); random: False leaves torch's generator as it is, which another number of ranks needs if generators weren't all alike.
-        Raises on all ranks StateError (not a complete state, or of another model or optimizer), OrderError within a step.
+        optimizer, trainable: as in save(); local_weights: every node reads frozen parameters by itself, from its own disk if it likes, and they never cross the network; random:
+        False leaves torch's generator as it is, which another number of ranks needs if generators weren't all alike.
+        Raises on all ranks StateError (not a complete state, or of another model or optimizer), SetupError if nodes have different weights, OrderError within a step.
         """
         self._schedule.prepare()
         generators: Any = {"torch": TorchGenerator()} if random else None
         buffers = self._buffers()
-        extra = state.load(self.engine, directory, optimizer=self._saved(optimizer), buffers=buffers, generators=generators, trainable=trainable, name_of=_own_name)
+        options: Any = {"trainable": trainable, "local_weights": local_weights, "name_of": _own_name}
+        extra = state.load(self.engine, directory, optimizer=self._saved(optimizer), buffers=buffers, generators=generators, **options)
         for name, buffer in self._division.module.named_buffers():
             buffer.copy_(to_tensor(buffers[name]))
         self._division.have_values(trainable, buffers)
         return extra
 
-    def load_file(self, file: str | os.PathLike[str], *, trainable: bool = False) -> None:
-        """Collective, between steps. Set parameters to those of one file of safetensors, with the names that they have here; see state.load_file. Raises as load() does."""
+    def load_file(self, file: str | os.PathLike[str], *, trainable: bool = False, local_weights: bool = False) -> None:
+        """Collective, between steps. Set parameters to those of one file of safetensors, with the names that they have here; see state.load_file. Options and errors as in load()."""
         self._schedule.prepare()
-        state.load_file(self.engine, file, trainable=trainable, name_of=_own_name)
+        state.load_file(self.engine, file, trainable=trainable, local_weights=local_weights, name_of=_own_name)
         self._division.have_values(trainable)
 
     def export(self, file: str | os.PathLike[str], *, trainable: bool = False) -> None:

@@ -61,6 +61,9 @@ class UnitStorage:
     def filled(self) -> None:
         """Nothing is to be done: it is where it is used."""
 
+    def settle(self) -> None:
+        """Nothing is copied later than when it is asked for."""
+
     def give_back(self) -> None:
         """No memory."""
         self._storage.resize_(0)
@@ -77,26 +80,44 @@ class UnitStorage:
 
 
 class DeviceStorage(UnitStorage):
-    """A place on a device with memory of its own: values come over a staging buffer (device.py)."""
+    """A place on a device with memory of its own: values come from the node's window, or over a staging buffer (device.py)."""
 
     def __init__(self, member: Member, elements: int, device: Device, staging: Staging) -> None:
         self._device, self._staging = device, staging
         self._buffer: torch.Tensor | None = None
-        self._arrived: Event | None = None
+        self._window: torch.Tensor | None = None
+        self._arrived: Event | None = None  # not waited for by the computation
+        self._read: Event | None = None  # of the last copy from the window
         super().__init__(member, elements, device.place)
 
+    def read_from(self, window: np.ndarray) -> None:
+        """From now on values come from there, the unit in the node's window, which is page-locked."""
+        self._window = to_tensor(window).view(torch.uint8)
+
     def take(self) -> np.ndarray:
-        """Memory on the device, and a buffer on the host: (bytes,)."""
+        """Memory on the device, and a buffer on the host, or what the window has, read-only: (bytes,)."""
         self._storage.resize_(self._nbytes)
+        if self._window is not None:
+            array = self._window.numpy()
+            array.flags.writeable = False
+            return array
         self._buffer = self._staging.take()
         return self._buffer[: self._nbytes].numpy()
 
     def filled(self) -> None:
         """Begin the copy to the device."""
+        if self._window is not None:
+            self._arrived = self._read = self._device.copy_in(self._bytes, self._window)
+            return
         assert self._buffer is not None
         self._arrived = self._device.copy_in(self._bytes, self._buffer[: self._nbytes])
         self._staging.give_back(self._buffer, self._arrived)
         self._buffer = None
+
+    def settle(self) -> None:
+        """Wait until nothing is copied from the window (rule 5 of device.py)."""
+        if self._read is not None:
+            self._read.synchronize()
 
     def show(self) -> None:
         """As it will be when the copy is complete: computation waits for that."""

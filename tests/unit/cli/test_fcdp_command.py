@@ -76,6 +76,7 @@ def test_a_tau_that_keeps_too_much(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--params", "many"], "--params: not a number such as 30B"),
         (["--nodes", "0"], "--nodes: not a number of at least 1"),
+        (["--lora", "65", "--layers", "40", "--hidden", "64"], "--lora 65 is no low rank: --hidden is 64"),
         (["--bandwidth", "10GB"], "--bandwidth: not a bandwidth such as 10G"),
         (["--device-memory", "lots"], "--device-memory: not a size"),
         (["--trainable", "150%"], "--trainable: not a share"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from manapy.fcdp.agreement import agree, error_of
+from manapy.fcdp.agreement import agree, agreed, error_of
 from manapy.fcdp.errors import RemoteError, SetupError
 
 
@@ -41,3 +41,4 @@ def test_an_error_of_one_is_an_error_of_all(error: Exception, kind: type[Excepti
 
 def test_no_error() -> None:
     agree(Two(), error_of(lambda: None))
+    assert agreed(Two(), lambda: 7) == 7

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from manapy.fcdp.errors import SetupError
@@ -72,6 +73,29 @@ def test_memory_is_not_given_back_while_a_copy_into_it_is_under_way(device: Stal
     fill(storage, 5)
     storage.give_back()
     assert device.log == ["wait"]
+
+
+def test_the_window_is_copied_from_directly_and_not_refreshed_meanwhile(device: Stalled) -> None:
+    layer, storage = storage_on(device, Staging(device.host, NBYTES, 0))
+    window = np.full(WEIGHT, 5, np.float32)
+    storage.read_from(window)
+    taken = storage.take()
+    assert np.shares_memory(taken, window) and not taken.flags.writeable
+    storage.filled()
+
+    def refresh() -> None:
+        storage.settle()
+        window[:] = 9
+
+    refreshed = threading.Thread(target=refresh)
+    refreshed.start()
+    refreshed.join(0.05)
+    assert refreshed.is_alive() and device.log == []  # computation need not wait, who writes must
+    device.go.set()
+    refreshed.join(60)
+    assert not refreshed.is_alive()
+    storage.show()
+    assert (layer.weight == 5).all()
 
 
 def test_a_staging_buffer_is_not_used_again_before_the_copy_from_it_is_complete(device: Stalled) -> None:

@@ -52,6 +52,14 @@ def test_what_is_left_over_goes_to_the_lowest_module_that_is_called() -> None:
     assert list(contents(model.stack[2], lambda root: [root[0]])) == ["0", "1"]
 
 
+def test_a_group_is_entered_by_what_has_its_parameters() -> None:
+    model = Model()
+    names = {module: name for name, module in model.named_modules()}
+    entries = {group.module: [names[entry] for entry in group.entries] for group in groups_of(model, blocks)}
+    assert entries[model] == ["", "words", "head", "body", "body.stack", "body.stack.0", "body.stack.0.1", "body.stack.1", "body.stack.1.1"]
+    assert entries[model.stack[1]] == ["body.stack.1", "body.stack.1.0"]
+
+
 def test_frozen_parameters_and_types_are_apart() -> None:
     model = Model()
     model.stack[2][0].weight.requires_grad = False
