@@ -105,7 +105,7 @@ int mpy_restore_memory(const mpy_image_t *image, char *error, size_t n) {
         const mpy_image_region_t *r = &image->regions[i];
         if (r->prot != (PROT_READ | PROT_WRITE) && mprotect((void *)r->lo, r->hi - r->lo, (int)r->prot)) return fail(error, n, "cannot protect memory");
     }
-    for (uint32_t i = 0; i < MPY_THREADS_MAX; i++) MPY_UPPER->threads[i].lower_fs = 0, MPY_UPPER->threads[i].trace = NULL; /* lent by a lower half that is gone */
+    for (uint32_t i = 0; i < MPY_THREADS_MAX; i++) MPY_UPPER->threads[i].lower_fs = 0, MPY_UPPER->threads[i].trace = MPY_UPPER->threads[i].ring = NULL; /* lent by a lower half that is gone */
     MPY_LOWER->protocol = MPY_UPPER->clock.protocol;
     return 0;
 }

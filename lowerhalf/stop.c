@@ -6,8 +6,8 @@
  * thread's stack is what a restart continues from; all below it (our handler's frame) is dead then.
  *
  * Invariants
- *  1. A thread is halted only if it was interrupted in code of the upper half and is not, further up its stack, in the lower half
- *     (in_lower). Otherwise it answers BUSY and is asked again.
+ *  1. A thread is halted only if it was interrupted in code of the upper half, not the wrappers' (invariant 6 of boundary.h), and is not,
+ *     further up its stack, in the lower half (in_lower). Otherwise it answers BUSY and is asked again.
  *  2. The handler's mask is full but for SIGSYS: hooks may map memory.
  *  3. Threads that appear while we halt others are found by listing /proc/self/task again until nothing changes.
  */
@@ -61,6 +61,14 @@ static void announce(record_t *r, uint32_t state) {
 
 static int in_upper(uint64_t rip) { return (rip >= MPY_ARENA_LO && rip < MPY_ARENA_HI) || (MPY_TRAP->low_exec && rip < 0x100000000ul); }
 
+static int is_syscall(const uint8_t *at) { return at[0] == 0x0f && at[1] == 0x05; }
+
+/* In the wrappers' own code, and not in a system call of theirs: that has just returned, or is about to be made again. */
+static int in_wrappers(uint64_t rip) {
+    const uint8_t *at = (const uint8_t *)rip;
+    return rip >= MPY_UPPER->code_begin + 2 && rip < MPY_UPPER->code_end && !is_syscall(at) && !is_syscall(at - 2);
+}
+
 /* System calls that return EINTR whenever a handler ran, SA_RESTART or not (signal(7)). The program sees no signal, so it must not
  * see the EINTR either: it is made to issue the call again. A relative sleep goes on with what remains of it where the kernel
  * said so; a time-out in milliseconds starts anew. */
@@ -95,7 +103,8 @@ static void on_stop(int sig, siginfo_t *info, void *context) {
     r->mpi_slot = 0xffffffffu;
     for (uint32_t i = 0; i < MPY_THREADS_MAX; i++)
         if (MPY_UPPER->threads[i].used && MPY_UPPER->threads[i].tid == shown) { slot = &MPY_UPPER->threads[i]; r->mpi_slot = i; break; }
-    if ((slot && slot->in_lower) || !in_upper((uint64_t)uc->uc_mcontext.gregs[REG_RIP])) { announce(r, BUSY); return; }
+    uint64_t rip = (uint64_t)uc->uc_mcontext.gregs[REG_RIP];
+    if ((slot && slot->in_lower) || !in_upper(rip) || in_wrappers(rip)) { announce(r, BUSY); return; }
 
     reissue(r, uc);
     r->ucontext = (uint64_t)uc;

@@ -10,7 +10,7 @@ import ctypes
 from ctypes import c_char, c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
 MAGIC = 0x59444E554F42594D
-VERSION = 7
+VERSION = 8
 AT_BOUNDARY = 0x6D616E61
 UPPER_ADDR = 0x200000010000
 ROW_FREED = 0xFFFFFFFF
@@ -103,6 +103,8 @@ class UpperStruct(ctypes.Structure):
         ("disabled", c_uint32),
         ("checkpoints", c_uint32),
         ("hooks", c_void_p * 3),
+        ("code_begin", c_uint64),
+        ("code_end", c_uint64),
         ("obstacle", c_char * 256),
         ("clock", ClockStruct),
     ]

@@ -14,18 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define OWN_MAX 16
 #define POLL_MS 10       /* without pidfd_open (Linux before 5.3) */
 #define COMMAND_SHOWN 60 /* characters of a command line */
-
-static int own[OWN_MAX];
-static int nown;
-
-void mpy_child_lower_add(int pid)
-{
-    if (nown < OWN_MAX)
-        own[nown++] = pid;
-}
 
 static int self(void)
 {
@@ -51,9 +41,6 @@ static int counts(int pid)
 {
     char state;
     int parent;
-    for (int i = 0; i < nown; i++)
-        if (own[i] == pid)
-            return 0;
     return stat_of(pid, &state, &parent) == 0 && parent == self() && state != 'Z' && state != 'X';
 }
 

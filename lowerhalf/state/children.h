@@ -7,8 +7,6 @@
 
 #include <stddef.h>
 
-/* A child of the lower half's own, which doesn't count. */
-void mpy_child_lower_add(int pid);
 /* 0 as soon as no child process is left (zombies don't count); -1, naming one, when some are still there after grace_ms, or at
  * once when it is one of those known never to end before the program does. */
 int mpy_children_wait(int grace_ms, char *err, size_t n);

@@ -23,7 +23,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ..clock import Controller, WireError, explain_disabled, from_wire
+from ..clock import Controller, Mode, State, Thread, WireError, explain_disabled, from_wire
 from . import protocol, publish
 from .errors import CheckpointError
 
@@ -175,6 +175,23 @@ class Flow:
         except OSError:
             pass
         return total
+
+    def rank_state(self, rank: int) -> tuple[str, str | None]:
+        """What a rank does, in a word, and whom it waits for."""
+        if self.phase is Phase.CLOCK:
+            thread = self.controller.ranks[rank].first
+            return thread.state.value, self._waits_for(thread)
+        return ("running" if self.phase in (Phase.IDLE, Phase.CHECK, Phase.RESUME) else "stopped"), None
+
+    def _waits_for(self, thread: Thread) -> str | None:
+        if not thread.cid:
+            return None
+        comm = self.controller.comms.get(thread.cid)
+        name = f"communicator '{comm.name}'" if comm is not None and comm.name else f"communicator {thread.cid:016x}"
+        if thread.state is not State.BLOCKED_P2P:
+            return name
+        peers = (" or " if thread.mode is Mode.ANY else ", ").join(map(str, thread.peers[:8]))
+        return f"rank {peers} on {name}" if peers else f"any rank of {name}"
 
     # ---- steps
 

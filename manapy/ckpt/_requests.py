@@ -18,6 +18,7 @@ from pathlib import Path
 
 from .errors import CheckpointError
 
+TICKET_SECONDS = 5.0  # how long the first rank's request waits for the others'
 STRENGTH = ("continue", "exit", "hold")  # what becomes of the ranks if several ask
 
 
@@ -113,3 +114,26 @@ class Requests:
         batch = self.current if self.current is not None else Batch()
         self.current, self.open = None, False
         return batch
+
+
+class Tickets:
+    """manapy.checkpoint(), which is collective: one request for all ranks, once all have called it or TICKET_SECONDS after the first."""
+
+    def __init__(self, size: int, requests: Requests) -> None:
+        self.called: dict[int, int] = {}  # rank: ticket, of those that wait for the others
+        self._size = size
+        self._requests = requests
+        self._patience: asyncio.TimerHandle
+
+    def add(self, rank: int, ticket: int) -> None:
+        """A rank has called it."""
+        if not self.called:
+            self._patience = asyncio.get_running_loop().call_later(TICKET_SECONDS, self._ask)
+        self.called[rank] = ticket
+        if len(self.called) == self._size:
+            self._ask()
+
+    def _ask(self) -> None:
+        self._patience.cancel()
+        self._requests.ask_for_program(list(self.called.items()))
+        self.called = {}

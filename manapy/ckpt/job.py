@@ -38,6 +38,8 @@ class Job(NamedTuple):
         """The job's secret. Raises CoordinatorError."""
         try:
             return (self.dir / "secret").read_bytes()
+        except PermissionError as error:
+            raise CoordinatorError(f"{self.dir}: a job of another user (uid {self.dir.stat().st_uid}), to which nobody else but root may say anything") from error
         except OSError as error:
             raise CoordinatorError(f"{self.dir / 'secret'}: {error.strerror}") from error
 

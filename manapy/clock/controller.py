@@ -35,26 +35,7 @@ from typing import TypeAlias
 
 from ._needs import Needs, Wait
 from ._state import WORLD, Row, State, Thread
-from .messages import (
-    Abort,
-    Advance,
-    Done,
-    Freeze,
-    FromRank,
-    Frozen,
-    Intent,
-    NotFrozen,
-    Raise,
-    Resume,
-    Retract,
-    Rows,
-    StateReport,
-    Target,
-    Targets,
-    Thaw,
-    ToRank,
-    Withdraw,
-)
+from .messages import Abort, Advance, Done, Freeze, FromRank, Frozen, Intent, NotFrozen, Raise, Resume, Retract, Rows, StateReport, Target, Targets, Thaw, ToRank, Withdraw
 
 Out: TypeAlias = list[tuple[int, ToRank]]
 

@@ -32,26 +32,7 @@ Invariants
 from __future__ import annotations
 
 from ._state import WORLD, ClockRow, Mode, Phase, Row, State, Thread, Verdict, ggid
-from .messages import (
-    Abort,
-    Advance,
-    Done,
-    Freeze,
-    FromRank,
-    Frozen,
-    Intent,
-    NotFrozen,
-    Raise,
-    Resume,
-    Retract,
-    Rows,
-    StateReport,
-    Target,
-    Targets,
-    Thaw,
-    ToRank,
-    Withdraw,
-)
+from .messages import Abort, Advance, Done, Freeze, FromRank, Frozen, Intent, NotFrozen, Raise, Resume, Retract, Rows, StateReport, Target, Targets, Thaw, ToRank, Withdraw
 
 
 ROWS_MAX = 256  # rows in one message (C: by the length of the line)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 import re
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from jobs import BIN, Job, manapy
+from jobs import BIN, PROGRAMS, Job, manapy
+
+from manapy import _boundary
+from manapy.ckpt import image
+from manapy.ckpt.image import Image
+
+UPPER = 0x200000010000  # MPY_UPPER_ADDR
+RIP = 168  # offset in a ucontext_t
 
 
 def restart_and_check(job: Job) -> None:
@@ -101,3 +110,29 @@ def test_random_moments(make_job: Callable[..., Job]) -> None:
     job.wait(120)
     assert "heat2d: done" in job.output(), job.report()
     assert published > 0
+
+
+def test_no_thread_is_halted_inside_the_wrappers(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
+    """Between two instructions there a thread may hold what a restart replaces (invariant 6 of boundary.h)."""
+    job = make_job(1)
+    stop = job.where / "stop"
+    job.start(c_program(PROGRAMS / "busy_threads.c"), stop)
+    job.wait_for("in loop")
+    for _ in range(5):
+        saved = Image.open(next(job.checkpoint("--then", "continue").glob("rank-*")))
+        upper = _boundary.UpperStruct.from_buffer_copy(memory(saved, UPPER, ctypes.sizeof(_boundary.UpperStruct)))
+        threads = (image.ThreadStruct * len(saved.threads)).from_buffer_copy(saved.sections[image.SECTION_THREADS])
+        places = [int.from_bytes(memory(saved, thread.ucontext + RIP, 8), "little") for thread in threads]
+        assert len(places) == 4 and upper.code_begin < upper.code_end
+        assert not [place for place in places if upper.code_begin <= place < upper.code_end]
+    job.kill()
+    stop.touch()
+    assert "ok" in job.restart().finish(90).splitlines()
+
+
+def memory(saved: Image, address: int, size: int) -> bytes:
+    """What the image has there."""
+    run = next(run for run in saved.runs if run.kind == image.RUN_DATA and run.address <= address and address + size <= run.address + run.bytes)
+    with saved.path.open("rb") as stream:
+        stream.seek(run.offset + address - run.address)
+        return stream.read(size)

@@ -30,7 +30,9 @@
  *  5. A thread that forbids checkpoints adds 1 to upper->disabled and then reads lower->phase; if that is FROZEN it takes the 1 back
  *     and waits for another phase, in the others it calls notify(). The control thread stores FROZEN, executes the same membarrier and
  *     then reads disabled: a rank is frozen only with 0. (What it shows while frozen means nothing: somebody tries.)
- *  6. Layouts here change only together with MPY_BOUNDARY_VERSION; an image of another version is refused.
+ *  6. No thread is halted in the wrappers' own code but in a system call: between two instructions there it may hold what a restart replaces
+ *     (a ring's address, a handle of the lower half's), without being in the lower half.
+ *  7. Layouts here change only together with MPY_BOUNDARY_VERSION; an image of another version is refused.
  */
 #ifndef MANAPY_BOUNDARY_H
 #define MANAPY_BOUNDARY_H
@@ -39,7 +41,7 @@
 #include <stdint.h>
 
 #define MPY_BOUNDARY_MAGIC   0x59444E554F42594Dul /* "MYBOUNDY" */
-#define MPY_BOUNDARY_VERSION 7u
+#define MPY_BOUNDARY_VERSION 8u
 
 #define MPY_ARENA_LO   0x200000000000ul
 #define MPY_ARENA_HI   0x210000000000ul
@@ -96,7 +98,8 @@ typedef struct mpy_thread {
     uint32_t state;     /* mpy_state_t */
     uint64_t upper_fs;  /* FS base of this thread in the upper half */
     uint64_t lower_fs;  /* FS base lent by the lower half; 0 = none yet. Zeroed by the restore in every slot */
-    mpy_trace_ring_t *trace; /* where its calls are recorded; NULL: nowhere. Set by thread_bind; as lower_fs zeroed by the restore */
+    mpy_trace_ring_t *trace; /* where calls that it makes now are recorded; NULL: nowhere. Set by thread_bind; as lower_fs zeroed by the restore */
+    mpy_trace_ring_t *ring;  /* the same, also while recording is paused (MPI_Pcontrol): calls that were open then end there */
     uint64_t state_cid; /* communicator of IN_COLLECTIVE / PARKED / BLOCKED_P2P */
     uint32_t block_mode;
     uint32_t nblock;
@@ -160,6 +163,7 @@ typedef struct mpy_upper {
     volatile uint32_t disabled;  /* threads of the program that forbid checkpoints (wrappers/dmtcp.c); invariant 5 */
     uint32_t checkpoints;        /* published, after which this process went on; those it was restarted from count in lower->generation */
     mpy_hooks_t hooks;
+    uint64_t code_begin, code_end; /* of the wrappers; invariant 6 */
     char obstacle[256]; /* while not empty no checkpoint is possible; one line that says why (wrappers, with clock.lock) */
     mpy_clock_t clock;
     mpy_thread_t threads[MPY_THREADS_MAX];

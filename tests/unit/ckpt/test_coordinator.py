@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from fake_jobs import FakeJob, FakeRank, fake_job
-from manapy.ckpt import coordinator, job, publish
+from manapy.ckpt import _ranks, coordinator, job, processes, publish
+from manapy.ckpt._requests import Requests, Tickets
 from manapy.clock import WORLD
 
 Test = Callable[[FakeJob], Awaitable[None]]
@@ -28,8 +29,8 @@ def play(directory: Path, test: Test, **settings: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator, "GRACE_SECONDS", 0.2)
-    monkeypatch.setattr(coordinator, "EXEC_SECONDS", 0.2)
+    monkeypatch.setattr(_ranks, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(_ranks, "EXEC_SECONDS", 0.2)
     monkeypatch.setattr(coordinator, "PROGRESS_AFTER", 0.2)
     monkeypatch.setattr(coordinator, "PROGRESS_EVERY", 0.2)
 
@@ -294,6 +295,18 @@ def test_program_asks(tmp_path: Path) -> None:
     play(tmp_path, test)
 
 
+def test_patience_with_one_call_does_not_end_the_next() -> None:
+    async def test() -> None:
+        requests = Requests()
+        tickets = Tickets(2, requests)
+        tickets.add(0, 1)
+        patience = tickets._patience
+        tickets.add(1, 1)
+        assert patience.cancelled() and (await requests.take()).tickets == [(0, 1), (1, 1)] and not tickets.called
+
+    asyncio.run(test())
+
+
 def test_restart_waits_for_all_ready(tmp_path: Path) -> None:
     async def test(fake: FakeJob) -> None:
         waiting = asyncio.create_task(fake.command("CHECKPOINT continue -1"))
@@ -360,8 +373,8 @@ def test_first_failure_is_the_one_whose_connection_was_lost_first(tmp_path: Path
     victim = subprocess.Popen(["sleep", "600"])
 
     async def test(fake: FakeJob) -> None:
-        here = fake.coordinator.ranks[0]
-        fake.coordinator._watch_pid(victim.pid, lambda: fake.coordinator._on_rank_gone(here))
+        ranks = fake.coordinator.ranks
+        processes.watch(victim.pid, lambda: ranks._on_gone(ranks.known[0]))
         fake.ranks[1].die()
         await asyncio.sleep(0.1)
         victim.kill()

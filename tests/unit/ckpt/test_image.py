@@ -39,8 +39,6 @@ def test_constants(include: Path) -> None:
     kinds = re.search(r"enum \{ MPY_SECTION_REGIONS = 1, (.*?), MPY_SECTIONS_MAX = 16 \}", text)[1].split(", ")
     for number, name in enumerate(kinds, 2):
         assert getattr(image, name.removeprefix("MPY_")) == number
-    for name in ("RUN_MAX",):
-        assert getattr(image, name) == 64 << 20 and "MPY_RUN_MAX (64u << 20)" in text
 
 
 def test_crc_known_answers() -> None:

@@ -1,6 +1,6 @@
 """lowerhalf/state: descriptors, process-wide settings, children and CPU features, saved in one process and restored in another.
 
-state_driver.c plays the program; each case sets real state up, and verifies it twice: after saving (nothing may have changed) and
+state_driver.c plays the program; each case (state_cases.h) sets real state up, and verifies it twice: after saving (nothing may have changed) and
 after restoring in a new process. guard_driver.c and guard_library.c play the lower half and a transport of the real MPI."""
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
+PROGRAM = sorted(HERE.glob("state_*.c"))
 FLAGS = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]
 RESTORED = ["files", "grown", "deleted", "locks", "devices", "pipes", "fifo", "pairs", "sockets", "events", "process"]
 NOBODY = 65534
@@ -44,19 +45,18 @@ def binaries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def driver(binaries: Path, root: Path, state_sources: list[Path]) -> Path:
-    return build(binaries / "state_driver", root, [HERE / "state_driver.c", *state_sources])
+    return build(binaries / "state_driver", root, [*PROGRAM, *state_sources])
 
 
 @pytest.fixture(scope="module")
 def interposed(binaries: Path, root: Path, state_sources: list[Path]) -> Path:
     """As manapy-restart is linked: what it opens itself lands high."""
-    sources = [HERE / "state_driver.c", *state_sources, root / "lowerhalf" / "state" / "interpose.c"]
-    return build(binaries / "state_driver_high", root, sources, "-rdynamic", "-ldl")
+    return build(binaries / "state_driver_high", root, [*PROGRAM, *state_sources, root / "lowerhalf" / "state" / "interpose.c"], "-rdynamic", "-ldl")
 
 
 @pytest.fixture(scope="module")
 def sanitized(binaries: Path, root: Path, state_sources: list[Path]) -> Path:
-    return build(binaries / "state_driver_san", root, [HERE / "state_driver.c", *state_sources], "-fsanitize=address,undefined")
+    return build(binaries / "state_driver_san", root, [*PROGRAM, *state_sources], "-fsanitize=address,undefined")
 
 
 def call(driver: Path, *arguments: str, cwd: Path, user: int | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
