@@ -6,7 +6,8 @@
  * restart, too, the rings of the new file go on with the numbers of the old one, and what was open is opened again.
  *
  * Invariants
- *  1. t->trace is a ring of this process, of that thread alone, or NULL.
+ *  1. t->ring is a ring of this process, of that thread alone, or NULL; t->trace is the same, or NULL: while recording is paused, whose record is the
+ *     newest one of the ring and open. So a restart finds it among the open ones, and the thread is paused there, too.
  *  2. What a restart takes back (records behind the checkpoint) is found by `past` of the new file: every ring that the generation before had
  *     goes on behind its number in the image, whoever uses it.
  */
@@ -48,7 +49,9 @@ void mpy_recorder_start(const char *program) {
         if (saved->thread == 0) continue;
         mpy_trace_ring_t *ring = mpy_trace_ring_take(&trace, 0, (int)i); /* the thread says its id in bind */
         if (ring != NULL) reopen(ring, saved);
-        MPY_UPPER->threads[saved->thread - 1].trace = ring;
+        bool paused = saved->open > 0 && saved->records[saved->open - 1].op == MPY_OP_PAUSE;
+        MPY_UPPER->threads[saved->thread - 1].ring = ring;
+        MPY_UPPER->threads[saved->thread - 1].trace = paused ? NULL : ring;
     }
 }
 
@@ -74,23 +77,24 @@ void mpy_recorder_rebuilt(void) {
 void mpy_recorder_bind(mpy_thread_t *t) {
     if (trace.file == NULL) return;
     int32_t tid = (int32_t)mpy_sys(SYS_gettid);
-    if (t->trace == NULL) t->trace = mpy_trace_ring_take(&trace, tid, -1);
-    if (t->trace != NULL)
-        t->trace->tid = tid;
+    if (t->ring == NULL) t->trace = t->ring = mpy_trace_ring_take(&trace, tid, -1);
+    if (t->ring != NULL)
+        t->ring->tid = tid;
     else
         __atomic_add_fetch(&trace.file->unrecorded, 1, __ATOMIC_RELAXED);
 }
 
 void mpy_recorder_unbind(mpy_thread_t *t) {
-    if (t->trace != NULL) mpy_trace_ring_drop(&trace, t->trace);
-    t->trace = NULL;
+    if (t->ring != NULL && t->trace == NULL) mpy_trace_resume(t->ring);
+    if (t->ring != NULL) mpy_trace_ring_drop(&trace, t->ring);
+    t->trace = t->ring = NULL;
 }
 
 /* ---- a checkpoint ---- */
 
 static uint32_t thread_of(const mpy_trace_ring_t *ring) {
     for (uint32_t i = 0; i < MPY_THREADS_MAX; i++)
-        if (MPY_UPPER->threads[i].used && MPY_UPPER->threads[i].trace == ring) return i + 1;
+        if (MPY_UPPER->threads[i].used && MPY_UPPER->threads[i].ring == ring) return i + 1;
     return 0;
 }
 
@@ -132,9 +136,12 @@ int mpy_recorder_mark(uint64_t mark) {
     uint64_t fs = mpy_fs_get();
     for (uint32_t i = 0; i < MPY_THREADS_MAX; i++) {
         const mpy_thread_t *t = &MPY_UPPER->threads[i];
-        if (t->used != 1 || t->upper_fs != fs || t->trace == NULL) continue;
-        mpy_trace_mark(t->trace, mark);
-        return 1;
+        if (t->used != 1 || t->upper_fs != fs || t->ring == NULL) continue;
+        if (t->trace != NULL)
+            mpy_trace_mark(t->ring, mark);
+        else
+            t->ring->mark = mark; /* paused: later records carry it */
+        return t->trace != NULL;
     }
     return 0;
 }

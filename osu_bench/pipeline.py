@@ -21,6 +21,8 @@ Faults: KIND:rank=R[,iteration=I][,micro=M][,chunk=C][,phase=forward|backward|tr
 forward and backward are in the block's work, before its first Allreduce; transfer is before the block's Send (backward=1: of a backward block). --fault may be given several times.
 A throttled or cut link needs nodes of their own (tools/nodes, UCX_TLS=tcp,self): tc qdisc add dev eth0 root tbf rate 10mbit burst 128kb latency 200ms; ip link set eth0 down.
 
+With --pairs iterations go in pairs, one of which is recorded and the other isn't (MPI_Pcontrol), in an order that the number given is the seed of.
+
 Rank 0 prints a line for each iteration, and a rank that breaks one, with the time (seconds since 1970).
 """
 
@@ -257,6 +259,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=2, help="of a chunk")
     parser.add_argument("--hidden", type=int, default=128, help="width of a layer, a multiple of tp")
     parser.add_argument("--batch", type=int, default=32, help="samples of a micro-batch")
+    parser.add_argument("--pairs", type=int, metavar="SEED", help="one iteration of two isn't recorded: for what recording costs")
     options = parser.parse_args()
     world = MPI.COMM_WORLD
     try:
@@ -271,11 +274,16 @@ def main() -> None:
             print(f"pipeline.py: {error}", file=sys.stderr)
         sys.exit(2)
     trainer = Trainer(schedule, faults, options.layers, options.hidden, options.batch)
+    recorded = [True] * options.iterations
+    if options.pairs is not None:
+        recorded = [one for first in np.random.default_rng(options.pairs).random(-(-options.iterations // 2)) < 0.5 for one in (bool(first), not first)][: options.iterations]
     for iteration in range(options.iterations):
+        MPI.Pcontrol(int(recorded[iteration]))
         began = time.perf_counter()
         trainer.run()
         if world.rank == 0:
-            print(f"iteration {iteration} took {time.perf_counter() - began:.6f} s at {time.time():.6f}", flush=True)
+            print(f"iteration {iteration} took {time.perf_counter() - began:.6f} s at {time.time():.6f}{'' if recorded[iteration] else ', not recorded'}", flush=True)
+    MPI.Pcontrol(1)
     if world.rank == 0:
         print(f"weights {trainer.digest()}", flush=True)
 

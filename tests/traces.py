@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from manapy.trace import format
-from manapy.trace.events import EVENT, NO_PEER, OPEN, Communicator, Op, Rank, Trace
+from manapy.trace.events import EVENT, NEVER, NO_PEER, OPEN, Communicator, Op, Rank, Trace
 
 STEP = 1_000_000  # ns
 SECOND = 1_000_000_000
@@ -54,6 +54,11 @@ class Builder:
         first = rows[0]["enter"] if rows else 0
         self.ranks[rank] = replace(self.ranks[rank], lost=records, first_ns=first)
 
+    def pause(self, rank: int, begin: int, end: int = OPEN) -> None:
+        """The recording of a rank; calls that it makes then aren't for this builder."""
+        known = self.ranks[rank]
+        self.ranks[rank] = replace(known, pauses=(*known.pauses, (begin, end)), first_ns=NEVER if end == OPEN else max(end, known.first_ns))
+
     def trace(self, now: int) -> Trace:
         """All of it at a time."""
         rows = [row for key in sorted(self.rows) for row in self.rows[key]]
@@ -65,11 +70,11 @@ class Builder:
         return Trace(events[~rdma], self.comms, self.size, self.ranks, now, rdma=events[rdma])
 
 
-def saved(folder: Path, *calls: Row, end: int = format.FINALIZED) -> Path:
-    """A folder with the recordings of ranks that made these calls, after a Barrier, and a world that they share."""
+def saved(folder: Path, *calls: Row, end: int = format.FINALIZED, host: str = "elsewhere", pid: int = 0, pid_start: int = 0) -> Path:
+    """A folder with the recordings of ranks that made these calls, after a Barrier, and a world that they share; of a process, if one is named."""
     folder.mkdir()
     for rank, call in enumerate(calls):
-        writer = format.Writer(folder, rank, len(calls), host="elsewhere", capacity=64)
+        writer = format.Writer(folder, rank, len(calls), host=host, pid=pid, pid_start=pid_start, capacity=64)
         world = writer.comm(1, list(range(len(calls))), name="world")
         writer.ring()
         writer.put(op=Op.BARRIER, comm=world, enter=SECOND, exit=SECOND + 1000, context=1)

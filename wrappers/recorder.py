@@ -21,11 +21,11 @@ from generate import Argument, Function, Table, TableError, read_table, trace_by
 
 BANNER = "/* Made by wrappers/recorder.py from wrappers/table/. Don't edit. */\n"
 
-# Written in lowerhalf/trace/preload: they complete, start and free requests, or find a message perhaps, or something begins or goes with them.
+# Written in lowerhalf/trace/preload: they complete, start and free requests, or find a message perhaps, or something begins, pauses or goes with them.
 BY_HAND = {
     "Wait", "Waitall", "Waitany", "Waitsome", "Test", "Testall", "Testany", "Testsome", "Start", "Startall", "Cancel", "Request_free",
     "Iprobe", "Mprobe", "Improbe", "Mrecv", "Mrecv_c", "Imrecv", "Imrecv_c", "Init", "Init_thread", "Finalize",
-    "Comm_free", "Comm_disconnect", "Comm_set_name", "Win_free", "Win_post", "Win_start", "Win_complete", "Win_wait", "Win_test", "File_close",
+    "Pcontrol", "Comm_free", "Comm_disconnect", "Comm_set_name", "Win_free", "Win_post", "Win_start", "Win_complete", "Win_wait", "Win_test", "File_close",
 }  # fmt: skip
 
 SYNCHRONISATION = {
@@ -52,11 +52,11 @@ def ctype(a: Argument) -> str:
 
 
 def parameters(f: Function) -> str:
-    return ", ".join(ctype(a) + a.name for a in f.arguments) or "void"
+    return ", ".join("MPY_VARARGS" if a.kind == "VARARGS" else ctype(a) + a.name for a in f.arguments) or "void"
 
 
 def names(f: Function) -> str:
-    return ", ".join(a.name for a in f.arguments)
+    return ", ".join("MPY_VARARGS_NAMES" if a.kind == "VARARGS" else a.name for a in f.arguments)
 
 
 # ---- what is recorded
@@ -139,7 +139,7 @@ def other_collective(f: Function) -> list[str]:
         if out:
             lines += [f"    operation.parent = c, operation.seq = count_, operation.newcomm = {out.name};"]
         return [*lines, "    return mpy_exit_posted(ring, seq, rc, request, &operation);"]
-    lines += ["    mpy_trace_exit(ring, seq, mpy_failed(rc));"]
+    lines += ["    mpy_close(ring, seq, mpy_failed(rc));"]
     if out:
         made = out.kind.removesuffix("_OUT").lower()
         lines += [f"    if (rc == 0) mpy_{made}_made(c, count_, {out.name});"]
@@ -158,9 +158,9 @@ def of_groups(f: Function) -> list[str]:
         f"    mpy_trace_call_t call = {{.op = MPY_OP_COMM_CREATE, .peer = MPY_TRACE_NO_PEER{f', .tag = {tag.name}' if tag else ''}}};",
         f"    const mpy_object_t *c = {f'mpy_comm_of({comm.name})' if comm else 'NULL'};",
         "    call.comm = c != NULL ? c->index : MPY_TRACE_NO_COMM;",
-        "    uint64_t seq = mpy_trace_enter(ring, call);",
+        "    uint64_t seq = mpy_open(ring, call);",
         f"    int rc = real({names(f)});",
-        "    mpy_trace_exit(ring, seq, mpy_failed(rc));",
+        "    mpy_close(ring, seq, mpy_failed(rc));",
         f"    if (rc == 0) mpy_comm_made_of_groups({out.name}, {salt});",
         "    mpy_tls.busy = false;",
         "    return rc;",
@@ -217,10 +217,10 @@ def exchange(f: Function) -> list[str]:
         lines += ["    operation.call.comm = c != NULL ? c->index : MPY_TRACE_NO_COMM;"]
     lines += ["    uint64_t first = mpy_enter(ring, c, out), seq = mpy_enter(ring, c, in);"]
     if flags:
-        lines += [f"    int rc = real({names(f)});", "    mpy_trace_exit(ring, first, mpy_failed(rc));"]
+        lines += [f"    int rc = real({names(f)});", "    mpy_close(ring, first, mpy_failed(rc));"]
         return [*lines, "    return mpy_exit_posted(ring, seq, rc, request, &operation);"]
     lines += ["    char own[MPY_STATUS_MAX];", "    if (status == mpy_abi.status_ignore) status = own;", f"    int rc = real({names(f)});"]
-    return [*lines, "    mpy_trace_exit(ring, first, mpy_failed(rc));", "    return mpy_exit_received(ring, seq, rc, status);"]
+    return [*lines, "    mpy_close(ring, first, mpy_failed(rc));", "    return mpy_exit_received(ring, seq, rc, status);"]
 
 
 def body(f: Function) -> list[str]:

@@ -52,13 +52,10 @@ static const char *root(void) {
     return given && *given ? given : "/dev/shm";
 }
 
-/* "rank-00003.g1.trace": the generation if it is one of that rank, else -1. */
-static long generation_of(const char *name, int rank) {
-    char prefix[32], *end;
-    int n = snprintf(prefix, sizeof prefix, "rank-%05d.g", rank);
-    if (strncmp(name, prefix, (size_t)n)) return -1;
-    long generation = strtol(name + n, &end, 10);
-    return end != name + n && !strcmp(end, ".trace") ? generation : -1;
+/* "rank-00003.g1.trace" */
+static bool is_trace_name(const char *name, long *rank, long *generation) {
+    int end = 0;
+    return sscanf(name, "rank-%ld.g%ld.trace%n", rank, generation, &end) == 2 && end > 0 && name[end] == 0;
 }
 
 /* A folder of ours, that nobody else can look into. */
@@ -156,11 +153,13 @@ static void clear_up(const char *base, const char *but, bool all) {
     }
 }
 
-/* This rank begins generation `generation`: what there is of it and of later ones belongs to a past that was taken back. */
-static void remove_replaced(const char *folder, int rank, uint32_t generation) {
+/* This rank begins a generation: what there is of it and of later ones belongs to a past that was taken back. Ranks that the job hasn't got are those of a larger one that was
+ * recorded under the same name before. */
+static void remove_replaced(const char *folder, const mpy_trace_identity_t *who) {
+    long rank, generation;
     DIR *dir = opendir(folder);
     for (struct dirent *e; dir && (e = readdir(dir));)
-        if (generation_of(e->d_name, rank) >= (long)generation) unlinkat(dirfd(dir), e->d_name, 0);
+        if (is_trace_name(e->d_name, &rank, &generation) && (rank >= who->size || (rank == who->rank && generation >= (long)who->generation))) unlinkat(dirfd(dir), e->d_name, 0);
     if (dir) closedir(dir);
 }
 
@@ -282,7 +281,7 @@ bool mpy_trace_create(mpy_trace_t *trace, const mpy_trace_identity_t *who, char 
     snprintf(folder, sizeof folder, "%s/%s", base, who->job);
     if (!own_folder(folder, &made, error, n)) return false;
     if (made) clear_up(base, who->job, false);
-    remove_replaced(folder, who->rank, who->generation);
+    remove_replaced(folder, who);
     if (!has_room(folder)) clear_up(base, who->job, true);
     snprintf(trace->path, sizeof trace->path, "%s/rank-%05d.g%u.trace", folder, who->rank, who->generation);
     if (has_room(folder) && make_file(trace, who, error, n)) return true;

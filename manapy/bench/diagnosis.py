@@ -1,7 +1,8 @@
 """How well hung and slow ranks are found, against the truth of simulated training jobs: the experiments E1 to E5 of the MegaTrace paper's section V, and false alarms.
 
 Every run has a seed of its own, made of --seed and its number. Thresholds are those that the program has (trace/monitor.py, trace/hang.py, comparators.py): none is fitted to these seeds.
-A fault's position is drawn uniformly; extra work is log-uniform from 50 ms to 30 s, in strata. An iteration is slow if it performs below 90 % of the same one without the fault.
+A fault's position is drawn uniformly; extra work is log-uniform from 50 ms to 30 s, in strata. Messages of every other run are synchronous. An iteration is slow
+if it performs below 90 % of the same one without the fault.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from ..trace import hang, slow, stages
 from ..trace.graph import Timing, graph_of
 from ..trace.iterations import Iteration, iterations
-from ..trace.schedule import Schedule, parse
+from ..trace.schedule import Block, Schedule, parse
 from ..trace.simulate import Fault, Kind, Model, Run, positions, simulate, snapshot
 from ..trace.verdict import Cause, Phase, State, Verdict
 from . import comparators, plots
@@ -95,7 +96,7 @@ def hangs(setting: Setting) -> list[Row]:
     for number in range(2 * count):
         setting.progress(number / (2 * count), f"run {number}")
         rng = np.random.default_rng((setting.seed, 1, number))
-        model = Model(parse(str(rng.choice(SCHEDULES))), iterations=6, layers=2)
+        model = Model(parse(str(rng.choice(SCHEDULES))), iterations=6, layers=2, synchronous=number % 2 == 1)
         fault = draw(rng, model, HANGS[number % len(HANGS)]) if number < count else None
         run = simulate(model, [fault] if fault else [], int(rng.integers(1 << 30)))
         assert run.trace is not None
@@ -172,12 +173,10 @@ def _latency(run: Run, stuck: int) -> float:
 
 def _ranks(run: Run, fault: Fault) -> set[int]:
     """Whom one may accuse: of a link, both ends."""
-    if fault.kind is not Kind.DROP:
-        return {fault.rank}
-    assert run.trace is not None
-    events = run.trace.events
-    sends = events[(events["rank"] == fault.rank) & (events["exit"] == -1)]
-    return {fault.rank, *(int(peer) for peer in sends["peer"] if peer >= 0)}
+    schedule = run.model.schedule
+    stage, replica, shard = schedule.places[fault.rank].tolist()
+    target = schedule.target(stage, Block(fault.backward, fault.chunk, fault.micro)) if fault.kind is Kind.DROP else None
+    return {fault.rank} if target is None else {fault.rank, int(schedule.ranks[target[0], replica, shard])}
 
 
 def _right(run: Run, fault: Fault, found: Sequence[Verdict]) -> dict[str, bool]:
@@ -242,7 +241,7 @@ def _runs(setting: Setting, faulty: int, healthy: int) -> Iterator[Slowdown]:
     for number in range(faulty + healthy):
         setting.progress(number / (faulty + healthy), f"run {number}")
         rng = np.random.default_rng((setting.seed, 2, number))
-        model = Model(parse(str(rng.choice(SCHEDULES))), iterations=7, layers=2)
+        model = Model(parse(str(rng.choice(SCHEDULES))), iterations=7, layers=2, synchronous=number % 2 == 1)
         share = (number + rng.random()) / faulty  # strata of equal width in the logarithm
         fault = draw(rng, model, Kind.COMPUTE, 5, SHORTEST * (LONGEST / SHORTEST) ** share) if number < faulty else None
         seed = int(rng.integers(1 << 30))
@@ -397,7 +396,7 @@ def _healthy(model: Model, rng: np.random.Generator, chips: np.ndarray) -> tuple
     ready = np.broadcast_to(np.tile(chips, (1, BATCH, 1)) * model.optimizer, (schedule.pp, replicas, schedule.tp)).copy()
     closing = model.closing * vary(schedule.pp, replicas, schedule.tp)
     reduce = np.full((schedule.pp, schedule.tp), model.latency + model.gradient / model.bandwidth)
-    timing = Timing(compute, collective, transfer, np.zeros_like(transfer), ready, closing, reduce, 4 * model.latency)
+    timing = Timing(compute, collective, transfer, np.zeros_like(transfer), np.zeros_like(transfer), ready, closing, reduce, 4 * model.latency)
     return timing, graph.replica_ends(timing).reshape(BATCH, schedule.dp).max(axis=1)
 
 

@@ -2,6 +2,9 @@
 
 A sample is the median iteration of one run, on rank 0, without the first ones. Other recorders are inspired by a tool each (osu_bench/recorders.py, textlog.c);
 none is that tool. All runs must end with the same weights.
+
+Two runs differ by more than recording costs. So there is a run of each of manapy's recorders in which every other iteration isn't recorded (MPI_Pcontrol): a sample is
+an iteration, a round a pair of them, one behind the other in random order.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from .samples import CLOCK, NATIVE, RECORDED, UNTRACED, Row, Rows
 RANKS = 2
 SCHEDULES = ("pp=2,micro=8", "tp=2,micro=8")
 WARM = 2  # iterations that don't count
+PAIRS = 2000
+PAIRED = ("--layers", "2", "--hidden", "256", "--batch", "32")  # some ms an iteration
 GOAL = "≤ 1.002"
 PROFILER, STRAGGLER, TEXT = "profiler", "straggler", "textlog"
 NAMES = {
@@ -31,7 +36,7 @@ NAMES = {
     STRAGGLER: "barrier and gather, inspired by Megatron's straggler log",
     PROFILER: "every function, inspired by PyTorch's profiler",
 }
-_TOOK = re.compile(r"^iteration \d+ took ([\d.]+) s", re.MULTILINE)
+_TOOK = re.compile(r"^iteration \d+ took ([\d.]+) s at [\d.]+(, not recorded)?$", re.MULTILINE)
 _WEIGHTS = re.compile(r"^weights (\w+)", re.MULTILINE)
 
 
@@ -43,7 +48,30 @@ def overhead(setting: Setting) -> list[Row]:
     except ManapyError as error:
         raise LeftOutError(str(error)) from None
     schedules = SCHEDULES if setting.scale >= 1 else SCHEDULES[:1]
-    return [row for i, schedule in enumerate(schedules) for row in _Loop(setting, schedule, text_log).rows((i, len(schedules)))]
+    rows = [row for i, schedule in enumerate(schedules) for row in _Loop(setting, schedule, text_log).rows((i, len(schedules)))]
+    return rows + [row for schedule in schedules for row in _pairs(setting, schedule)]
+
+
+def _pairs(setting: Setting, schedule: str) -> list[Row]:
+    """One for each of manapy's recorders: iterations that are recorded (RECORDED) and that aren't (NATIVE)."""
+    rows, weights = [], set[str]()
+    for variant in (CLOCK, RECORDED):
+        row = Row("overhead", f"{schedule}: {NAMES[variant]}, in pairs within a run", "ms", baseline="paused", goal=GOAL)
+        rows.append(row)
+        setting.progress(1, f"pairs of iterations, {variant}")
+        iterations = 2 * max(2, round(PAIRS * setting.scale)) + WARM
+        options = ["--schedule", schedule, "--iterations", str(iterations), "--pairs", "1", *PAIRED]
+        try:
+            output = setting.variant(variant, RANKS, [setting.tools.python, setting.tools.sources / "pipeline.py", *options], OPENBLAS_NUM_THREADS="1")
+        except BenchError as error:
+            row.failures[RECORDED] = str(error)
+            continue
+        weights.update(_WEIGHTS.findall(output))
+        for i, (took, paused) in enumerate(_TOOK.findall(output)[WARM:]):
+            row.samples.setdefault(NATIVE if paused else RECORDED, {})[i // 2] = float(took) * 1e3
+        if len(weights) != 1:
+            row.failures[RECORDED] = "other weights than in the first run"
+    return rows
 
 
 @dataclass
@@ -81,7 +109,7 @@ class _Loop:
 
     def read(self, output: str) -> Iterator[Sample]:
         """The median iteration of a run. Raises BenchError if it ends with other weights than the runs before."""
-        took = [float(text) * 1e3 for text in _TOOK.findall(output)][WARM:]
+        took = [float(text) * 1e3 for text, _ in _TOOK.findall(output)][WARM:]
         self.weights.update(_WEIGHTS.findall(output))
         if not took or len(self.weights) != 1:
             raise BenchError("other weights than in the first run" if took else "no iterations")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ..chain.policy import Limits
     from ..trace.find import Found
     from ..trace.schedule import Schedule
+    from ._output import Output
 
 
 def add_job(parser: argparse.ArgumentParser) -> None:
@@ -37,11 +38,14 @@ def add_hosts(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rsh", metavar="CMD", type=shlex.split, help="how to get to them: a host's name and a command are put behind it (default: srun in an allocation of Slurm, else ssh)")
 
 
-def recording(options: argparse.Namespace) -> Found:
-    """The recording that JOB, --hosts and --rsh mean. Raises JobError."""
+def recording(options: argparse.Namespace, out: Output) -> Found:
+    """The recording that JOB, --hosts and --rsh mean; said, if nobody has named it. Raises JobError."""
     from ..trace import find
 
-    return find.find(options.job, options.hosts, options.rsh)
+    found = find.find(options.job, options.hosts, options.rsh)
+    if found.guessed:
+        out.note(found.guessed)
+    return found
 
 
 def schedule(text: str) -> Schedule:

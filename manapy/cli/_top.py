@@ -44,6 +44,7 @@ _STYLES = {
     State.TRANSFER: "cyan",
     State.COMPUTING: "green",
     State.UNRECORDED: "dim",
+    State.PAUSED: "dim",
     State.FINISHED: "dim",
 }
 _JUDGED = {Judged.HEALTHY: "green", Judged.SLOW: "yellow", Judged.HUNG: "bold red", Judged.UNKNOWN: ""}
@@ -260,5 +261,5 @@ def _call(row: Row) -> str:
         whom = calls.ranks(row.waits_for)
         named = len(row.waits_for) == 1 and f"rank {whom}," in f"{row.call},"
         return row.call + (f"; waits for {'rank' if len(row.waits_for) == 1 else 'ranks'} {whom}" if whom and not named else "")
-    after = f"after {row.call}" if row.call and row.state in (State.COMPUTING, State.AWAITED) else row.call
+    after = f"after {row.call}" if row.call and row.state in (State.COMPUTING, State.AWAITED, State.PAUSED) else row.call
     return after + (f"; {calls.count(row.awaited_by, 'rank')} for it" if row.awaited_by else "")

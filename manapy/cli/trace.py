@@ -6,6 +6,8 @@
     manapy trace report JOB                     what was recorded, and what it says, as a page of HTML
     manapy trace top JOB                        what each rank is doing now
 
+A program may pause the recording of a thread's calls by MPI_Pcontrol(0), until MPI_Pcontrol(1).
+
 `manapy why` says what is wrong with a job that is recorded. JOB: a job directory, what `trace run` was given as --dir, or a folder with trace files.
 """
 
@@ -20,9 +22,11 @@ import time
 from pathlib import Path
 
 from . import _arguments, _quantities
+from ._leaving import Leaving
 from ._output import Output, size
 
 TAKES_MORE = True
+RANK = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")  # set by what starts ranks
 SHORTEST = 0.1  # seconds between two looks: processor time is counted in ticks of 10 ms
 
 
@@ -83,6 +87,8 @@ def _run(options: argparse.Namespace, out: Output) -> int:
         raise UsageError("what is to be run? manapy trace run -- mpirun -n 4 PROGRAM")
     if shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]}: no such program")
+    if options.dir is None and any(name in os.environ for name in RANK):
+        raise UsageError("this is a rank already: 'manapy trace run' stands before mpirun (manapy trace run -- mpirun -n 4 PROGRAM), or needs --dir, the same for all ranks")
     if any(Path(word).name in ("manapy-launch", "manapy-restart") for word in command):
         raise UsageError("manapy-launch records by itself: run the command without 'manapy trace run'")
     name = preload.LIBRARIES[options.mpi or preload.which_mpi(command, os.environ)]
@@ -128,31 +134,40 @@ def _record(options: argparse.Namespace, out: Output) -> int:
         raise UsageError("--every must be more than 0")
     if any(options.out.glob("rank-*.trace")):
         raise UsageError(f"{options.out} holds a recording already")
-    found = _arguments.recording(options)
+    found = _arguments.recording(options, out)
     recording = record.Recording(found.folder, options.out, options.limit, found.others)
     end = None if options.duration is None else time.monotonic() + options.duration
-    try:
-        while True:
-            over = recording.over
-            recording.poll()
-            if over or (end is not None and time.monotonic() >= end):
-                break
-            time.sleep(options.every)
-    except KeyboardInterrupt:
-        recording.poll()
+    failed = False
+    with Leaving(signal.SIGINT, signal.SIGTERM) as leaving:
+        try:
+            while True:
+                last = recording.over or leaving.asked or (end is not None and time.monotonic() >= end)
+                recording.poll()
+                if last:
+                    break
+                leaving.wait(options.every)
+        except OSError as error:  # what was written until then can be read
+            failed = True
+            out.error(f"{error.filename}: {error.strerror}")
+    for problem in recording.problems:
+        out.note(problem)
     lost = f", {recording.lost} were overwritten before they could be read" if recording.lost else ""
     out.line(f"{recording.copied} records of {len(recording.copies)} ranks in {options.out}{lost}")
-    return 0
+    return int(failed)
 
 
 def _export(options: argparse.Namespace, out: Output) -> int:
     from ..trace import export, rings
+    from ..trace.export import ExportError
 
     write, suffix = export.FORMATS[options.format]
     target = options.out or Path(f"trace{suffix}")
-    found = _arguments.recording(options)
+    found = _arguments.recording(options, out)
     trace = rings.read(found.folder, others=found.others)
-    write(trace, target)
+    try:
+        write(trace, target)
+    except OSError as error:  # a full disk has no name
+        raise ExportError(f"{target}: {error.strerror}") from error
     out.line(f"{len(trace.events)} records of {len(trace.ranks)} ranks in {target}{f' ({size(target.stat().st_size)})' if target.is_file() else ''}")
     return 0
 
@@ -162,7 +177,7 @@ def _report(options: argparse.Namespace, out: Output) -> int:
     from ..trace.diagnose import labels_of
     from . import why
 
-    found = _arguments.recording(options)
+    found = _arguments.recording(options, out)
     trace = rings.read(found.folder, others=found.others)
     verdicts = why.judge(found, trace, options.schedule, live=found.live)
     text = report.page(trace, verdicts, labels_of(trace, options.schedule)[0])
@@ -181,5 +196,5 @@ def _top(options: argparse.Namespace, out: Output) -> int:
 
     if options.interval < SHORTEST:
         raise UsageError(f"--interval must be at least {SHORTEST} s")
-    view.top(_arguments.recording(options), options.schedule, options.interval, options.once or options.json or not out.file.isatty(), options.sort, out)
+    view.top(_arguments.recording(options, out), options.schedule, options.interval, options.once or options.json or not out.file.isatty(), options.sort, out)
     return 0

@@ -19,19 +19,27 @@ from . import slow
 from .calls import span
 from .events import Trace
 from .expected import FLOOR
-from .iterations import Iteration
+from .iterations import Iteration, Measured
 from .runqueue import Delays
 from .schedule import Schedule
 from .slow import Finding, Watched
+from .stages import Labels
 from .verdict import Cause, State, Verdict
 
 WINDOW = 5.0  # seconds
 FEWEST = 16  # iterations
 
 
-def verdicts(trace: Trace, schedule: Schedule | None = None, limits: slow.Limits | None = None, delays: Delays | None = None) -> list[Verdict]:
-    """As slow.verdicts, but only of what is worth an alarm, and of the newest iterations."""
-    watched = slow.watch(trace, schedule, limits, delays)
+def verdicts(
+    trace: Trace,
+    schedule: Schedule | None = None,
+    limits: slow.Limits | None = None,
+    delays: Delays | None = None,
+    labels: Labels | None = None,
+    before: Measured | None = None,
+) -> list[Verdict]:
+    """As slow.verdicts, but only of what is worth an alarm, and of the newest iterations. before: what an earlier look at the same job has measured."""
+    watched = slow.watch(trace, schedule, limits, delays, labels, before)
     if not isinstance(watched, Watched):
         cheap = [replace(said, state=State.HEALTHY, cause=Cause.NONE, sentence=f"not worth an alarm: {said.sentence}") for said in watched if (said.cost_ns or FLOOR) < FLOOR]
         return [said for said in watched if (said.cost_ns or FLOOR) >= FLOOR] or cheap

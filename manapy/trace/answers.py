@@ -20,9 +20,9 @@ def position(labels: Labels, event: int, rank: int) -> Position | None:
 
 
 def passed(labels: Labels, event: int, rank: int) -> bool:
-    """Has `rank` made later calls of its schedule, and not the one that answers this event? Never claimed where records of it are lost."""
+    """Has `rank` made later calls of its schedule, and not the one that answers this event? Never claimed where records of it are missing."""
     known = labels.trace.ranks.get(rank)
-    if known is None or known.lost:
+    if known is None or not known.whole:
         return False
     iteration = int(labels.iteration[event])
     lo, hi = int(labels.starts[rank]), int(labels.starts[rank + 1])

@@ -40,7 +40,7 @@ from ..ckpt.errors import ManapyError
 from . import clocks, format, proc, runqueue, stacks, ticks
 from .events import Rank, Trace
 from .rings import KEEP, Mirror
-from .tail import Tail, is_made
+from .tail import Tail, runs
 
 PATIENCE = 30.0  # seconds for an answer: a remote shell may be slow to start
 RETRY = 30.0
@@ -85,9 +85,9 @@ class Tails:
     def _look_for_files(self) -> None:
         own = socket.gethostname()
         for path in self.folder.glob("rank-*.trace"):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError, ValueError):  # gone, being made, or no trace file
                 key = path.name, path.stat().st_ino
-                if key in self._tails or format.rank_and_generation(path) is None or not is_made(path):
+                if key in self._tails or format.rank_and_generation(path) is None:
                     continue
                 tail = Tail(path)
                 if tail.host == own:  # hosts may share the folder
@@ -121,7 +121,7 @@ class Tails:
         for i in range(min(head.rings, head.rings_capacity)):
             ring, start = tail.ring(i), head.rings_offset + i * head.ring_stride
             if ring.first:
-                yield from _runs(tail.new(i, ring, self.keep), head.capacity, start + format.PAGE)
+                yield from runs(tail.new(i, ring, self.keep), tail.capacity, start + format.PAGE)
             yield from self._changed(key, start, bytes(ring))
         head = tail.head  # anew: records name what has come into the tables meanwhile
         sent = self._tables[key]
@@ -135,14 +135,6 @@ class Tails:
         if self._sent[key].get(offset) != data:
             self._sent[key][offset] = data
             yield offset, data
-
-
-def _runs(records: np.ndarray, capacity: int, start: int) -> Iterator[tuple[int, bytes]]:
-    """Records that lie side by side in their ring, which begins at `start`."""
-    places = (records["seq"].astype(np.int64) - 1) % capacity
-    for run in np.split(np.arange(len(records)), np.flatnonzero(np.diff(places) != 1) + 1):
-        if len(run):
-            yield start + int(places[run[0]]) * records.itemsize, records[run].tobytes()
 
 
 def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
@@ -200,7 +192,9 @@ class _Host:
         self._process: subprocess.Popen[bytes] | None = None
 
     def open(self, shell: Sequence[str], job: str, keep: int, sample: bool) -> None:
-        """Start what answers there. LostError."""
+        """Start what answers there. LostError. A name that would be an option of the remote shell is none: job.json, which it may be from, may be another user's."""
+        if self.name.startswith("-"):
+            raise LostError("that is no host's name")
         program = shlex.quote(str(_install.executable("manapy") or "manapy"))  # as it is here; ssh hands it to a shell
         command = [*shell, self.name, program, "_collect"]
         try:

@@ -28,7 +28,7 @@ def section(labels: Labels, measured: Sequence[Iteration], verdicts: Sequence[Ve
     makespan, dp = found.times.makespan, labels.schedule.dp
     others = f", the only one of {plural(dp, 'replica')} that is drawn" if dp > 1 else ""
     left_out = f" Of {found.graph.count:,} blocks only those on it are drawn, and of them the {BLOCKS:,} longest at most." if found.graph.count > BLOCKS else ""
-    dearest = sorted((found.work(step.vertex) for step in found.steps), key=lambda row: row[2] - row[1])[:DEAREST]
+    dearest = sorted((found.work(step.vertex) for step in found.steps if step.whole), key=lambda row: row[2] - row[1])[:DEAREST]
     return (
         f"<h2>Critical path of iteration {worst.number}, {'which a verdict names' if blamed else 'the longest'}</h2>\n{found.picture()}"
         + note(
@@ -57,7 +57,7 @@ class _Path:
         self.times: Times = self.graph.times(timing)
         self.steps: list[Step] = self.graph.critical(timing, self.times)
         self.replica = self.steps[0].replica
-        self._shards = {step.vertex: step.shard for step in self.steps}
+        self._shards = {step.vertex: step.shard for step in self.steps if step.whole}
         self._own = timing.compute.sum(axis=1)
         self._scale = (WIDTH - LEFT - 10) / self.times.makespan
 
@@ -82,7 +82,7 @@ class _Path:
             shapes += self._block(vertex)
         for before, after in zip(self.steps, self.steps[1:], strict=False):
             if all_drawn and before.stage != after.stage:
-                ends = ((self._end(before.vertex), before.stage), (self._begin(after.vertex), after.stage))
+                ends = ((self._until(before), before.stage), (self._since(after), after.stage))
                 shapes.append('<polyline points="{}"/>'.format(" ".join(f"{self._x(t):.1f},{stage * ROW + ROW / 2:.1f}" for t, stage in ends)))
         height = self.schedule.pp * ROW + 4
         return f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="critical path">\n{chr(10).join(shapes)}\n</svg>\n'
@@ -104,15 +104,28 @@ class _Path:
         """What the path is made of, seconds; they add up to the iteration."""
         sums = dict.fromkeys(("forward work", "backward work", "collectives of TP groups", "messages between stages", "sends"), 0.0)
         for step, after in zip(self.steps, [*self.steps[1:], None], strict=True):
-            block = self.schedule.blocks_of(step.stage)[step.place]
-            shared = float(self.timing.collective[step.vertex, :, self.replica].sum())
-            sums["backward work" if block.backward else "forward work"] += self._end(step.vertex) - self._begin(step.vertex) - shared
-            sums["collectives of TP groups"] += shared
+            if step.whole:
+                block = self.schedule.blocks_of(step.stage)[step.place]
+                shared = float(self.timing.collective[step.vertex, :, self.replica].sum())
+                sums["backward work" if block.backward else "forward work"] += self._end(step.vertex) - self._begin(step.vertex) - shared
+                sums["collectives of TP groups"] += shared
             if after is not None:
-                sums["sends" if after.stage == step.stage else "messages between stages"] += self._begin(after.vertex) - self._end(step.vertex)
-        first, last = self._begin(self.steps[0].vertex), self.times.makespan - self._end(self.steps[-1].vertex)
+                between = self._since(after) - self._until(step)
+                send = float(self.timing.send[step.vertex, self.replica, step.shard]) if after.stage == step.stage else 0.0
+                sums["sends"] += send
+                sums["messages between stages"] += between - send
+        first, last = self._since(self.steps[0]), self.times.makespan - self._until(self.steps[-1])
         found = [("before the first block", first), *sums.items(), ("after the last block: gradient reduction and what belongs to it", last)]
         return [(what, seconds) for what, seconds in found if seconds > 0]
+
+    def _since(self, step: Step) -> float:
+        """From when on the path is in it."""
+        times = self.times.begin if step.begins else self.times.end
+        return float(times[step.vertex, self.replica, step.shard])
+
+    def _until(self, step: Step) -> float:
+        times = self.times.end if step.ends else self.times.begin
+        return float(times[step.vertex, self.replica, step.shard])
 
     def _begin(self, vertex: int) -> float:
         return float(self.times.begin[vertex, self.replica, self._shards.get(vertex, 0)])

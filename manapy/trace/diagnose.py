@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from . import hang, match, proc, slow, stacks, stages
 from .events import Rank, Trace
+from .network import Probe
 from .runqueue import Delays, Sampler
 from .schedule import Schedule, ScheduleError
 from .verdict import State, Verdict
@@ -22,7 +23,7 @@ STACKS = 4  # suspects
 class Judge(Protocol):
     """What is said of slow iterations: slow.verdicts, or of a job that is watched, alarms.verdicts."""
 
-    def __call__(self, trace: Trace, schedule: Schedule | None, *, delays: Delays | None) -> list[Verdict]: ...
+    def __call__(self, trace: Trace, schedule: Schedule | None, *, delays: Delays | None, labels: stages.Labels | None) -> list[Verdict]: ...
 
 
 def diagnose(
@@ -35,10 +36,11 @@ def diagnose(
     stack: Callable[[Rank], list[str]] | None = None,
     sampler: Sampler | None = None,
     judge: Judge = slow.verdicts,
+    probe: Probe | None = None,
 ) -> list[Verdict]:
     """Verdicts, the gravest first. live: the trace is of now, so that processes of this host are looked at, which takes proc.INTERVAL seconds. died: the rank that was the
     first to die, of a job that is over. stack: asks other hosts where a rank is. sampler: of a job that is looked at again and again, what it has seen of its processes so far.
-    judge: what is said of slow iterations. A schedule that doesn't fit is said so in the evidence, and not used."""
+    judge: what is said of slow iterations. probe: of the network between hosts of a job that is live. A schedule that doesn't fit is said so in the evidence, and not used."""
     if live:
         sampler = sampler or Sampler()
         sampler.watch(trace)
@@ -50,9 +52,9 @@ def diagnose(
         trace = replace(trace, ranks={rank: replace(known, process=proc.DEAD if rank == died else "") for rank, known in trace.ranks.items()})
     matching = match.match(trace)
     labels, misfit = labels_of(trace, schedule)
-    found = hang.verdicts(trace, matching, labels=labels, parked=parked, delays=delays)
+    found = hang.verdicts(trace, matching, labels=labels, parked=parked, delays=delays, probe=probe if live else None)
     if state(found) is State.HEALTHY and not parked:
-        return _slow(found, judge(trace, None if misfit else schedule, delays=delays), misfit)
+        return _slow(found, judge(trace, None if misfit else schedule, delays=delays, labels=labels), misfit)
     if live:
         found = [_with_stack(verdict, trace, stack) if i < STACKS and verdict.state is State.HUNG else verdict for i, verdict in enumerate(found)]
     return [replace(found[0], evidence=(*found[0].evidence, misfit)), *found[1:]] if misfit else found
@@ -61,11 +63,13 @@ def diagnose(
 def labels_of(trace: Trace, schedule: Schedule | None) -> tuple[stages.Labels | None, str]:
     """Labels of the calls, by the schedule that was given or, if calls show one with pipeline stages, by that; and what is wrong with the given one."""
     try:
-        known = schedule if schedule is not None else stages.infer(trace)
-        if known.flat:
-            stages.check_size(trace, known)
+        if schedule is None:
+            labels = stages.inferred(trace)
+            return (labels if labels.schedule.pp > 1 else None), ""
+        if schedule.flat:
+            stages.check_size(trace, schedule)
             return None, ""
-        return (stages.label(trace, known) if schedule is not None or known.pp > 1 else None), ""
+        return stages.label(trace, schedule), ""
     except ScheduleError as error:
         return None, str(error) if schedule is not None else ""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 OPEN = -1  # in `exit`: the call has not returned
+NEVER = 1 << 62  # in Rank.first_ns: of no time yet
 
 NO_PEER, ANY, PROC_NULL = -32768, -32767, -32766
 
@@ -25,7 +26,7 @@ class Op(enum.IntEnum):
     BARRIER, BCAST, REDUCE, ALLREDUCE, GATHER, SCATTER, ALLGATHER, ALLTOALL, REDUCE_SCATTER, SCAN, EXSCAN, NEIGHBOR = range(32, 44)
     COMM_CREATE, WIN_CREATE, FILE, INIT, FINALIZE = range(44, 49)
     WIN_FENCE, WIN_LOCK, WIN_UNLOCK, WIN_POST, WIN_START, WIN_COMPLETE, WIN_WAIT, WIN_FLUSH = range(64, 72)
-    MARK, RDMA_QP = 96, 97
+    MARK, RDMA_QP, PAUSE = 96, 97, 98
 
 
 class Flag(enum.IntFlag):
@@ -86,7 +87,7 @@ class Rank:
     generation: int = 0
     ended: bool = False  # has finalized MPI
     lost: int = 0  # records that were overwritten before they were read, or torn
-    first_ns: int = 0  # time from which nothing is lost: absence can be claimed after it only
+    first_ns: int = 0  # time from which nothing is lost, and nothing paused: absence can be claimed after it only
     uncertainty_ns: int = 0  # of its clock against rank 0's
     polls: int = 0  # failing tests so far
     polled_ns: int = OPEN  # the last of them
@@ -94,13 +95,24 @@ class Rank:
     process: str = ""  # what /proc says of it at `now`: "R", "S", "T", "Z" ...; "dead": gone; "": not known
     cpu_share: float = float("nan")  # processor time used per time over the last interval looked at
     problems: list[str] = field(default_factory=list)
+    pauses: tuple[tuple[int, int], ...] = ()  # from when to when its program has paused recording (MPI_Pcontrol), ns; the last one to OPEN, if it still is
+
+    @property
+    def paused(self) -> bool:
+        """Is it not recorded at present?"""
+        return bool(self.pauses) and self.pauses[-1][1] == OPEN
+
+    @property
+    def whole(self) -> bool:
+        """Does the trace have all of its calls?"""
+        return not self.lost and not self.pauses
 
 
 @dataclass
 class Trace:
     """The calls of a job up to `now`.
 
-    events: array of EVENT sorted by (rank, thread, seq). size: ranks of the job, of which `ranks` says which are in this trace. rdma: what is no call but
+    events: array of EVENT sorted by (rank, thread, seq), without Op.PAUSE (Rank.pauses). size: ranks of the job, of which `ranks` says which are in this trace. rdma: what is no call but
     says how far queue pairs have got (Op.RDMA_QP), sorted alike; there comm and peer are numbers of queue pairs (trace.h), and tag is an index into `devices`, or -1.
     """
 

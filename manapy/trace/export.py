@@ -128,8 +128,9 @@ def to_perfetto(trace: Trace, out: Path) -> None:
             event = events[group[0]]
             key = int(event["rank"]), int(event["thread"])
             if key not in tracks:
+                first = key[0] not in {rank for rank, _ in tracks}
                 tracks[key] = len(tracks) + 1
-                _describe(stream.write, trace, key, tracks[key])
+                _describe(stream.write, trace, key, tracks[key], first)
             packet = _number(9, _BEGIN) + _number(11, tracks[key]) + _bytes(22, "mpi") + _bytes(23, _title(trace, group))
             for text, value in _details(trace, event):
                 packet += _bytes(4, _bytes(10, text) + (_number(4, value) if isinstance(value, int) else _bytes(6, value)))
@@ -143,13 +144,14 @@ def _packet(write: Callable[[bytes], Any], timestamp: int, track_event: bytes, f
     write(_bytes(1, _number(8, timestamp) + _number(10, 1) + incremental + _bytes(11, track_event)))
 
 
-def _describe(write: Callable[[bytes], Any], trace: Trace, key: tuple[int, int], track: int) -> None:
+def _describe(write: Callable[[bytes], Any], trace: Trace, key: tuple[int, int], track: int, first: bool) -> None:
+    """The track of a thread; and before the first one of a rank, that of its process."""
     rank, thread = key
     known = trace.ranks.get(rank)
     pid = rank + 1  # process ids of different hosts may be alike
     process = _bytes(3, _number(1, pid) + _bytes(6, f"rank {rank}{f' on {known.host}' if known and known.host else ''}"))
     track_of_process = 1 << 32 | rank
-    if thread == 0:
+    if first:
         write(_bytes(1, _number(10, 1) + _bytes(60, _number(1, track_of_process) + process)))
     write(_bytes(1, _number(10, 1) + _bytes(60, _number(1, track) + _number(5, track_of_process) + _bytes(4, _number(1, pid) + _number(2, thread + 1) + _bytes(5, f"thread {thread}")))))
 
@@ -233,13 +235,16 @@ class _Otf2:
 
     def write(self) -> None:
         """All calls, those of a location in the order of their records."""
+        ended: dict[Any, int] = {}
         for begin, group, end in _calls(self.trace):
             first = self.trace.events[group[0]]
             title = _title(self.trace, group)
             if title not in self.regions:
                 self.regions[title] = self.archive.definitions.region(title, paradigm=self.otf2.Paradigm.MPI)
-            writer = self.archive.event_writer_from_location(self.locations[int(first["rank"]), int(first["thread"])])
-            begin, end = begin - self.start, max(end, begin) - self.start
+            location = self.locations[int(first["rank"]), int(first["thread"])]
+            writer = self.archive.event_writer_from_location(location)
+            begin = max(begin - self.start, ended.get(location, 0))  # a damaged record may say otherwise, and OTF2 refuses times that go back
+            ended[location] = end = max(end - self.start, begin)
             writer.enter(begin, self.regions[title])
             if first["exit"] != OPEN and not first["flags"] & (Flag.FAILED | Flag.PERSISTENT):
                 for event in group:

@@ -14,11 +14,9 @@ from pathlib import Path
 import numpy as np
 
 MAGIC = 0x314543415254594D
-VERSION = 2
+VERSION = 3
 CAPACITY = 65536
 RINGS = 64
-COMMS = 16384
-MEMBERS = 1 << 20
 SAMPLES = 40
 NO_COMM = 0xFFFFFFFF
 PAGE = 4096
@@ -127,9 +125,14 @@ STRUCTURES: dict[str, type[ctypes.Structure]] = {
 # ---- where files lie
 
 
-def root() -> Path:
-    """The folder of this user's jobs."""
-    return Path(os.environ.get("MANAPY_TRACE_ROOT") or "/dev/shm") / f"manapy-trace-{os.getuid()}"
+def text(raw: bytes) -> str:
+    """A name that a program has chosen, fit to be shown: a terminal would obey control characters, and whose recording it is may be another user."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in raw.decode(errors="replace"))
+
+
+def root(user: int | None = None) -> Path:
+    """The folder of a user's jobs: of this one, or of that with this id."""
+    return Path(os.environ.get("MANAPY_TRACE_ROOT") or "/dev/shm") / f"manapy-trace-{os.getuid() if user is None else user}"
 
 
 def job_name(directory: str | Path) -> str:

@@ -1,6 +1,7 @@
 """The blocks of one iteration as a graph, level by level, and what its longest path says.
 
-A vertex is a block (schedule.py) on all ranks of one tensor-parallel group. It waits for the block before it on its ranks and for the message of another stage.
+A vertex is a block (schedule.py) on all ranks of one tensor-parallel group. It waits for the block before it on its ranks and for the message of another stage; and before it
+sends its own, for the end of the one that its ranks sent before the same way, if that is synchronous, as MPI_Issend's and large messages are: the messages of a link follow each other.
 All replicas have the same graph, so one level of it is a few vertices, each an array over [replica, shard], and the longest path through 4096 ranks is some
 hundreds of numpy calls.
 
@@ -25,25 +26,29 @@ from .schedule import Schedule
 class Timing:
     """What the parts of one iteration took, in seconds. B = pp * blocks vertices, vertex = stage * blocks + place in the stage's order; K = segments of a block.
 
-    compute: [B, K, D, T]; collective: [B, K - 1, D], after the last arrival; transfer: [B, D, T], of the message that a block waits for;
+    compute: [B, K, D, T]; collective: [B, K - 1, D], after the last arrival; transfer: [B, D, T], of the message that a block waits for, from its Send;
+    landing: [B, D, T], of the same from its Recv, if it was sent before: 0 where it may be there already (or there is none), as much as its transfer where it moves only then (rendezvous);
     send: [B, D, T], in the call that passes its result on; ready: [S, D, T], when each rank was there for the first block;
-    closing: [S, D, T], work before the gradient reduction; reduce: [S, T], of the reduction after the last arrival; norm: of what comes after it.
+    closing: [S, D, T], work before the gradient reduction; reduce: [S, T], of the reduction after the last arrival; norm: of what comes after it;
+    release: [B, D, T], of the message that a block waits for, from its arrival to the end of its sender's wait for that; -inf: the sender doesn't wait for it. None: nor for any.
     """
 
     compute: np.ndarray
     collective: np.ndarray
     transfer: np.ndarray
+    landing: np.ndarray
     send: np.ndarray
     ready: np.ndarray
     closing: np.ndarray
     reduce: np.ndarray
     norm: float = 0.0
+    release: np.ndarray | None = None
 
     def replicas(self, which: np.ndarray | list[int]) -> Timing:
         """Only these replicas, in this order; one may be there more than once."""
         return replace(
-            self, compute=self.compute[:, :, which], collective=self.collective[:, :, which], transfer=self.transfer[:, which], send=self.send[:, which],
-            ready=self.ready[:, which], closing=self.closing[:, which],
+            self, compute=self.compute[:, :, which], collective=self.collective[:, :, which], transfer=self.transfer[:, which], landing=self.landing[:, which],
+            send=self.send[:, which], ready=self.ready[:, which], closing=self.closing[:, which], release=None if self.release is None else self.release[:, which],
         )  # fmt: skip
 
 
@@ -59,17 +64,27 @@ class Times:
 
 @dataclass(frozen=True)
 class Step:
-    """One block of the critical path, on the rank that was the last to come to its first collective."""
+    """One block of the critical path, on the rank that was the last to come to its first collective. begins, ends: whether the path goes through its begin, and its end: only
+    through one of them where a sender waits for its message before: on from the begin of the block that takes it, to the end of the one whose message follows."""
 
     vertex: int
     stage: int
     place: int
     replica: int
     shard: int
+    begins: bool = True
+    ends: bool = True
+
+    @property
+    def whole(self) -> bool:
+        """The block's work is on the path."""
+        return self.begins and self.ends
 
 
 class Graph:
-    """The levels of a schedule's graph. source[vertex]: the vertex whose message it waits for, -1 for none."""
+    """The levels of a schedule's graph. source[vertex]: the vertex whose message it waits for, -1 for none; target: which waits for its message.
+    ways: of each stage the messages to another one in one direction, in order, by the vertices that wait for them: arrays. held[vertex]: the message before its own on its
+    way, or -1; holder[message]: which vertex that is. final[stage]: the last of each way."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -84,10 +99,21 @@ class Graph:
         self.target = np.full(self.count, -1)
         has = self.source >= 0
         self.target[self.source[has]] = np.flatnonzero(has)
+        ways: dict[tuple[int, int, bool], list[int]] = {}
+        for vertex in np.flatnonzero(self.target >= 0).tolist():
+            stage, place = divmod(vertex, self.blocks)
+            message = int(self.target[vertex])
+            ways.setdefault((stage, message // self.blocks, schedule.blocks_of(stage)[place].backward), []).append(message)
+        self.ways = [np.array(way) for way in ways.values()]
+        self.final = [[way[-1] for (sender, _, _), way in ways.items() if sender == stage] for stage in range(schedule.pp)]
+        self.held, self.holder = np.full((2, self.count), -1)
+        for way in self.ways:
+            self.held[self.source[way[1:]]] = way[:-1]
+            self.holder[way[:-1]] = self.source[way[1:]]
         self.levels = self._levels()
 
     def _levels(self) -> list[np.ndarray]:
-        """Vertices whose predecessors are all in the levels before."""
+        """Vertices whose predecessors are all in the levels before; the one that takes the message before may begin in the same."""
         level = np.full(self.count, -1)
         open_, current = np.arange(0, self.count, self.blocks), 0  # the next block of each stage
         levels = []
@@ -95,7 +121,13 @@ class Graph:
         while (left := open_ < ends).any():
             heads = open_[left]
             source = self.source[heads]
-            now = heads[(source < 0) | ((level[source] >= 0) & (level[source] < current))]
+            now = heads[(source < 0) | (level[source] >= 0)]
+            while len(now):
+                held = self.held[now]
+                free = (held < 0) | (level[held] >= 0) | np.isin(held, now)
+                if free.all():
+                    break
+                now = now[free]
             if not len(now):
                 raise AssertionError(f"the schedule {self.schedule} waits for itself")
             level[now] = current
@@ -107,22 +139,38 @@ class Graph:
     def times(self, timing: Timing) -> Times:
         """The longest path to each block: one pass over the levels."""
         begin, end = self._forward(timing)
-        replicas = self._left(timing, end).max(axis=(0, 2)) + timing.norm
+        replicas = self._left(timing, begin, end).max(axis=(0, 2)) + timing.norm
         return Times(begin, end, replicas, float(replicas.max()))
 
     def replica_ends(self, timing: Timing) -> np.ndarray:
         """Only the ends of the replicas, [D], as in `times`."""
-        return self._left(timing, self._forward(timing)[1]).max(axis=(0, 2)) + timing.norm
+        return self._left(timing, *self._forward(timing)).max(axis=(0, 2)) + timing.norm
 
-    def _left(self, timing: Timing, end: np.ndarray) -> np.ndarray:
+    def come(self, timing: Timing, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+        """When each rank comes to the gradient reduction: [S, D, T]."""
+        return np.stack([times[-1] for times in self.sent(timing, begin, end)]) + timing.closing
+
+    def sent(self, timing: Timing, begin: np.ndarray, end: np.ndarray) -> list[list[np.ndarray]]:
+        """Of each stage, when its ranks have sent their last message, and when they have waited for the last one of each way (`final`): [D, T]."""
+        found = []
+        for stage, messages in enumerate(self.final):
+            last = (stage + 1) * self.blocks - 1
+            times = [end[last] + timing.send[last]]
+            if timing.release is not None:
+                for message in messages:
+                    times.append(_released(times[-1], begin[message], timing.release[message]))
+            found.append(times)
+        return found
+
+    def _left(self, timing: Timing, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
         """When each rank leaves the gradient reduction, were its replica the last to come: [S, D, T]."""
-        last = slice(self.blocks - 1, None, self.blocks)
-        return end[last] + timing.send[last] + timing.closing + timing.reduce[:, None, :]
+        return self.come(timing, begin, end) + timing.reduce[:, None, :]
 
     def _forward(self, timing: Timing) -> tuple[np.ndarray, np.ndarray]:
         begin = np.empty_like(timing.transfer)
         end = np.empty_like(timing.transfer)  # when its message leaves; `done`, when its ranks are free, is `send` later
         head, middle, tail = work(timing)
+        release = timing.release
         done = np.empty_like(end)
         for level in self.levels:
             first = level % self.blocks == 0
@@ -130,30 +178,52 @@ class Graph:
             source = self.source[level]
             waits = source >= 0
             if waits.any():
-                at[waits] = np.maximum(at[waits], end[source[waits]] + timing.transfer[level[waits]])
+                own = level[waits]
+                at[waits] = np.fmax(at[waits] + timing.landing[own], end[source[waits]] + timing.transfer[own])  # a transfer of -inf: it isn't waited for, though it be never sent
             begin[level] = at
             at = at + head[level]
             if middle is not None:
                 at = (_latest(at) + middle[level])[..., None] + tail[level]
+            if release is not None:
+                held = self.held[level]
+                holds = held >= 0
+                at[holds] = _released(at[holds], begin[held[holds]], release[held[holds]])
             end[level] = at
             done[level] = at + timing.send[level]
         return begin, end
 
     def remaining(self, timing: Timing) -> np.ndarray:
         """The longest path from each block's begin to the end of the iteration: [B, D, T]."""
-        left = np.empty_like(timing.transfer)
+        left, rest = np.empty_like(timing.transfer), np.empty_like(timing.transfer)  # from its begin, and from its end
         head, middle, tail = work(timing)
+        release = timing.release
         closing = timing.closing + timing.reduce[:, None, :] + timing.norm
+        final = {}
+        if release is not None:
+            for stage, messages in enumerate(self.final):
+                for message in reversed(messages):
+                    final[message] = release[message] + closing[stage]
+                    closing[stage] += np.maximum(release[message], 0)
         for level in reversed(self.levels):
             last = level % self.blocks == self.blocks - 1
-            after = np.where(last[:, None, None], closing[level // self.blocks], left[np.minimum(level + 1, self.count - 1)]) + timing.send[level]
+            following = np.minimum(level + 1, self.count - 1)
+            after = np.where(last[:, None, None], closing[level // self.blocks], timing.landing[following] + left[following]) + timing.send[level]
             target = self.target[level]
             sends = target >= 0
             if sends.any():
                 after[sends] = np.maximum(after[sends], left[target[sends]] + timing.transfer[target[sends]])
+            rest[level] = after
+            if release is not None:
+                held = self.held[level]
+                after[held >= 0] += np.maximum(release[held[held >= 0]], 0)
             if middle is not None:
                 after = (_latest(after + tail[level]) + middle[level])[..., None]
             left[level] = after + head[level]
+            if release is not None:
+                taken = level[self.holder[level] >= 0]
+                left[taken] = np.maximum(left[taken], release[taken] + rest[self.holder[taken]])
+                for message in final.keys() & set(level.tolist()):
+                    left[message] = np.maximum(left[message], final[message])
         return left
 
     def slack(self, timing: Timing, times: Times | None = None) -> np.ndarray:
@@ -164,25 +234,36 @@ class Graph:
     def critical(self, timing: Timing, times: Times | None = None) -> list[Step]:
         """The critical path from its first block to its last."""
         times = times or self.times(timing)
-        last = self._left(timing, times.end)
+        last = self._left(timing, times.begin, times.end)
         stage, replica, shard = (int(i) for i in np.unravel_index(int(last.argmax()), last.shape))
-        vertex = (stage + 1) * self.blocks - 1
+        begin, end = times.begin[:, replica], times.end[:, replica]
+        vertex, ends = (stage + 1) * self.blocks - 1, True
+        done = end[vertex, shard] + timing.send[vertex, replica, shard]
+        for message in self.final[stage] if timing.release is not None else ():
+            if (released := begin[message, shard] + timing.release[message, replica, shard]) > done:
+                vertex, ends, done = message, False, released
         head, middle, _ = work(timing)
         path = []
-        while vertex >= 0:
-            if middle is not None:
-                shard = int((times.begin[vertex, replica] + head[vertex, replica]).argmax())
+        while True:
+            held = int(self.held[vertex])
+            begins = not (ends and timing.release is not None and held >= 0 and begin[held, shard] + timing.release[held, replica, shard] >= end[vertex, shard])
+            if begins and ends and middle is not None:
+                shard = int((begin[vertex] + head[vertex, replica]).argmax())
             stage, place = divmod(vertex, self.blocks)
-            path.append(Step(vertex, stage, place, replica, shard))
+            path.append(Step(vertex, stage, place, replica, shard, begins, ends))
+            if not begins:
+                vertex, ends = held, False
+                continue
             source = int(self.source[vertex])
-            arrival = times.end[source, replica, shard] + timing.transfer[vertex, replica, shard] if source >= 0 else -np.inf
-            if place and times.end[vertex - 1, replica, shard] + timing.send[vertex - 1, replica, shard] >= arrival:
+            arrival = end[source, shard] + timing.transfer[vertex, replica, shard] if source >= 0 else -np.inf
+            landing = timing.landing[vertex, replica, shard]
+            if place and end[vertex - 1, shard] + timing.send[vertex - 1, replica, shard] + landing >= arrival:
                 vertex -= 1
-            elif source >= 0 and arrival >= timing.ready[stage, replica, shard]:
+            elif source >= 0 and arrival >= timing.ready[stage, replica, shard] + landing:
                 vertex = source
             else:
-                vertex = -1
-        return path[::-1]
+                return path[::-1]
+            ends = True
 
     def without(self, times: Times, changed: Timing, replicas: np.ndarray | list[int]) -> float:
         """The iteration's length if its replicas `replicas` were as in `changed` (which has those only): the counterfactual."""
@@ -199,6 +280,11 @@ def work(timing: Timing) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
     if segments > 2:
         middle = middle + _latest(timing.compute[:, 1:-1]).sum(axis=1)
     return timing.compute[:, 0], middle, timing.compute[:, -1]
+
+
+def _released(at: np.ndarray, arrived: np.ndarray, release: np.ndarray) -> np.ndarray:
+    """When ranks that wait, from `at` on, for a message of theirs to have been taken may go on."""
+    return np.maximum(at + np.maximum(release, 0), arrived + release)
 
 
 def _latest(times: np.ndarray) -> np.ndarray:

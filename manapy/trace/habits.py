@@ -28,8 +28,10 @@ class Skipped:
 
 
 def skipped(trace: Trace, matching: Matching, rank: int, since: int = 0) -> list[Skipped]:
-    """Calls that a rank left out, newest first, of its last LOOK_BACK ones that were entered after `since` (ns)."""
+    """Calls that a rank left out, newest first, of its last LOOK_BACK ones that were entered after `since` (ns). Nothing is left out where recording was paused."""
     events = trace.events
+    if rank in trace.ranks and trace.ranks[rank].pauses:
+        since = max(since, trace.ranks[rank].first_ns)
     lo, hi = matching.of_rank(rank)
     mine = np.arange(lo, hi)
     if hi == lo:

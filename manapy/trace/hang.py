@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import answers, calls, habits
+from . import answers, calls, habits, network
 from .calls import span
 from .events import NO_PEER, Op, Trace
 from .expected import FIRST, FLOOR
 from .match import IS_COLLECTIVE, IS_RECEIVE, IS_SEND, Matching, match
+from .network import Probe
 from .runqueue import Delays
 from .stages import REDUCING
 from .suspects import Suspects
@@ -44,17 +45,19 @@ def verdicts(
     labels: Labels | None = None,
     parked: frozenset[int] = frozenset(),
     delays: Delays | None = None,
+    probe: Probe | None = None,
 ) -> list[Verdict]:
     """One for each fault found, the surest first; or one that says HEALTHY, or UNKNOWN and why. labels: of a schedule, if one is known (stages.py).
-    parked: ranks that a checkpoint holds. delays: what is known of ranks' waits for a processor."""
+    parked: ranks that a checkpoint holds. delays: what is known of ranks' waits for a processor. probe: of the network between hosts."""
     if not len(trace.events):
         return [Verdict(State.UNKNOWN, "nothing was recorded", confidence=0.0, action="is the job running under manapy-launch, without --no-trace?")]
-    return _Search(trace, matching if matching is not None else match(trace), labels, parked, delays or Delays()).run()
+    return _Search(trace, matching if matching is not None else match(trace), labels, parked, delays or Delays(), probe).run()
+
 
 class _Search(Suspects):
-    def __init__(self, trace: Trace, matching: Matching, labels: Labels | None, parked: frozenset[int], delays: Delays) -> None:
+    def __init__(self, trace: Trace, matching: Matching, labels: Labels | None, parked: frozenset[int], delays: Delays, probe: Probe | None) -> None:
         super().__init__(trace, matching, labels, delays)
-        self.parked = parked
+        self.parked, self.probe = parked, probe
         self.unproven: list[str] = []
         self._inside_halted()
 
@@ -96,14 +99,7 @@ class _Search(Suspects):
 
     def _unfinished(self, event: int, rank: int) -> bool:
         """Has `rank` posted its part of this without completing it?"""
-        m, events = self.matching, self.trace.events
-        post = self.posted_by(event)
-        if m.collectives.of[post] >= 0:
-            theirs = m.collectives.calls(int(m.collectives.of[post]))
-            theirs = theirs[events["rank"][theirs] == rank]
-        else:
-            theirs = np.array([m.partner[post]]) if m.partner[post] >= 0 else np.zeros(0, int)
-        return bool((m.done[theirs] < 0).any())
+        return not self.hidden(event, rank) and bool((self.matching.done[self.parts(event, rank)] < 0).any())
 
     def _halted(self) -> None:
         for rank in sorted(self.dead):
@@ -324,13 +320,15 @@ class _Search(Suspects):
             if known is None:
                 self.unproven.append(f"rank {call.rank} waits for rank {rank}, of which there is no trace")
                 continue
+            if known.paused:
+                self._doubt(call, want, f", perhaps for {self.unrecorded(rank)}")
+                continue
             if known.ended and (self.trace.now - call.since > FLOOR or self.over):
                 self._missing(rank, want, ", and has finalized MPI", 0.98)
                 continue
             if self.over:
                 continue  # it isn't known how long it would still have taken
-            at = self.graph.last.get(rank)
-            typical, limit = self.expected.outside(at) if at is not None else (0, FIRST)
+            typical, limit = self.outside(rank)
             if self.idle(rank) <= limit:
                 continue
             waited = self.starved([rank], self.trace.now - self.idle(rank))
@@ -400,14 +398,12 @@ class _Search(Suspects):
                 post = self.posted_by(want.event)
                 instance = int(m.collectives.of[post])
                 if want.unproven:
-                    if long > FIRST:
-                        doubts = [
-                            f"rank {r}, of which {'there is no trace' if r not in self.trace.ranks else 'records of that time are lost'}" for r in want.unproven[:3]
-                        ]
-                        self.unproven.append(f"rank {rank} has waited {span(long)} in {calls.describe(self.trace, m, want.event)}, perhaps for {' and '.join(doubts)}")
+                    self._doubt(call, want, f", perhaps for {' and '.join(self.unrecorded(r) for r in want.unproven[:3])}")
                     continue
                 if not want.known:
-                    if long > FIRST and self.waiting.on(rank) and rank not in self.accused and not waits:
+                    if self.unposted(want.event):
+                        self._doubt(call, want, "; what for was begun while its recording was paused")
+                    elif long > FIRST and self.waiting.on(rank) and rank not in self.accused and not waits:
                         self._local(call, want)
                     continue
                 if waits or instance in mismatched or call.any:
@@ -415,9 +411,11 @@ class _Search(Suspects):
                 partners = self._partners(want.event)
                 if any(r in self.accused or self.waiting.has(r, call) for r in partners if r != rank):
                     continue
+                if doubtful := [r for r in partners if r != rank and self.hidden(want.event, r)]:
+                    self._doubt(call, want, f", perhaps for {self.unrecorded(doubtful[0])}")
+                    continue
                 if instance < 0 and m.partner[post] >= 0 and not m.sure[post]:
-                    if long > FIRST:
-                        self.unproven.append(f"rank {rank} has waited {span(long)} in {calls.describe(self.trace, m, want.event)}; records that could tell why are lost")
+                    self._doubt(call, want, "; records that could tell why are lost")
                     continue
                 key = ("collective", instance) if instance >= 0 else ("message", *sorted((rank, partners[0] if partners else -1)))
                 if key in seen:
@@ -429,6 +427,11 @@ class _Search(Suspects):
                     continue
                 seen.add(key)
                 self._network(call, want, members, arrival, typical)
+
+    def _doubt(self, call: Open, want: Want, why: str) -> None:
+        """A wait that may be too long, of which nothing is proven."""
+        if (long := self.trace.now - call.since) > FIRST:
+            self.unproven.append(f"rank {call.rank} has waited {span(long)} in {calls.describe(self.trace, self.matching, want.event)}{why}")
 
     def _posted(self, post: int) -> int:
         partner = int(self.matching.partner[post])
@@ -449,25 +452,28 @@ class _Search(Suspects):
 
     def _network(self, call: Open, want: Want, members: tuple[int, ...], arrival: int, typical: int) -> None:
         what = calls.describe(self.trace, self.matching, want.event)
-        rdma = _in_flight(self.trace, members)
+        rdma = network.in_flight(self.trace, members)
+        partner = int(self.matching.partner[self.posted_by(want.event)])  # where it is stuck is the message's place: a sender has gone on to the Wait for it
         usual = f" (usually {span(typical)})" if typical else ""
         everybody = f"all {len(members)} ranks have entered" if len(members) > 2 else "both sides have made their calls"
         collective = len(members) > 2
-        sentence = f"the network between ranks {calls.ranks(members)} is stuck: {everybody}, and {what} of rank {call.rank} hasn't ended in {span(self.trace.now - arrival)}{usual}"
+        lasts = f"{what} of rank {call.rank} hasn't ended in {span(self.trace.now - arrival)}{usual}"
+        works, broken = network.probed(self.trace, self.probe, call.rank, members) if self.probe is not None else ([], [])
+        elsewhere = bool(works) and not broken and not rdma
         others = [r for r in members if r != call.rank]
         self.found.append(
             Verdict(
                 State.HUNG,
-                sentence,
-                Cause.NETWORK,
+                f"{lasts}, though {everybody} and probes find the network working" if elsewhere else f"the network between ranks {calls.ranks(members)} is stuck: {everybody}, and {lasts}",
+                Cause.NONE if elsewhere else Cause.NETWORK,
                 rank=call.rank,
                 peer=None if collective or not others else others[0],
-                **{**self.place(call.rank), "phase": Phase.TRANSFER},  # type: ignore[arg-type]
+                **{**self.place(call.rank, partner if partner >= 0 else None), "phase": Phase.TRANSFER},  # type: ignore[arg-type]
                 call=what,
                 since_ns=arrival,
-                evidence=(f"last arrival {span(self.trace.now - arrival)} ago", *rdma),
-                alternatives=("a fault inside of the MPI library",),
-                confidence=0.9 if rdma else 0.75,
+                evidence=(f"last arrival {span(self.trace.now - arrival)} ago", *rdma, *broken, *works),
+                alternatives=("a fault inside of the MPI library", *(("a fault of the network that probes don't meet",) if elsewhere else ())),
+                confidence=0.5 if elsewhere else 0.98 if broken else 0.9 if rdma else 0.75,
                 action="check links and switches between these hosts (`manapy rdma status`, ping); stacks of these ranks, if they are on one host",
             )
         )
@@ -483,19 +489,9 @@ class _Search(Suspects):
             awaited = [rank for rank in sorted(self.waiting.ranks()) if rank in self.graph.free and rank not in self.graph.opened]
             found = [f"at the end, {self.name(rank)} was outside MPI: {calls.count(len(self.waiting.behind(rank)), 'rank')} for it" for rank in awaited[:4]]
             return Verdict(State.UNKNOWN, "the job's processes are gone, and their records prove no fault", confidence=0.0, evidence=tuple(found), action="see the job's output")
+        paused, everywhere = self.paused()
+        if everywhere:
+            return Verdict(State.UNKNOWN, paused[0], confidence=0.0, action="look again when recording goes on")
         lost = sum(r.lost for r in trace.ranks.values())
-        evidence = [f"{calls.count(waiting, 'rank')} for others, not for too long"] if waiting else []
+        evidence = [*paused, *[f"{calls.count(waiting, 'rank')} for others, not for too long"] * bool(waiting)]
         return Verdict(State.HEALTHY, text, evidence=(*evidence, *((f"{lost} older records are overwritten",) if lost else ())))
-
-
-def _in_flight(trace: Trace, members: tuple[int, ...]) -> tuple[str, ...]:
-    """Work requests of these ranks' queue pairs that were posted and have not completed."""
-    found = {}
-    for event in trace.rdma[np.isin(trace.rdma["rank"], members)]:
-        found[int(event["rank"]), int(event["comm"])] = event
-    return tuple(
-        f"rank {rank}: queue pair {pair}: {int(e['request']) - int(e['context'])} work requests posted and not completed, nothing completed for {span(trace.now - int(e['enter']))}"
-        for (rank, pair), e in found.items()
-        if e["request"] > e["context"]
-    )[:4]
-

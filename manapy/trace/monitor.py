@@ -107,7 +107,8 @@ class Monitor:
         own = _own(timing)
         low = _low(own, len(numbers))
         found = []
-        noise = _noise(own, self.own, self.schedule.pp, len(numbers))
+        may_be = (lengths > self.length * (1 / self.limits.performance)).any()  # slow: else noise tells nothing
+        noise = _noise(own, self.own, self.schedule.pp, len(numbers)) if may_be else np.zeros(len(numbers))
         slow = lengths > self.length * np.maximum(1 / self.limits.performance, 1 + np.maximum(NOISE * noise, self.unsteady))
         for i, number in enumerate(numbers):
             if lengths[i] < self.length * self.limits.performance:
@@ -300,7 +301,8 @@ class _Search:
                 key = self.host[step.stage, step.replica, shard] or (step.stage, step.replica, shard)
                 if key not in found:
                     found[key] = self._slow_ranks(timing, step, shard)
-            for suspect in (self._block(timing, step), self._collectives(timing, step), self._message(timing, step)):
+            whole = (self._block(timing, step), self._collectives(timing, step)) if step.whole else ()
+            for suspect in (*whole, self._message(timing, step) if step.begins else None):
                 if suspect is not None:
                     found[len(found)] = suspect
         for suspect in self._ends(timing, path[-1]):
@@ -362,7 +364,7 @@ class _Search:
         mine = np.flatnonzero(touched[which] & slow) if many else np.array([step.vertex])
         rank, peer = (self._rank(stage, step.replica, step.shard) for stage in (ends[which], ends[1 - which]))
         finding = replace(self._finding(Cause.NETWORK, step, step.shard, took, usual), rank=rank, peer=peer, phase=Phase.TRANSFER, vertex=None if many else step.vertex)
-        return _Suspect(finding, [("transfer", (mine, step.replica, step.shard), self.monitor.transfer[mine])])
+        return _Suspect(finding, [(name, (mine, step.replica, step.shard), self.monitor.transfer[mine]) for name in ("transfer", "landing")])
 
     def _ends(self, timing: Timing, last: Step) -> list[_Suspect]:
         """The work before the gradient reduction, and the reduction itself."""

@@ -31,6 +31,7 @@ class State(enum.Enum):
     STOPPED = "stopped"
     AWAITED = "awaited"  # outside MPI, and others wait for it
     UNRECORDED = "no trace"
+    PAUSED = "paused"  # its recording (MPI_Pcontrol): it isn't known
     TRANSFER = "transfer"  # in a call that has all it needs, or of which that isn't recorded
     WAITING = "waiting"  # in a call, for other ranks
     COMPUTING = "computing"  # outside MPI
@@ -159,8 +160,11 @@ def _doing(trace: Trace, matching: Matching, graph: Graph, known: Rank, awaited:
         state = State.FINISHED
     elif _halted(known):
         state = State.STOPPED if known.process in proc.STOPPED else State.DEAD
+    elif opened is None and known.paused:
+        state, since = State.PAUSED, known.pauses[-1][0]
     elif opened is None:
         state = State.AWAITED if awaited else State.COMPUTING
+        since = max(since or 0, known.pauses[-1][1]) if known.pauses else since
     else:
         since, call = opened.since, calls.describe(trace, matching, opened.call)
         if any(want.ranks or want.unproven for want in opened.wants):
@@ -247,8 +251,8 @@ def _rdma(before: Trace | None, now: Trace, begins: np.ndarray) -> dict[int, Rdm
         rank = int(event["rank"])
         so_far = found.get(rank, Rdma(0, 0, 0.0))
         in_flight = max(int(event["request"]) - int(event["context"]), 0)
-        posted = max(int(event["bytes"]) - first[rank, int(event["comm"])], 0) * SECOND / max(now.now - int(begins[rank]), 1)
-        found[rank] = Rdma(so_far.pairs + 1, so_far.in_flight + in_flight, so_far.posted_s + posted)
+        posted, seconds = max(int(event["bytes"]) - first[rank, int(event["comm"])], 0), (now.now - int(begins[rank])) / SECOND
+        found[rank] = Rdma(so_far.pairs + 1, so_far.in_flight + in_flight, so_far.posted_s + (posted / seconds if seconds > 0 else 0.0))
     return found
 
 

@@ -2,6 +2,9 @@
 
 In a collective in which everybody needs everybody, all wait for the last to come. What the last one's own work before it (the time since its last call) was longer than that of
 the others (their median), and by which it came later than the last but one, is held against it. Coming late because of waiting elsewhere is not.
+
+Where the others have waited for it in messages, all come at once. So there is a second sum, if it is more: by how much one's own work since the collective before, between all calls, was
+longer than that of every other, less the time that it was in calls meanwhile, for it may have waited there. Time between calls that only look (Test, Iprobe) is nobody's work.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from .runqueue import EXPLAINS, Delays
 from .verdict import Cause, State, Verdict
 
 NXN = (Op.BARRIER, Op.ALLREDUCE, Op.ALLGATHER, Op.ALLTOALL, Op.REDUCE_SCATTER)
+LOOKS = (Op.TEST, Op.PROBE, Op.MPROBE)
 FEWEST = 8  # collectives from which something can be said
 SHARE = 0.1  # of the time, that a straggler costs at least
 OFTEN = 3.0  # times what it costs to wait for others
@@ -42,7 +46,7 @@ def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[
         found.append(
             Verdict(
                 State.SLOW,
-                f"rank {rank}{f' ({host})' if host else ''} keeps the others waiting: it was the last in {last[rank]} of {count} collectives, because {because};"
+                f"rank {rank}{f' ({host})' if host else ''} keeps the others waiting: they waited for it in or before {last[rank]} of {count} collectives, because {because};"
                 f" together {span(int(late[rank]))} of {span(window)}",
                 Cause.STARVED if starved else Cause.COMPUTE,
                 rank,
@@ -56,30 +60,49 @@ def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[
 
 
 def _late(trace: Trace, order: np.ndarray, least: int) -> tuple[np.ndarray, np.ndarray, int, int]:
-    """Nanoseconds for which each rank made others wait, in how many collectives it was the last, the time looked at, and the number of collectives."""
+    """Nanoseconds for which each rank made others wait, for how many collectives that was so, the time looked at, and the number of collectives."""
     events = trace.events
     late, last = np.zeros(trace.size), np.zeros(trace.size, int)
     if not len(order):
         return late, last, 0, 0
-    before = np.maximum(order - 1, 0)
-    same = (events["rank"][before] == events["rank"][order]) & (events["thread"][before] == events["thread"][order]) & (order > 0)
-    own = np.where(same, np.maximum(events["enter"][order] - events["exit"][before], 0), 0)
+    own, work, calls = _work(events, order)
     key = np.lexsort((events["context"][order], events["comm"][order]))
-    comm, seq, enter, rank, own = events["comm"][order][key], events["context"][order][key], events["enter"][order][key], events["rank"][order][key], own[key]
+    comm, seq, enter, rank = (events[name][order][key] for name in ("comm", "context", "enter", "rank"))
+    own, work, calls = own[key], work[key], calls[key]
     firsts = np.flatnonzero(np.r_[True, (comm[1:] != comm[:-1]) | (seq[1:] != seq[:-1])])
     sizes = np.diff(np.r_[firsts, len(comm)])
     members = np.array([len(known.members) for known in trace.comms])
     whole = (sizes == members[comm[firsts]]) & (sizes > 1)
     for size in np.unique(sizes[whole]).tolist():
         at = firsts[whole & (sizes == size)][:, None] + np.arange(size)
+        rows = np.arange(len(at))
         came = np.sort(enter[at], axis=1)
         slowest = enter[at].argmax(axis=1)
-        rows = np.arange(len(at))
         others = own[at].astype(float)
         others[rows, slowest] = np.nan
         excess = own[at][rows, slowest] - np.nanmedian(others, axis=1)
         gap = np.minimum(came[:, -1] - came[:, -2], excess)
-        held = gap > least
-        np.add.at(late, rank[at][rows, slowest][held], gap[held])
-        np.add.at(last, rank[at][rows, slowest][held], 1)
+        busiest, works = work[at].argmax(axis=1), np.sort(work[at], axis=1)
+        more = np.where((work[at] >= 0).all(axis=1), works[:, -1] - works[:, -2] - calls[at][rows, busiest], 0)
+        blamed, cost = np.where(more > gap, busiest, slowest), np.maximum(more, gap)
+        held = cost > least
+        np.add.at(late, rank[at][rows, blamed][held], cost[held])
+        np.add.at(last, rank[at][rows, blamed][held], 1)
     return late, last, int(enter.max() - enter.min()), int(whole.sum())
+
+
+def _work(events: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each collective in `order`, nanoseconds: between it and the call before (0: not known); between all calls since the rank's collective before, if that was the one before in
+    the same communicator (-1: it wasn't, or records are missing), and in calls meanwhile."""
+    follows = (events["rank"][1:] == events["rank"][:-1]) & (events["thread"][1:] == events["thread"][:-1])
+    follows &= events["seq"][:-1] + 1 == events["seq"][1:]  # else there is more between them than own work
+    between = np.r_[0, np.where(follows & (events["exit"][:-1] != OPEN), np.maximum(events["enter"][1:] - events["exit"][:-1], 0), 0)]
+    own = between[order]
+    between[np.isin(events["op"], LOOKS)] = 0
+    total, breaks = np.cumsum(between), np.cumsum(np.r_[True, ~follows])
+    before = order[:-1]
+    known = breaks[before] == breaks[order[1:]]
+    known &= (events["comm"][before] == events["comm"][order[1:]]) & (events["context"][before] + 1 == events["context"][order[1:]])
+    work = np.r_[-1, np.where(known, total[order[1:]] - total[before], -1)]
+    calls = np.r_[0, events["enter"][order[1:]] - events["exit"][before]] - work
+    return own, work, calls

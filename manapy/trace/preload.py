@@ -24,10 +24,11 @@ def which_mpi(command: Sequence[str], env: Mapping[str, str]) -> str:
     """The MPI that a command most probably uses, a key of LIBRARIES: by what mpi4py is told, what the launcher says of itself, or what programs are linked to."""
     if env.get("MPI4PY_MPIABI", "").startswith("openmpi"):
         return "openmpi"
-    if _LAUNCHERS.fullmatch(Path(command[0]).name) and (said := _version(command[0])):
-        for text, name in _SAID:
-            if text in said:
-                return name
+    for word in command:  # it may stand behind env, timeout, time ...
+        if _LAUNCHERS.fullmatch(Path(word).name) and (said := _version(word)):
+            for text, name in _SAID:
+                if text in said:
+                    return name
     for word in command:
         for text, name in _NEEDED:
             if text in _elf(word):

@@ -303,6 +303,9 @@ def _problems(trace: Trace, found: waits.Waits) -> str:
         if known.lost:
             since = f"; whole from {calls.span(known.first_ns - begin)} on" if known.first_ns > begin else ""
             said.append(f"rank {rank}: {plural(known.lost, 'record')} lost (overwritten before they were read, or damaged){since}")
+        if known.pauses:
+            last = "still is" if known.paused else f"was until {calls.span(known.pauses[-1][1] - begin)}"
+            said.append(f"rank {rank}: its program has paused recording (MPI_Pcontrol) {plural(len(known.pauses), 'time')}, and it {last}")
     if not said:
         return f"<h2>What is not known</h2>\n{note('No record was lost.')}"
     rest = f"<li>{len(said) - PROBLEMS:,} more</li>" if len(said) > PROBLEMS else ""

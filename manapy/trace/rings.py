@@ -8,19 +8,17 @@
 How a ring is read while its thread writes: lowerhalf/include/manapy/trace.h, invariant 3.
 
 Invariants
- 1. A record is taken only if `seq` was right before and after it was copied; `exit` is read before the fields that it makes valid.
+ 1. A record is taken only if `seq` was right before and after it was copied, and it is of a known kind; `exit` is read before the fields that it makes valid.
  2. What was overwritten before it was read, torn, or not kept is counted in Rank.lost, and Rank.first_ns lies behind it.
  3. A file that isn't sound costs its rank only; it leaves one line in `problems`.
  4. A trace of several hosts is of one moment: the earliest up to which one of them was read. What one host did after it would not fit to what another had done.
  5. What a restart has taken back isn't in the trace. A call that was open when its generation ended is in the next one, or has ended with it (STOPPED).
+ 6. Where a program has paused recording is in Rank.pauses, and Rank.first_ns lies behind the last one: a pause is a loss whose extent isn't known.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import mmap
-import os
 import socket
 import time
 from collections.abc import Sequence
@@ -31,10 +29,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..ckpt.errors import ManapyError
-from . import clocks, format, proc
-from .events import ANY, EVENT, NO_PEER, OPEN, PROC_NULL, Communicator, Flag, Op, Rank, Trace
+from . import clocks, format
+from .events import ANY, EVENT, NEVER, NO_PEER, OPEN, PROC_NULL, Communicator, Flag, Op, Rank, Trace
+from .mapped import Mapped, UnfinishedError
 
 KEEP = 1 << 20  # records kept of a ring at least, if it had so many
+_IS_OP = np.isin(np.arange(1 << 16), [int(op) for op in Op])
 
 
 class NoTraceError(ManapyError):
@@ -124,7 +124,7 @@ def read_places(places: np.ndarray, seqs: np.ndarray) -> tuple[np.ndarray, np.nd
     records = places[at]
     after = places["seq"][at]
     records["exit"] = exits
-    return records, (before == seqs) & (after == seqs) & (records["seq"] == seqs)
+    return records, (before == seqs) & (after == seqs) & (records["seq"] == seqs) & _IS_OP[records["op"]]
 
 
 # ---- one file
@@ -134,85 +134,41 @@ class _Device(Communicator):
     """An entry of the side table that is none."""
 
 
-class _File:
-    """A trace file, mapped; ValueError with one line if it isn't one."""
+class _File(Mapped):
+    """What was read of one so far."""
 
     def __init__(self, path: Path, keep: int = KEEP) -> None:
-        self.path = path
-        with path.open("rb") as stream:
-            size = os.fstat(stream.fileno()).st_size
-            if size < format.PAGE:
-                raise ValueError(f"{path}: truncated: {size} bytes, not even its head")
-            self.data = np.frombuffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-        head = self.head
-        if head.magic != format.MAGIC:
-            raise ValueError(f"{path}: not a trace of manapy" if head.magic else f"{path}: its making was never finished")
-        if head.version != format.VERSION or head.record_size != format.RECORD.itemsize:
-            raise ValueError(f"{path}: a trace of another version of manapy ({head.version}, this one reads {format.VERSION})")
-        if not self._is_sound(head):
-            raise ValueError(f"{path}: its head is damaged")
-        whole = head.rings_offset + head.rings * head.ring_stride
-        self.problem = "" if size >= whole else f"{path}: truncated: {size} of {whole} bytes; what is missing counts as lost"
-        self.rings = [_Ring(head.capacity, keep) for _ in range(head.rings_capacity)]
-
-    @staticmethod
-    def _is_sound(head: format.FileStruct) -> bool:
-        tables = head.comms_offset + head.comms_capacity * 64 <= head.members_offset and head.members_offset + head.members_capacity * 4 <= head.rings_offset
-        rings = head.capacity & (head.capacity - 1) == 0 < head.capacity and head.ring_stride >= format.PAGE + head.capacity * format.RECORD.itemsize
-        return bool(tables and rings and head.rings <= head.rings_capacity <= 1 << 16 and 0 <= head.rank < head.size and head.rings_offset < 1 << 40)
-
-    @property
-    def head(self) -> format.FileStruct:
-        """As it is now."""
-        return format.FileStruct.from_buffer_copy(self.data[: format.PAGE].tobytes())
+        super().__init__(path)
+        self.rings = [_Ring(self.capacity, keep) for _ in range(self.head.rings_capacity)]
 
     def poll(self) -> None:
         """Copy what is new of all rings."""
-        head = self.head
-        for i in range(min(head.rings, len(self.rings))):
-            start = head.rings_offset + i * head.ring_stride
-            room = max(0, len(self.data) - start - format.PAGE) // format.RECORD.itemsize
-            if room:
-                places = self.data[start + format.PAGE :][: min(room, head.capacity) * format.RECORD.itemsize].view(format.RECORD)
-                if room < head.capacity:  # cut off: places that aren't there read as lost
-                    places = np.concatenate((places, np.zeros(head.capacity - room, format.RECORD)))
-                self.rings[i].poll(self.ring(i), places)
-
-    def ring(self, i: int) -> format.RingStruct:
-        """The head of a ring, as it is now."""
-        head = self.head
-        start = head.rings_offset + i * head.ring_stride
-        return format.RingStruct.from_buffer_copy(self.data[start : start + ctypes.sizeof(format.RingStruct)].tobytes())
+        for i in range(min(self.head.rings, len(self.rings))):
+            self.rings[i].poll(self.ring(i), self.places(i))
 
     def comms(self) -> list[Communicator]:
         """The side table. A device of a producer of RDMA records has a name and no members."""
         head = self.head
         found = []
         for i in range(min(head.comms, head.comms_capacity)):
-            start = head.comms_offset + i * 64
-            entry = format.CommStruct.from_buffer_copy(self.data[start : start + 64].tobytes())
+            entry = format.CommStruct.from_buffer_copy(self.bytes(head.comms_offset + i * 64, 64))
             kind = Communicator if entry.members else _Device
-            found.append(kind(entry.cid, entry.ggid, self._members(head, entry), entry.name.decode(errors="replace"), entry.remote))
+            found.append(kind(entry.cid, entry.ggid, self._members(head, entry), format.text(entry.name), entry.remote))
         return found
 
     def _members(self, head: format.FileStruct, entry: format.CommStruct) -> np.ndarray:
+        if entry.members > 2 * head.size:  # two groups, at most
+            return np.empty(0, np.int32)
         if entry.stride:
             return (entry.first + np.arange(entry.members, dtype=np.int64) * entry.stride).astype(np.int32)
         if entry.place + entry.members > head.members_capacity:
             return np.empty(0, np.int32)
-        start = head.members_offset + entry.place * 4
-        return self.data[start : start + entry.members * 4].view(np.int32).copy()
+        return np.frombuffer(self.bytes(head.members_offset + entry.place * 4, entry.members * 4), np.int32)
 
     def samples(self) -> list[clocks.Sample]:
         """The newest clock samples."""
         head = self.head
         return [clocks.Sample(s.ticks, s.realtime, s.monotonic) for s in head.sample[: min(head.samples, format.SAMPLES)]]
-
-    @property
-    def alive(self) -> bool:
-        """Does the process that writes it still run, on this host?"""
-        head = self.head
-        return head.end == format.RUNNING and head.host.decode(errors="replace") == socket.gethostname() and proc.look(head.pid, head.pid_start).state != proc.DEAD
 
 
 # ---- a job
@@ -282,26 +238,47 @@ class Reader:
 
     def _open(self, path: Path) -> None:
         try:
-            inode = path.stat().st_ino
-            if self._bad.get(path) != inode:
-                self._files[path] = _File(path, self.keep)
-                if self._files[path].problem:
-                    self.problems.append(self._files[path].problem)
+            found = path.stat()
+            if self._bad.get(path) == found.st_ino:
+                return
+            self._bad[path] = found.st_ino
+            file = _File(path, self.keep)
         except FileNotFoundError:
             return
-        except (ValueError, OSError) as error:
-            if "never finished" in str(error) and time.time() - path.stat().st_mtime < 5:
-                return  # it is being made
-            self._bad[path] = inode
+        except UnfinishedError as error:
+            if time.time() - found.st_mtime < 5:  # it is being made
+                del self._bad[path]
+            else:
+                self.problems.append(str(error))
+        except ValueError as error:
             self.problems.append(str(error))
+        except OSError as error:
+            self.problems.append(f"{path}: {error.strerror}")
+        else:
+            del self._bad[path]
+            self._files[path] = file
+            if file.problem:
+                self.problems.append(file.problem)
+
+    def _of_one_job(self) -> tuple[list[_File], list[str]]:
+        """Files by rank and generation, and what is wrong with those of another job, that somebody has put there: most are the job's, or else the newest is."""
+        files = sorted(self._files.values(), key=lambda f: (f.head.rank, f.head.generation))
+        groups: dict[int, list[_File]] = {}
+        for file in files:
+            groups.setdefault(file.head.size, []).append(file)
+        if len(groups) < 2:
+            return files, []
+        ours = max(groups.values(), key=lambda group: (len(group), max(sample.realtime for file in group for sample in [*file.samples(), clocks.Sample(0, 0, 0)])))
+        others = [file for file in files if file not in ours]
+        return ours, [f"{file.path}: of another job ({format.text(file.head.job)}, {file.head.size} ranks), and left out" for file in others]
 
     def trace(self, newest: int | None = None) -> Trace:
         """All that is kept, or the newest so many records of each thread; those before them count as lost."""
-        files = sorted(self._files.values(), key=lambda f: (f.head.rank, f.head.generation))
+        files, foreign = self._of_one_job()
         if not files:
             raise NoTraceError("; ".join(self._problems()) or f"{self.folders[0]}: no trace files")
         heads = [f.head for f in files]
-        found, on = clocks.lines([(h.host.decode(errors="replace"), f.samples(), h.ticks_per_second, bool(h.invariant_ticks)) for f, h in zip(files, heads, strict=True)])
+        found, on = clocks.lines([(format.text(h.host), f.samples(), h.ticks_per_second, bool(h.invariant_ticks)) for f, h in zip(files, heads, strict=True)])
         clocks.meet(found, [*self._saved_meetings(), *(self.others.meetings if self.others is not None else ())])
         table: dict[int, int] = {}
         comms: list[Communicator] = []
@@ -318,21 +295,24 @@ class Reader:
         self._seen_elsewhere(ranks)
         events = np.concatenate(parts)
         events = events[np.lexsort((events["seq"], events["thread"], events["rank"]))]
-        job = heads[0].job.decode(errors="replace")
+        job = format.text(heads[0].job)
         moments = self._moments(files, [found[i] for i in on])
         now, events = self._until(moments, found[base], events, ranks)
         here = moments.get(socket.gethostname())
         monotonic = self._moment + now - here if here is not None else 0
+        events = _without_pauses(events, ranks)
         rdma = events["op"] == Op.RDMA_QP
         waits = self._waits(files, [found[i] for i in on])
-        return Trace(events[~rdma], comms, max(h.size for h in heads), ranks, now, job, self._problems(), monotonic, events[rdma], devices, waits)
+        return Trace(events[~rdma], comms, max(h.size for h in heads), ranks, now, job, [*self._problems(), *foreign], monotonic, events[rdma], devices, waits)
 
     def _saved_meetings(self) -> list[clocks.Meeting]:
         """Of a recording of several hosts (record.py). A line that is no answer, as the last one of a recording that was cut short, ends it."""
         found = []
         for folder in self.folders:
+            if not (path := folder / format.CLOCKS).is_file():  # not a pipe either, at which one would wait
+                continue
             with contextlib.suppress(FileNotFoundError, ValueError):
-                for line in (folder / format.CLOCKS).read_text().splitlines():
+                for line in path.read_text().splitlines():
                     found.append(clocks.from_line(line))
         return found
 
@@ -445,6 +425,18 @@ class Reader:
             ranks[rank].ended = False
         events["exit"][later] = OPEN
         return now, events[events["enter"] <= now]
+
+
+def _without_pauses(events: np.ndarray, ranks: dict[int, Rank]) -> np.ndarray:
+    """The events but these, which go to their ranks (invariant 6)."""
+    pauses = events["op"] == Op.PAUSE
+    for rank in np.unique(events["rank"][pauses]).tolist():
+        mine = events[pauses & (events["rank"] == rank)]
+        ends = np.where(mine["exit"] == OPEN, NEVER, mine["exit"])
+        mine = mine[np.argsort(ends, kind="stable")]
+        ranks[rank].pauses = tuple(zip(mine["enter"].tolist(), mine["exit"].tolist(), strict=True))
+        ranks[rank].first_ns = max(ranks[rank].first_ns, int(ends.max()))
+    return events[~pauses]
 
 
 def _last(file: _File) -> int:

@@ -4,7 +4,8 @@ Per micro-batch there is a Recv, forward or backward work cut by Allreduces of t
 one of all ranks (the gradients' norm), then the optimizer. Events are what a recording holds, open calls of a hang included. All ranks of one level of the
 schedule's graph (graph.py) advance in one step of numpy; never happening is a time of infinity.
 
-A Send returns when its message is on its way, unless it can never arrive: then it stays open, as a large message's does.
+A Send returns when its message is on its way, unless it can never arrive: then it stays open, as a large message's does. With synchronous messages it is an Issend instead, and a
+Wait for it before the next one that goes the same way, or at the iteration's end: so osu_bench/pipeline.py sends.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
-from .events import EVENT, NO_PEER, OPEN, Communicator, Op, Rank, Trace
+from .events import EVENT, NO_PEER, OPEN, Communicator, Flag, Op, Rank, Trace
 from .graph import Graph, Timing, graph_of
 from .schedule import Schedule
 from .verdict import Cause, Phase
@@ -72,7 +74,8 @@ class Fault:
 @dataclass(frozen=True)
 class Model:
     """A job. Seconds and bytes; forward, backward: of one block; layers: TP collectives of a block; noise: relative deviation of each piece of work and
-    each transfer; chips: of ranks among each other, for good; hosts: ranks on each. Default work as in the paper's section V-A (a forward pass of 40 ms)."""
+    each transfer; chips: of ranks among each other, for good; hosts: ranks on each; synchronous: whether messages are, not eager. Default work as in the paper's
+    section V-A (a forward pass of 40 ms)."""
 
     schedule: Schedule
     iterations: int = 6
@@ -90,6 +93,7 @@ class Model:
     gradient: int = 512 << 20
     hosts: int = 8
     uncertainty: float = 0.0
+    synchronous: bool = False
 
     @property
     def host_of(self) -> np.ndarray:
@@ -116,11 +120,15 @@ class Run:
 
 @dataclass
 class _Calls:
-    """Times of one iteration's calls: [B, D, T] of Recv and Send, [B, L, D, T] of collectives, [S, D, T] of what ends it."""
+    """Times of one iteration's calls, seconds from `origin` on: [B, D, T] of Recv, Send and the Wait before it, [B, L, D, T] of collectives, [S, D, T] of what ends it;
+    final: the Waits of each stage for its last messages, [D, T], each from one of its times to the next."""
 
+    origin: float
     recv: tuple[np.ndarray, np.ndarray]
     tp: tuple[np.ndarray, np.ndarray]
+    wait: tuple[np.ndarray, np.ndarray]
     send: tuple[np.ndarray, np.ndarray]
+    final: list[list[np.ndarray]]
     reduce: tuple[np.ndarray, np.ndarray]
     norm: tuple[np.ndarray, np.ndarray]
 
@@ -147,10 +155,10 @@ def simulate(model: Model, faults: Sequence[Fault] = (), seed: int = 0, events: 
     run.begins.append(0.0)
     for iteration in range(model.iterations):
         timing = _draw(model, graph, chips, np.random.default_rng((seed, iteration)), ready - begin)
-        skipped, dropped = _apply(model, graph, timing, [fault for fault in faults if _acts(fault, iteration)])
-        calls = _advance(graph, timing, skipped, dropped, begin)
+        _apply(model, graph, timing, [fault for fault in faults if _acts(fault, iteration)])
+        calls = _calls(graph, timing, begin)
         columns.append(calls)
-        left = calls.norm[1]
+        left = calls.norm[1] + begin
         if not np.isfinite(left).all():
             break
         run.timings.append(timing)
@@ -196,13 +204,13 @@ def _draw(model: Model, graph: Graph, chips: np.ndarray, generator: np.random.Ge
     send = np.where((graph.target >= 0)[:, None, None], POLL, 0.0) * np.ones((1, replicas, shards))
     closing = model.closing * noisy(stages, replicas, shards) * chips
     reduce = (model.latency + model.gradient / model.bandwidth) * noisy(stages, shards) if replicas > 1 else np.zeros((stages, shards))
-    return Timing(compute, collective, transfer, send, ready, closing, reduce, 4 * model.latency)
+    release = np.zeros_like(transfer) if model.synchronous else None
+    return Timing(compute, collective, transfer, np.zeros_like(transfer), send, ready, closing, reduce, 4 * model.latency, release)
 
 
-def _apply(model: Model, graph: Graph, timing: Timing, faults: Sequence[Fault]) -> tuple[np.ndarray, np.ndarray]:
-    """Change the timing as the faults do. Returns which Recvs are left out, and which Sends can never end, [B, D, T]."""
+def _apply(model: Model, graph: Graph, timing: Timing, faults: Sequence[Fault]) -> None:
+    """Change the timing as the faults do."""
     schedule = model.schedule
-    skipped, dropped = np.zeros(timing.transfer.shape, bool), np.zeros(timing.transfer.shape, bool)
     for fault in faults:
         stage, replica, shard = (int(i) for i in schedule.places[fault.rank])
         if fault.kind in (Kind.NODE, Kind.RANK):
@@ -219,16 +227,26 @@ def _apply(model: Model, graph: Graph, timing: Timing, faults: Sequence[Fault]) 
             source = int(graph.source[vertex])
             if source < 0:
                 raise ValueError(f"rank {fault.rank} receives nothing for micro-batch {fault.micro}")
-            skipped[vertex, replica, shard] = dropped[source, replica, shard] = True
+            timing.transfer[vertex, replica, shard] = -np.inf
+            _never_taken(timing, source, vertex, replica, shard)
         elif fault.kind is Kind.DROP and fault.phase is Phase.TRANSFER:
-            dropped[vertex, replica, shard] = True
             timing.transfer[graph.target[vertex], replica, shard] = np.inf
+            _never_taken(timing, vertex, int(graph.target[vertex]), replica, shard)
         elif fault.kind is Kind.DROP:
             timing.collective[vertex, min(fault.segment, timing.collective.shape[1] - 1), replica] = np.inf
         else:
             segment = timing.compute.shape[1] - 1 if fault.phase is Phase.TRANSFER else min(fault.segment, max(timing.compute.shape[1] - 2, 0))
             timing.compute[vertex, segment, replica, shard] += np.inf if fault.kind.hangs else fault.seconds
-    return skipped, dropped
+    if model.synchronous:
+        np.maximum(timing.transfer, 0, out=timing.landing)
+
+
+def _never_taken(timing: Timing, source: int, target: int, replica: int, shard: int) -> None:
+    """Who waits for the end of this message waits for ever."""
+    if timing.release is None:
+        timing.send[source, replica, shard] = np.inf
+    else:
+        timing.release[target, replica, shard] = np.inf
 
 
 def _vertex(schedule: Schedule, graph: Graph, stage: int, fault: Fault) -> int:
@@ -248,36 +266,32 @@ def _slow(model: Model, graph: Graph, timing: Timing, fault: Fault) -> None:
         timing.closing[stage, replica, shard] *= fault.factor
 
 
-def _advance(graph: Graph, timing: Timing, skipped: np.ndarray, dropped: np.ndarray, origin: float) -> _Calls:
-    """The times of all calls: what Graph.times does, with every call on the way."""
-    recv, tp, send = (tuple(np.full(size, np.inf) for _ in range(2)) for size in (timing.transfer.shape, timing.compute[:, 1:].shape, timing.transfer.shape))
-    done = np.empty_like(timing.transfer)
-    layers = timing.compute.shape[1] - 1
-    for level in graph.levels:
-        first = level % graph.blocks == 0
-        at = np.where(first[:, None, None], timing.ready[level // graph.blocks], done[level - 1])
-        source = graph.source[level]
-        waits = source >= 0
-        if waits.any():
-            own = level[waits]
-            called = np.where(skipped[own], np.inf, at[waits])
-            arrived = np.maximum(called, send[0][source[waits]] + timing.transfer[own])
-            recv[0][own], recv[1][own] = called, arrived
-            at[waits] = np.where(skipped[own], at[waits], arrived)
-        for layer in range(layers):
-            at = at + timing.compute[level, layer]
-            tp[0][level, layer] = at
-            at = np.broadcast_to((at.max(axis=-1) + timing.collective[level, layer])[..., None], at.shape)
-            tp[1][level, layer] = at
-        at = at + timing.compute[level, layers]
-        send[0][level] = at
-        send[1][level] = done[level] = np.where(dropped[level], np.inf, at + timing.send[level])
-    come = done[graph.blocks - 1 :: graph.blocks] + timing.closing
+def _calls(graph: Graph, timing: Timing, origin: float) -> _Calls:
+    """The times of all calls: those of the graph, and what is between each block's begin and end."""
+    times = graph.times(timing)
+    done = times.end + timing.send
+    called = np.empty_like(done)
+    called[1:] = done[:-1]
+    called[:: graph.blocks] = timing.ready
+    tp = np.empty_like(timing.compute[:, 1:]), np.empty_like(timing.compute[:, 1:])
+    at = times.begin
+    for layer in range(tp[0].shape[1]):
+        at = at + timing.compute[:, layer]
+        tp[0][:, layer] = at
+        at = np.broadcast_to((at.max(axis=-1) + timing.collective[:, layer])[..., None], at.shape)
+        tp[1][:, layer] = at
+    come = graph.come(timing, times.begin, times.end)
     left = np.broadcast_to((come.max(axis=1) + timing.reduce)[:, None], come.shape) if come.shape[1] > 1 else come
-    end = np.full(left.shape, left.max() + timing.norm)
-    for times in (*recv, *tp, *send):
-        times += origin
-    return _Calls(recv, tp, send, (come + origin, left + origin), (left + origin, end + origin))
+    return _Calls(
+        origin,
+        recv=(np.where(np.isneginf(timing.transfer), np.inf, called), times.begin),
+        tp=tp,
+        wait=(at + timing.compute[:, -1], times.end),
+        send=(times.end, done),
+        final=graph.sent(timing, times.begin, times.end),
+        reduce=(come, left),
+        norm=(left, np.full(left.shape, left.max() + timing.norm)),
+    )
 
 
 def _trace(model: Model, graph: Graph, columns: Sequence[_Calls], faults: Sequence[Fault]) -> Trace:
@@ -348,14 +362,20 @@ def _events(model: Model, graph: Graph, calls: _Calls, stage: int, iteration: in
     enters, exits, peers = [], [], []
     place = 0
 
-    def put(op: Op, times: tuple[np.ndarray, np.ndarray], where: tuple[int, ...], size: int, peer: int | None = None, tag: int = 0) -> None:
+    def put(op: Op, times: Sequence[np.ndarray], where: tuple[int, ...], size: int, peer: int | None = None, tag: int = 0, flags: int = 0, request: int = 0) -> None:
         nonlocal place
-        template[place] = (0, 0, op, 0, 0, -1, NO_PEER, tag, 0, size, 0, 0, 0, 0)
+        template[place] = (0, 0, op, flags, 0, -1, NO_PEER, tag, 0, size, 0, 0, request, 0)
         enters.append(times[0][where].ravel())
         exits.append(times[1][where].ravel())
         if peer is not None:
             peers.append((place, schedule.ranks[peer].ravel()))
         place += 1
+
+    def wait(times: Sequence[np.ndarray], where: tuple[int, ...], message: int) -> None:
+        put(Op.WAIT, times, where, 0, request=serial(int(graph.source[message])))
+
+    def serial(vertex: int) -> int:
+        return iteration * graph.blocks + vertex % graph.blocks + 1
 
     tp_places = []
     for number, block in enumerate(schedule.blocks_of(stage)):
@@ -366,14 +386,19 @@ def _events(model: Model, graph: Graph, calls: _Calls, stage: int, iteration: in
             tp_places.append(place)
             put(Op.ALLREDUCE, calls.tp, (vertex, layer), model.partial)
         if (target := schedule.target(stage, block)) is not None:
-            put(Op.SEND, calls.send, (vertex,), model.activation, target[0], tag(schedule, target[1], target[0]))
+            if model.synchronous and graph.held[vertex] >= 0:
+                wait(calls.wait, (vertex,), int(graph.held[vertex]))
+            how = (Op.SSEND, Flag.NONBLOCKING, serial(vertex)) if model.synchronous else (Op.SEND, 0, 0)
+            put(how[0], calls.send, (vertex,), model.activation, target[0], tag(schedule, target[1], target[0]), *how[1:])
+    for message, times in zip(graph.final[stage], pairwise(calls.final[stage]), strict=False):
+        wait(times, (), message)
     dp_place = place
     if schedule.dp > 1:
         put(Op.ALLREDUCE, calls.reduce, (stage,), model.gradient)
     put(Op.ALLREDUCE, calls.norm, (stage,), 8)
     events = np.broadcast_to(template[:place], (len(ranks), place)).copy()
     events["rank"] = ranks[:, None]
-    events["enter"], events["exit"] = (_ns(np.stack(times, axis=1)) for times in (enters, exits))
+    events["enter"], events["exit"] = (_ns(np.stack(times, axis=1) + calls.origin) for times in (enters, exits))
     events["comm"][:, -1] = WORLD
     events["context"][:, -1] = iteration + 1
     for column, peer in peers:
@@ -394,7 +419,7 @@ def tag(schedule: Schedule, block: object, stage: int) -> int:
 
 
 def _calls_of(model: Model, graph: Graph, stage: int) -> int:
-    return graph.blocks * (model.layers + 2) + 2
+    return graph.blocks * (model.layers + 3) + len(graph.final[stage]) + 2
 
 
 def _ns(seconds: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ import numpy as np
 from . import ordinary, stages
 from .calls import span
 from .events import Flag, Trace
-from .iterations import Iteration, iterations
+from .iterations import Iteration, Measured, iterations
 from .monitor import MANY, Finding, Limits, Monitor
 from .runqueue import EXPLAINS, Delays
 from .schedule import Schedule, ScheduleError
@@ -48,10 +48,12 @@ class Watched:
     found: list[Finding]
 
 
-def verdicts(trace: Trace, schedule: Schedule | None = None, limits: Limits | None = None, delays: Delays | None = None) -> list[Verdict]:
+def verdicts(
+    trace: Trace, schedule: Schedule | None = None, limits: Limits | None = None, delays: Delays | None = None, labels: stages.Labels | None = None
+) -> list[Verdict]:
     """One SLOW for each fault, the dearest first; or one HEALTHY, or one UNKNOWN that says why nothing can be said. delays: what is known of ranks' waits for a processor.
-    Raises ScheduleError if the schedule given doesn't fit."""
-    watched = watch(trace, schedule, limits, delays)
+    labels: of the calls, by the schedule, if they are known. Raises ScheduleError if the schedule given doesn't fit."""
+    watched = watch(trace, schedule, limits, delays, labels)
     if not isinstance(watched, Watched):
         return watched
     if watched.found:
@@ -61,19 +63,28 @@ def verdicts(trace: Trace, schedule: Schedule | None = None, limits: Limits | No
     return [healthy(watched)]
 
 
-def watch(trace: Trace, schedule: Schedule | None = None, limits: Limits | None = None, delays: Delays | None = None) -> Watched | list[Verdict]:
-    """All iterations of a trace; of a job without any, or too few, what can be said of it."""
+def watch(
+    trace: Trace,
+    schedule: Schedule | None = None,
+    limits: Limits | None = None,
+    delays: Delays | None = None,
+    labels: stages.Labels | None = None,
+    before: Measured | None = None,
+) -> Watched | list[Verdict]:
+    """All iterations of a trace; of a job without any, or too few, what can be said of it. before: what an earlier look at the same job has measured."""
     delays = delays or Delays()
-    if schedule is None:
+    if labels is None and schedule is None:
         try:
-            schedule = stages.infer(trace)
+            labels = stages.inferred(trace)
         except ScheduleError as error:
             return ordinary.verdicts(trace, str(error), delays)
+    schedule = labels.schedule if labels is not None else schedule
+    assert schedule is not None
     if schedule.flat:
         stages.check_size(trace, schedule)
         return ordinary.verdicts(trace, delays=delays)
-    labels = stages.label(trace, schedule)
-    measured = [one for one in iterations(labels) if not one.first]
+    labels = labels or stages.label(trace, schedule)
+    measured = [one for one in iterations(labels, before) if not one.first]
     interrupted = set(labels.iteration[(trace.events["flags"] & Flag.STOPPED) > 0].tolist())
     measured = [one for one in measured if one.number not in interrupted]
     if len(measured) < 3:

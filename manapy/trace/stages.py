@@ -6,7 +6,8 @@ themselves only where they differ.
 
 Invariants
  1. What doesn't belong to the pattern (set-up, logging, a barrier now and then) has no label. A Recv that was left out shifts no label after it.
- 2. A rank whose first calls are lost gets labels from its first gradient reduction on; its iterations are counted by that communicator's SEQ.
+ 2. A rank whose first calls are lost gets labels from its first gradient reduction on; its iterations are counted by that communicator's SEQ. What it did before its
+    recording was paused the last time counts as lost.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ def label(trace: Trace, schedule: Schedule) -> Labels:
         ranks = schedule.ranks[stage].ravel()
         lengths = starts[ranks + 1] - starts[ranks]
         contiguous = len(ranks) == ranks[-1] - ranks[0] + 1 and (lengths == lengths[0]).all()
-        if contiguous and lengths[0] and not any(known_.lost for known_ in _known(trace, ranks)):
+        if contiguous and lengths[0] and all(known_.whole for known_ in _known(trace, ranks)):
             lo, hi = starts[ranks[0]], starts[ranks[-1] + 1]
             table = kinds[lo:hi].reshape(len(ranks), -1)
             if (table == table[0]).all():
@@ -175,7 +176,7 @@ def label(trace: Trace, schedule: Schedule) -> Labels:
                 continue
         for rank in sorted(ranks.tolist(), key=lambda rank: starts[rank] - starts[rank + 1]):
             own = slice(starts[rank], starts[rank + 1])
-            lost = rank in trace.ranks and trace.ranks[rank].lost > 0
+            lost = rank in trace.ranks and not trace.ranks[rank].whole
             count = own.stop - own.start
             like = None if lost else next((s for s in known if np.array_equal(s.kinds[:count], kinds[own])), None)
             if like is None:
@@ -212,6 +213,9 @@ def _kinds(trace: Trace, schedule: Schedule) -> np.ndarray:
         completed = np.flatnonzero(np.isin(events["op"], (Op.WAIT, Op.WAITALL, Op.WAITANY, Op.TEST)))
         posts = _keys(events, started)
         kinds[completed[np.isin(_keys(events, completed), posts)]] = RECV
+    for rank, known in trace.ranks.items():
+        if known.pauses:
+            kinds[(events["rank"] == rank) & (events["enter"] < known.first_ns)] = OTHER
     return kinds
 
 
@@ -336,10 +340,16 @@ def _name(event: np.void) -> str:
 
 def infer(trace: Trace) -> Schedule:
     """The schedule that fits the trace. Raises ScheduleError if none does."""
+    return inferred(trace).schedule
+
+
+def inferred(trace: Trace) -> Labels:
+    """Labels of all calls by the schedule that fits the trace. Raises ScheduleError if none does."""
     events = trace.events
     sends = events[_CLASS[events["op"]] == SEND]
+    sends = sends[sends["peer"] >= 0]
     edges = Counter(zip(sends["rank"].tolist(), sends["peer"].tolist(), strict=True))
-    chains = _components(trace.size, [edge for edge in edges if edge[1] >= 0])
+    chains = _components(trace.size, list(edges))
     pp = Counter(len(chain) for chain in chains).most_common(1)[0][0]
     if any(len(chain) != pp for chain in chains):
         raise ScheduleError(f"no schedule can be seen: groups of ranks that send to each other have {min(map(len, chains))} to {max(map(len, chains))} members")
@@ -348,13 +358,21 @@ def infer(trace: Trace) -> Schedule:
         if rest:
             continue
         for candidate in _candidates(trace, tp, pp, dp, chains, edges):
+            if edges.keys() != _edges(candidate):
+                continue
             try:
                 labels = label(trace, candidate)
             except ScheduleError:
                 continue
             if sum(s.strays for s in {id(s): s for s in labels.sequences if s is not None}.values()) == 0:
-                return candidate
+                return labels
     raise ScheduleError("no schedule can be seen in the communication of these ranks (give one with --schedule, or analyse without)")
+
+
+def _edges(schedule: Schedule) -> set[tuple[int, int]]:
+    """Who sends to whom: a ring of messages, as many programs have it, is no pipeline, though each rank receives, sends and reduces like a stage."""
+    between = {(source[0], stage) for stage in range(schedule.pp) for block in schedule.blocks_of(stage) if (source := schedule.source(stage, block)) is not None}
+    return {edge for a, b in between for edge in zip(schedule.ranks[a].ravel().tolist(), schedule.ranks[b].ravel().tolist(), strict=True)}
 
 
 def _components(size: int, edges: Sequence[tuple[int, int]]) -> list[list[int]]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from . import answers, calls
 from .calls import span
 from .events import OPEN, Op, Trace
-from .expected import Expected
-from .match import IS_RECEIVE, IS_SEND, Matching
+from .expected import FIRST, Expected
+from .match import IS_COMPLETION, IS_RECEIVE, IS_SEND, Matching
 from .proc import DEAD, STOPPED, ZOMBIE
 from .runqueue import Delays
 from .verdict import Cause, Phase, State, Verdict
@@ -42,12 +44,24 @@ class Suspects:
         return f"rank {rank} ({known.host})" if known is not None and known.host else f"rank {rank}"
 
     def last_active(self, rank: int) -> int | None:
-        """When its newest call was entered or has returned, ns; None: it has made none."""
+        """When its newest call was entered or has returned, or its recording went on, ns; None: it has made none."""
         at = self.graph.last.get(rank)
         if at is None:
             return None
         event = self.trace.events[at]
-        return int(event["enter"] if event["exit"] == OPEN else event["exit"])
+        return self.resumed(rank) or int(event["enter"] if event["exit"] == OPEN else event["exit"])
+
+    def resumed(self, rank: int) -> int | None:
+        """When its recording went on after a pause, ns, if it has made no call since: what it did last isn't known."""
+        known, at = self.trace.ranks.get(rank), self.graph.last.get(rank)
+        if known is None or not known.pauses or known.paused or (at is not None and int(self.trace.events["enter"][at]) >= known.pauses[-1][1]):
+            return None
+        return known.pauses[-1][1]
+
+    def outside(self, rank: int) -> tuple[int, int]:
+        """How long it usually stays outside MPI after what it called last, and the time from which on it is too long, ns; (0, FIRST): that isn't known."""
+        at = self.graph.last.get(rank)
+        return (0, FIRST) if at is None or self.resumed(rank) is not None else self.expected.outside(at)
 
     def idle(self, rank: int) -> int:
         """For how long at least nothing has been heard of a rank, ns."""
@@ -79,12 +93,14 @@ class Suspects:
         """Evidence on a suspect."""
         found = []
         at = self.graph.last.get(rank)
-        if at is None:
+        if (resumed := self.resumed(rank)) is not None:
+            found.append(f"the recording of rank {rank} went on {span(self.trace.now - resumed)} ago (MPI_Pcontrol), and it has made no call since")
+        elif at is None:
             found.append(f"rank {rank} has made no MPI call")
         elif rank in self.graph.opened:
             found.append(f"rank {rank} has been in {calls.describe(self.trace, self.matching, at)} for {span(self.idle(rank))}")
         else:
-            typical, limit = self.expected.outside(at)
+            typical, limit = self.outside(rank)
             usually = f"; after this call it usually makes the next one in {span(typical)}" if typical else ""
             found.append(f"rank {rank} returned from {calls.describe(self.trace, self.matching, at)} {span(self.idle(rank))} ago{usually} (limit {span(limit)})")
         known = self.trace.ranks.get(rank)
@@ -92,6 +108,41 @@ class Suspects:
             share = f", {known.cpu_share:.0%} of a processor" if known.cpu_share == known.cpu_share else ""
             found.append(f"process {known.pid}{f' on {known.host}' if known.host else ''}: state {known.process}{share}")
         return found
+
+    def paused(self) -> tuple[list[str], bool]:
+        """Evidence on ranks whose recording is paused, and whether that are all that run."""
+        running = {rank: known for rank, known in sorted(self.trace.ranks.items()) if not known.ended}
+        found = [rank for rank, known in running.items() if known.paused]
+        if not found:
+            return [], False
+        whose = "all ranks" if len(found) == len(running) else f"rank{'s' * (len(found) > 1)} {calls.ranks(found)}"
+        return [f"the recording of {whose} is paused (MPI_Pcontrol): what {'they do' if len(found) > 1 else 'it does'} isn't known"], len(found) == len(running)
+
+    def parts(self, event: int, rank: int) -> np.ndarray:
+        """What `rank` has posted of the collective or the message that this event posts or completes."""
+        m, post = self.matching, self.posted_by(event)
+        if m.collectives.of[post] >= 0:
+            theirs = m.collectives.calls(int(m.collectives.of[post]))
+            return theirs[self.trace.events["rank"][theirs] == rank]
+        return np.array([m.partner[post]]) if m.partner[post] >= 0 else np.zeros(0, int)
+
+    def hidden(self, event: int, rank: int) -> bool:
+        """May it have gone on with that while its recording was paused?"""
+        known = self.trace.ranks.get(rank)
+        return known is not None and bool(known.pauses) and bool((self.trace.events["enter"][self.parts(event, rank)] < known.first_ns).any())
+
+    def unposted(self, event: int) -> bool:
+        """Does it complete something that was perhaps begun while recording was paused?"""
+        known = self.trace.ranks.get(int(self.trace.events["rank"][event]))
+        return known is not None and bool(known.pauses) and bool(IS_COMPLETION[self.matching.op[event]]) and self.matching.post[event] < 0
+
+    def unrecorded(self, rank: int) -> str:
+        """`rank 1, of which there is no trace`: why nothing can be claimed of what it called."""
+        known = self.trace.ranks.get(rank)
+        if known is None:
+            return f"rank {rank}, of which there is no trace"
+        why = "whose recording is paused (MPI_Pcontrol)" if known.paused else "whose recording was paused then (MPI_Pcontrol)" if known.pauses else "of which records of that time are lost"
+        return f"rank {rank}, {why}"
 
     def victims(self, rank: int) -> list[str]:
         """Evidence on who waits for a suspect."""

@@ -7,15 +7,14 @@ Invariants
 
 from __future__ import annotations
 
-import ctypes
-import mmap
-import socket
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from . import format, proc
+from . import format
+from .mapped import Mapped
 from .rings import read_places
 
 
@@ -27,54 +26,25 @@ class _Ring:
     open: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64))
 
 
-class Tail:
-    """A file whose making was finished. copied, lost: records so far."""
+class Tail(Mapped):
+    """copied, lost: records so far."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__(path)
         self.copied = self.lost = 0
-        self._map(path)
         self._rings = [_Ring() for _ in range(self.head.rings_capacity)]
 
     def follow(self, path: Path) -> None:
         """The same rank and generation lies there now; go on where we were."""
         if path != self.path:
-            self._map(path)
-
-    def _map(self, path: Path) -> None:
-        self.path = path
-        with path.open("rb") as stream:
-            self.data = np.frombuffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-
-    @property
-    def head(self) -> format.FileStruct:
-        """As it is now."""
-        return format.FileStruct.from_buffer_copy(self.data[: ctypes.sizeof(format.FileStruct)].tobytes())
-
-    @property
-    def host(self) -> str:
-        """Where its process runs, or ran."""
-        return self.head.host.decode(errors="replace")
-
-    @property
-    def over(self) -> bool:
-        """Will nothing more be written into it, as far as can be seen from this host?"""
-        head = self.head
-        return head.end != format.RUNNING or (self.host == socket.gethostname() and proc.look(head.pid, head.pid_start).state == proc.DEAD)
-
-    def ring(self, i: int) -> format.RingStruct:
-        """The head of a ring, as it is now."""
-        head = self.head
-        start = head.rings_offset + i * head.ring_stride
-        return format.RingStruct.from_buffer_copy(self.data[start : start + ctypes.sizeof(format.RingStruct)].tobytes())
+            super().__init__(path)
 
     def new(self, i: int, ring: format.RingStruct, keep: int) -> np.ndarray:
         """Records (format.RECORD) up to the head of the ring, of which `ring` is an earlier copy; at most the newest `keep`."""
-        head, state = self.head, self._rings[i]
-        start = head.rings_offset + i * head.ring_stride + format.PAGE
-        places = self.data[start : start + head.capacity * format.RECORD.itemsize].view(format.RECORD)
+        places, state = self.places(i), self._rings[i]
         newest = int(ring.head)
         first = state.next or int(ring.first)
-        oldest = max(first, newest - min(head.capacity, keep) + 1)
+        oldest = max(first, newest - min(self.capacity, keep) + 1)
         new = np.arange(oldest, newest + 1, dtype=np.uint64)
         seqs = np.concatenate((state.open[state.open + np.uint64(keep) > newest], new))
         records, good = read_places(places, seqs)
@@ -86,7 +56,9 @@ class Tail:
         return records[good]
 
 
-def is_made(path: Path) -> bool:
-    """Has its making been finished?"""
-    with path.open("rb") as stream:
-        return int.from_bytes(stream.read(8), "little") == format.MAGIC
+def runs(records: np.ndarray, capacity: int, start: int) -> Iterator[tuple[int, bytes]]:
+    """(offset, bytes) of records that lie side by side in their ring, whose records begin at `start`."""
+    places = (records["seq"].astype(np.int64) - 1) % capacity
+    for run in np.split(np.arange(len(records)), np.flatnonzero(np.diff(places) != 1) + 1):
+        if len(run):
+            yield start + int(places[run[0]]) * records.itemsize, records[run].tobytes()

@@ -46,7 +46,7 @@ class Phase(enum.Enum):
 @dataclass(frozen=True)
 class Verdict:
     """sentence: for people, whole. rank, peer: world ranks or None. iteration, micro: from 0. cost_ns: by how much the iteration would be shorter
-    without the fault (counterfactual), of a slow one. confidence: 0 to 1. since_ns: when it began, on the job's clock."""
+    without the fault (counterfactual), of a slow one; without a schedule, what all collectives together had to wait. confidence: 0 to 1. since_ns: when it began, on the job's clock."""
 
     state: State
     sentence: str
@@ -71,8 +71,6 @@ def lines(verdict: Verdict) -> list[str]:
     """A verdict for people: the sentence, then what belongs to it, indented."""
     found = [verdict.sentence]
     found += [f"  {text}" for text in verdict.evidence]
-    if verdict.cost_ns:
-        found.append(f"  without it an iteration would be {verdict.cost_ns / 1e6:.1f} ms shorter")
     if verdict.state not in (State.HEALTHY, State.UNKNOWN) or verdict.cause is not Cause.NONE:
         found.append(f"  cause: {verdict.cause.value}; confidence {verdict.confidence:.0%}")
     found += [f"  or: {text}" for text in verdict.alternatives]

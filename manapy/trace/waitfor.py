@@ -5,7 +5,7 @@ or whose call has all it needs, waits for nobody: it is free. Whoever can be sat
 strongly connected sets without a way out are the knots (Holt 1972, Misra and Chandy 1982); all others of the rest wait for a knot.
 
 Invariants
- 1. Nobody is waited for unless the trace proves that its call is missing: a rank whose records of that time are lost is `unproven` instead.
+ 1. Nobody is waited for unless the trace proves that its call is missing: a rank whose records of that time are lost, or whose recording was paused, is `unproven` instead.
  2. A rank has one need: of its thread whose open call is the newest. A rank with several threads in calls needs any of theirs.
  3. Nodes 0 to size - 1 are the ranks; a collective that many wait in is a node of its own, so that the edges stay few.
 """
@@ -28,7 +28,7 @@ POLLED_RECENTLY = 1_000_000_000  # ns: a rank that tests is waiting, as long as 
 @dataclass(frozen=True)
 class Want:
     """One thing that an open call needs. event: index of what is waited for: the call itself, or the post that it completes. ranks: whose call is missing;
-    empty: nobody's, what is left is transfer. any: one of them suffices. unproven: ranks that may have made the call; their records are lost. call: which one that
+    empty: nobody's, what is left is transfer. any: one of them suffices. unproven: ranks that may have made the call; it isn't recorded. call: which one that
     is, if it isn't the other side of the event."""
 
     event: int
@@ -145,14 +145,14 @@ def _polling(trace: Trace, matching: Matching, rank: int, known: Rank, absent: _
     events = trace.events
     ends = _ends(trace, matching, rank)
     newest = max(ends, key=lambda end: int(events["exit"][end]), default=None)
-    if newest is None or not _polls(trace, known, newest):
+    if newest is None or known.paused or not _polls(trace, known, newest):
         return None
     since = int(events["exit"][newest])
     lo, hi = matching.of_rank(rank)
     posts = lo + np.flatnonzero((events["request"][lo:hi] == known.polled_request) & (matching.post[lo:hi] < 0)) if known.polled_request else np.zeros(0, int)
     if not len(posts) or matching.done[posts[-1]] >= 0:
-        everybody = tuple(r for r in range(trace.size) if r != rank)
-        return Open(rank, newest, since, (Want(newest, everybody, any=True, known=False),), polling=True)
+        everybody, unproven = absent.split((r for r in range(trace.size) if r != rank), known.polled_ns)
+        return Open(rank, newest, since, (Want(newest, () if unproven else everybody, any=True, unproven=unproven, known=False),), polling=True)
     return Open(rank, newest, since, (_want(trace, matching, int(posts[-1]), absent),), polling=True)
 
 
@@ -183,7 +183,8 @@ def _want(trace: Trace, matching: Matching, event: int, absent: _Absent) -> Want
             comm = int(matching.comm[event])
             members = trace.comms[comm].members if 0 <= comm < len(trace.comms) else np.zeros(0, np.int32)
             everybody = members.tolist() if len(members) else range(trace.size)
-            return Want(event, tuple(r for r in everybody if r != rank), any=True)
+            others, unproven = absent.split((r for r in everybody if r != rank), int(events["enter"][event]))
+            return Want(event, () if unproven else others, any=True, unproven=unproven)
         if peer < 0:
             return Want(event, known=False)
         proven = absent.proven(peer, int(events["enter"][event]))
@@ -212,6 +213,11 @@ class _Absent:
         known = self._trace.ranks.get(rank)
         return known is not None and known.first_ns <= since
 
+    def split(self, ranks: Iterable[int], since: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """All of them, and those whose trace would not show a call after `since`."""
+        these = tuple(ranks)
+        return these, tuple(rank for rank in these if rank in self._trace.ranks and not self.proven(rank, since))
+
     def on_its_way(self, event: int) -> bool:
         """Has somebody sent what this receive or probe with a wildcard, or this probe, would take?"""
         m, events, sends = self._matching, self._trace.events, self._unmatched
@@ -226,15 +232,18 @@ class _Absent:
         return bool(fits.any())
 
     def of_finalize(self, event: int) -> Want:
-        rank = int(self._trace.events["rank"][event])
-        return Want(event, tuple(r for r in self._unfinished if r != rank and r in self._trace.ranks))
+        rank, since = int(self._trace.events["rank"][event]), int(self._trace.events["enter"][event])
+        others, unproven = self.split((r for r in self._unfinished if r != rank and r in self._trace.ranks), since)
+        return Want(event, tuple(r for r in others if r not in unproven), unproven=unproven)
 
     def of_passive(self, event: int) -> Want:
         """A lock waits for who has it; and all for a target that is outside MPI (invariant 3 of windows.py)."""
         m, events = self._matching, self._trace.events
         rank, target = int(events["rank"][event]), int(m.peer[event])
-        held = windows.holders(self._trace, m, event) if m.op[event] == Op.WIN_LOCK else []
-        held = [holder for holder in held if holder != rank]
+        held = windows.holders(self._trace, m, event) if m.op[event] == Op.WIN_LOCK else {}
+        held = {holder: since for holder, since in held.items() if holder != rank}
+        if unproven := tuple(holder for holder, since in held.items() if not self.proven(holder, since)):  # it may have unlocked it
+            return Want(event, unproven=unproven)
         if held:
             return Want(event, tuple(held), call=f"MPI_Win_unlock of rank {target}" if target >= 0 else "MPI_Win_unlock")
         return self._progress(event)
@@ -250,7 +259,7 @@ class _Absent:
                 start = windows.newest(self._trace, m, Op.WIN_START, peer, event)
                 if start < 0 or events["context"][start] < number:
                     call = f"MPI_Win_start and {call}"
-            proven = answer >= 0 or self.proven(peer, 0)
+            proven = self.proven(peer, int(events["enter"][answer]) if answer >= 0 else 0)
             return Want(event, (peer,) if proven else (), unproven=() if proven else (peer,), call=call)
         if op == Op.WIN_WAIT and events["exit"][answer] == OPEN:
             return Want(event, (peer,), call=f"the end of its {describe(self._trace, m, answer)}")
@@ -263,6 +272,8 @@ class _Absent:
         at, known = self._last.get(target), self._trace.ranks.get(target)
         if target == events["rank"][event] or at is None or known is None or events["exit"][at] == OPEN or _polls(self._trace, known, at):
             return Want(event, known=False)
+        if known.paused:
+            return Want(event, unproven=(target,))
         return Want(event, (target,), call=f"any MPI function, in which {describe(self._trace, m, event)} could go on")
 
     def of_collective(self, event: int) -> Want:

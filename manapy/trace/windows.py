@@ -22,8 +22,8 @@ PASSIVE = (Op.WIN_LOCK, Op.WIN_UNLOCK, Op.WIN_FLUSH)
 ANSWERS = {Op.WIN_START: Op.WIN_POST, Op.WIN_COMPLETE: Op.WIN_POST, Op.WIN_WAIT: Op.WIN_COMPLETE}  # what the other side of an epoch has to call
 
 
-def holders(trace: Trace, matching: Matching, event: int) -> list[int]:
-    """The ranks that hold the lock which an open MPI_Win_lock asks for."""
+def holders(trace: Trace, matching: Matching, event: int) -> dict[int, int]:
+    """The ranks that hold the lock which an open MPI_Win_lock asks for, and since when, ns."""
     events = trace.events
     comm, target = int(matching.comm[event]), int(matching.peer[event])
     mine = (matching.comm == comm) & np.isin(events["op"], (Op.WIN_LOCK, Op.WIN_UNLOCK)) & (events["exit"] != OPEN) & (events["flags"] & Flag.FAILED == 0)
@@ -34,7 +34,7 @@ def holders(trace: Trace, matching: Matching, event: int) -> list[int]:
         key = int(events["rank"][i]), int(matching.peer[i])
         if key not in newest or events["exit"][i] >= events["exit"][newest[key]]:
             newest[key] = i
-    return sorted({rank for (rank, _), i in newest.items() if events["op"][i] == Op.WIN_LOCK})
+    return {rank: int(events["exit"][i]) for (rank, _), i in sorted(newest.items()) if events["op"][i] == Op.WIN_LOCK}
 
 
 def newest(trace: Trace, matching: Matching, op: Op, rank: int, event: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -11,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import verdicts
 from jobs import BIN, PATIENCE, Job, manapy
 
 from manapy.trace import rings
@@ -91,20 +91,9 @@ def test_a_rank_that_shares_its_processor_is_said_to_be_starved_while_it_is_watc
     plan = "pp=2,micro=8"
     job = traced(2, "--schedule", plan, "--iterations", "100000", "--hidden", "256", "--fault", "starve:rank=1,iteration=20,seconds=4")
     job.wait_for("fault ")
-    said = tmp_path / "said"
-    watch = [BIN / "manapy", "why", "--watch", "--every", "200ms", "--schedule", plan, "--run", f'echo "$MANAPY_VERDICT" >> {said}', tmp_path / "traced"]
-    watcher = subprocess.Popen(watch, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-
-    def verdicts() -> list[dict[str, object]]:
-        lines = said.read_text().splitlines(keepends=True) if said.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]
-
-    try:
-        job.wait_for(lambda _: any(verdict["rank"] == 1 for verdict in verdicts()))
-    finally:
-        watcher.terminate()
-        watcher.wait(PATIENCE)
-    assert {(verdict["state"], verdict["cause"]) for verdict in verdicts()} == {("slow", "starved processor")}, verdicts()
+    with verdicts.watched(tmp_path / "said", "--schedule", plan, tmp_path / "traced") as told:
+        job.wait_for(lambda _: any(verdict["rank"] == 1 for verdict in told()))
+    assert {(verdict["state"], verdict["cause"]) for verdict in told()} == {("slow", "starved processor")}, told()
 
 
 @pytest.mark.parametrize("recorder", ["profiler", "straggler"])

@@ -326,6 +326,7 @@ def test_wrong_arguments(tmp_path: Path, trace_root: Path, arguments: list[str],
         ([], 2, "what is to be run?"),
         (["no-such-program"], 2, "no-such-program: no such program"),
         (["mpirun", "-n", "2", "manapy-launch", "true"], 2, "manapy-launch records by itself"),
+        (["env", "PMI_RANK=0", BIN / "manapy", "trace", "run", "--", "true"], 2, "this is a rank already"),
         (["true"], 1, "nothing was recorded on this host: no process of true"),
         (["sh", "-c", "exit 7"], 7, "nothing was recorded"),
         (["sh", "-c", "kill -9 $$"], 137, "nothing was recorded"),
@@ -362,6 +363,13 @@ def test_under_manapy_launch(tmp_path: Path, trace_root: Path) -> None:
     assert job.finish().count("went well") == 2
     assert not list(trace_root.glob("manapy-trace-*/preloaded/*"))
     assert len(list(files(trace_root))) == 2
+
+
+def test_a_smaller_job_of_the_same_name_leaves_no_ranks_of_the_larger_one(tmp_path: Path, trace_root: Path) -> None:
+    program = compiled(tmp_path, STACKS["mpich 5"])
+    for ranks in (3, 2):
+        assert record(tmp_path, STACKS["mpich 5"], program, ranks=ranks).returncode == 0
+        assert [path.name for path in files(trace_root)] == [f"rank-{rank:05d}.g0.trace" for rank in range(ranks)]
 
 
 def test_no_room(tmp_path: Path, trace_root: Path) -> None:

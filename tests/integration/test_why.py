@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import verdicts
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
 
 pytestmark = pytest.mark.mpi
@@ -21,22 +21,14 @@ BENCH = Path(__file__).resolve().parents[2] / "osu_bench"
 
 def why(job: Job, *options: str) -> tuple[int, dict[str, Any]]:
     """Exit code and data."""
-    done = manapy("why", job.dir, "--json", *options)
-    assert done.stdout, done.stderr
-    return done.returncode, json.loads(done.stdout)
+    code, said, _ = verdicts.why(job.dir, *options)
+    return code, said
 
 
 def hung(job: Job, *options: str) -> dict[str, Any]:
-    """The verdict, as soon as it is HUNG; whatever is said before must accuse nobody."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        code, said = why(job, *options)
-        if said["state"] == "hung":
-            assert code == 4 and len(said["verdicts"]) == 1, said
-            return dict(said["verdicts"][0])
-        assert all(verdict["rank"] is None for verdict in said["verdicts"]), said
-        assert time.monotonic() < deadline, (said, job.report())
-        time.sleep(0.2)
+    """The verdict, as soon as it is HUNG."""
+    (verdict,) = verdicts.until_hung(job, lambda: verdicts.why(job.dir, *options))
+    return verdict
 
 
 @pytest.fixture
@@ -164,7 +156,7 @@ def test_kill_ends_a_job_that_is_only_recorded(job: Job) -> None:
     try:
         job.wait_for("stuck")
         code, _, said = on_hang(job, "checkpoint")
-        assert code == 1 and "only a job under manapy-launch can be checkpointed" in said
+        assert code == 2 and "only a job under manapy-launch can be checkpointed" in said
         code, said, _ = on_hang(job, "kill")
         assert code == 4 and said.endswith("the job was ended\n")
         assert job.wait() != 0

@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import verdicts
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
 from test_nodes import NODES, TOOLS, inside, mpirun, nodes  # noqa: F401 (a fixture)
 
@@ -23,29 +24,26 @@ RANKS = 3  # 0 here, 1 and 2 there
 
 
 @pytest.fixture
-def job(make_job: Callable[..., Job], nodes: None) -> Iterator[Job]:  # noqa: F811
-    yield make_job(RANKS, mpirun=[*mpirun(f"{HERE}:1,{THERE}:2"), "-disable-auto-cleanup"], inside=inside(HERE), env={"UCX_TLS": "tcp,self"})
+def make_job_there(make_job: Callable[..., Job], nodes: None) -> Callable[[int], Job]:  # noqa: F811
+    """Makes jobs of so many ranks, all but the first on the other node."""
+    return lambda ranks: make_job(ranks, mpirun=[*mpirun(f"{HERE}:1,{THERE}:{ranks - 1}"), "-disable-auto-cleanup"], inside=inside(HERE), env={"UCX_TLS": "tcp,self"})
+
+
+@pytest.fixture
+def job(make_job_there: Callable[[int], Job]) -> Job:
+    return make_job_there(RANKS)
 
 
 def why(job: Job, which: Path | None = None, rsh: str = RSH, *options: str) -> tuple[int, dict[str, Any], str]:
     """As asked on the first node: exit code, data, and what is said beside it."""
-    done = manapy("why", which or job.dir, "--json", "--rsh", rsh, *options, inside=inside(HERE))
-    assert done.stdout, done.stderr
-    return done.returncode, json.loads(done.stdout), done.stderr
+    return verdicts.why(which or job.dir, "--rsh", rsh, *options, inside=inside(HERE))
 
 
 def hung(job: Job) -> dict[str, Any]:
-    """The verdict, as soon as it is HUNG; whatever is said before must accuse nobody. Beside it there may only be those that MPI ends because one has died."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        code, said, _ = why(job)
-        if said["state"] == "hung":
-            first, *others = said["verdicts"]
-            assert code == 4 and all(other["cause"] == first["cause"] == "dead process" for other in others), said
-            return dict(first)
-        assert all(verdict["rank"] is None for verdict in said["verdicts"]), said
-        assert time.monotonic() < deadline, (said, job.report())
-        time.sleep(0.2)
+    """The verdict, as soon as it is HUNG. Beside it there may only be those that MPI ends because one has died."""
+    first, *others = verdicts.until_hung(job, lambda: why(job))
+    assert all(other["cause"] == first["cause"] == "dead process" for other in others), (first, others)
+    return first
 
 
 def test_a_rank_stuck_on_the_other_host(job: Job, tmp_path: Path) -> None:
@@ -94,20 +92,27 @@ def test_without_manapy_launch_hosts_are_named(job: Job) -> None:
     program = [sys.executable, PROGRAMS / "stuck.py", "sleep"]
     job.spawn([*job.inside, BIN / "manapy", "trace", "run", "--mpi", "mpich", "--dir", name, "--", *job.mpirun[len(job.inside) :], "-n", str(RANKS), *program])
     job.wait_for("stuck")
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        done = manapy("why", name, "--hosts", ",".join(NODES), "--rsh", RSH, "--json")
-        said = json.loads(done.stdout)
-        if said["state"] == "hung":
-            break
-        assert time.monotonic() < deadline, (said, done.stderr)
-    (verdict,) = said["verdicts"]
+    (verdict,) = verdicts.until_hung(job, lambda: verdicts.why(name, "--hosts", ",".join(NODES), "--rsh", RSH))
     assert verdict["rank"] == 1 and "asleep outside MPI" in verdict["sentence"], verdict
 
 
-def test_a_link_that_becomes_slow(job: Job) -> None:
-    """In the midst of training the network between the nodes gets slow. Ranks 1 and 2 are on one node and don't feel it."""
-    plan = "pp=3,micro=1"
+def test_a_rank_that_waits_for_its_processor_on_the_other_host(make_job_there: Callable[[int], Job], tmp_path: Path) -> None:
+    """It shares its own with busy processes. Its waits are sampled there, and who asks on the first node is told: it is not slow, nor is the network to it."""
+    plan = "pp=2,micro=4"
+    job = make_job_there(2)
+    job.start(sys.executable, PIPELINE, "--schedule", plan, "--iterations", "1000000", "--hidden", "256", "--fault", "starve:rank=1,iteration=20,seconds=4")
+    job.wait_for("fault ")
+    with verdicts.watched(tmp_path / "said", "--schedule", plan, "--rsh", RSH, job.dir, inside=inside(HERE)) as told:
+        job.wait_for(lambda _: any(verdict["rank"] == 1 for verdict in told()))
+    assert {(verdict["state"], verdict["cause"]) for verdict in told()} == {("slow", "starved processor")}, told()
+    assert any(f"rank 1 ({THERE}) waits for a processor" in verdict["sentence"] for verdict in told()), told()
+
+
+@pytest.mark.parametrize(("ranks", "plan"), [(3, "pp=3,micro=1"), (2, "pp=2,micro=4")])
+def test_a_link_that_becomes_slow(ranks: int, plan: str, make_job_there: Callable[[int], Job]) -> None:
+    """In the midst of training the network between the nodes gets slow. Ranks 1 and 2 are on one node and don't feel it. Of several micro-batches each message waits for the one
+    before it on its way."""
+    job = make_job_there(ranks)
     job.start(sys.executable, PIPELINE, "--schedule", plan, "--iterations", "1000000", "--hidden", "128", "--batch", "512")  # 256 KB a message
     job.wait_for(lambda text: text.count("\n") > 30)
     subprocess.run([TOOLS / "nodes", "shape", "4mbit", "32kb", *NODES], check=True)

@@ -3,7 +3,6 @@ host name, with an empty /dev/shm."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -14,7 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from jobs import BIN, PATIENCE, Job, manapy
+import verdicts
+from jobs import BIN, PATIENCE, Job
 
 SSHD = Path("/usr/sbin/sshd")
 THERE, NOWHERE = "127.0.0.1", "127.0.0.2"
@@ -76,18 +76,16 @@ def test_a_rank_on_a_host_that_is_reached_by_ssh(make_job: Callable[..., Job], s
     job = make_job(2, mpirun=[BIN / "mpirun", "-disable-auto-cleanup"])
     job.start_python("stuck.py", "spin")
     job.wait_for("stuck")
-    deadline = time.monotonic() + PATIENCE
     env = {"PATH": f"{ssh}:{os.environ['PATH']}"}
-    while True:
-        done = manapy("why", job.dir, "--json", "--hosts", f"{THERE},{NOWHERE}", env=env, inside=ELSEWHERE)
-        assert done.stdout, done.stderr
-        said = json.loads(done.stdout)
-        assert list(said["unreachable"]) == [NOWHERE] and "Connection refused" in said["unreachable"][NOWHERE], (said, done.stderr)
-        if said["state"] == "hung":
-            break
-        assert time.monotonic() < deadline, (said, done.stderr)
-    (verdict,) = said["verdicts"]
+
+    def ask() -> verdicts.Answer:
+        code, said, errors = verdicts.why(job.dir, "--hosts", f"{THERE},{NOWHERE}", env=env, inside=ELSEWHERE)
+        assert list(said["unreachable"]) == [NOWHERE] and "Connection refused" in said["unreachable"][NOWHERE], (said, errors)
+        return code, said, errors
+
+    (verdict,) = verdicts.until_hung(job, ask)
     assert (verdict["rank"], verdict["cause"]) == (1, "compute") and "spinning in user code" in verdict["sentence"], verdict
+    deadline = time.monotonic() + PATIENCE
     while left := subprocess.run(["pgrep", "-f", f"{BIN}/manapy _collect$"], capture_output=True, text=True).stdout.split():
         assert time.monotonic() < deadline, left
         time.sleep(0.05)

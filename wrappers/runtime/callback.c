@@ -52,6 +52,7 @@ static __attribute__((noinline)) void call(mpy_callback_t *function, void *argum
     n->shadow.upper_fs = upper;
     n->shadow.tid = t->tid;
     n->shadow.trace = t->trace;
+    n->shadow.ring = t->ring;
     n->shadow.state = MPY_STATE_RUNNING;
     n->thread = t;
     volatile uint64_t number = ++n->calls;

@@ -22,6 +22,7 @@ bool mpy_above;
 static pthread_key_t thread_key;
 
 extern const mpy_hooks_t mpy_hooks MPY_HIDDEN;
+extern const char __ehdr_start[] MPY_HIDDEN, etext[] MPY_HIDDEN; /* the linker's: this library's first byte, and the end of its code */
 
 static void thread_end(void *unused);
 
@@ -33,6 +34,8 @@ __attribute__((constructor)) static void find_boundary(void) {
         lower->svc->die("libmpi.so.12 and manapy-launch are of different versions of manapy: reinstall", 1);
     MPY_UPPER->version = MPY_BOUNDARY_VERSION;
     MPY_UPPER->hooks = mpy_hooks;
+    MPY_UPPER->code_begin = (uint64_t)__ehdr_start;
+    MPY_UPPER->code_end = (uint64_t)etext;
     MPY_UPPER->magic = MPY_BOUNDARY_MAGIC;
     pthread_key_create(&thread_key, thread_end);
     mpy_above = true;
@@ -79,7 +82,7 @@ static mpy_thread_t *take_slot(void) {
             t->in_lower = 0;
             t->state = MPY_STATE_RUNNING;
             t->lower_fs = 0;
-            t->trace = NULL;
+            t->trace = t->ring = NULL;
             t->upper_fs = read_fs();
             t->tid = (int32_t)syscall(SYS_gettid);
             __atomic_store_n(&t->used, 1, __ATOMIC_RELEASE);
@@ -124,11 +127,12 @@ mpy_thread_t *mpy_self_main(void) {
     first->upper_fs = t->upper_fs;
     first->lower_fs = t->lower_fs;
     first->trace = t->trace;
+    first->ring = t->ring;
     first->state = MPY_STATE_RUNNING;
     __atomic_store_n(&first->used, 1, __ATOMIC_RELEASE);
     set_self(first);
     t->lower_fs = 0;
-    t->trace = NULL;
+    t->trace = t->ring = NULL;
     __atomic_store_n(&t->used, 0, __ATOMIC_RELEASE);
     return first;
 }

@@ -32,7 +32,6 @@ MPY_HIDDEN mpy_thread_t *mpy_callback_self(mpy_thread_t *marker);       /* the r
 
 /* ---- ordered lists of all objects of a kind, for rebuilding in order of creation ---- */
 typedef struct mpy_link { struct mpy_link *next, *prev; } mpy_link_t;
-static inline void mpy_link_init(mpy_link_t *head) { head->next = head->prev = head; }
 static inline void mpy_link_append(mpy_link_t *head, mpy_link_t *l) {
     l->prev = head->prev;
     l->next = head;

@@ -25,9 +25,9 @@ INLINE int send_blocking(mpy_trace_op_t op, int fn, int fn_c, const char *name, 
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int real, done = 0;
     uint32_t spins = 0;
-    uint64_t record = MPY_TRACE(t, .op = op, MPY_TRACE_P2P(c, dest, tag, count, datatype));
 
     mpy_cross_in(t);
+    uint64_t record = MPY_TRACE(t, .op = op, MPY_TRACE_P2P(c, dest, tag, count, datatype));
     int rc = mpy_real_isend_of(fn, fn_c, buf, count, mpy_real_datatype(datatype), dest, tag, c->obj.real, &real);
     if (MPY_LIKELY(rc == MPI_SUCCESS)) {
         mpy_count_sent(th, c, dest);
@@ -52,9 +52,9 @@ INLINE int send_nonblocking(mpy_trace_op_t op, int fn, int fn_c, const char *nam
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int real;
-    uint64_t record = MPY_TRACE(t, .op = op, .flags = MPY_TRACE_NONBLOCKING, MPY_TRACE_POST, MPY_TRACE_P2P(c, dest, tag, count, datatype));
 
     mpy_cross_in(t);
+    uint64_t record = MPY_TRACE(t, .op = op, .flags = MPY_TRACE_NONBLOCKING, MPY_TRACE_POST, MPY_TRACE_P2P(c, dest, tag, count, datatype));
     int rc = mpy_real_isend_of(fn, fn_c, buf, count, mpy_real_datatype(datatype), dest, tag, c->obj.real, &real);
     if (MPY_LIKELY(rc == MPI_SUCCESS)) {
         mpy_count_sent(th, c, dest);
@@ -77,11 +77,11 @@ INLINE int send_synchronous(const char *name, const void *buf, MPI_Count count, 
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int real;
+
+    mpy_cross_in(t);
     uint64_t record = request == NULL ? MPY_TRACE(t, .op = MPY_OP_SSEND, MPY_TRACE_P2P(c, dest, tag, count, datatype))
                                       : MPY_TRACE(t, .op = MPY_OP_SSEND, .flags = MPY_TRACE_NONBLOCKING, MPY_TRACE_POST,
                                                   MPY_TRACE_P2P(c, dest, tag, count, datatype));
-
-    mpy_cross_in(t);
     int rc = mpy_real_isend_of(MPY_FN_Issend, MPY_FN_Issend_c, buf, count, mpy_real_datatype(datatype), dest, tag, c->obj.real, &real);
     if (MPY_LIKELY(rc == MPI_SUCCESS)) {
         mpy_count_sent(th, c, dest);
@@ -148,9 +148,9 @@ INLINE int recv_blocking(const char *name, void *buf, MPI_Count count, int datat
     MPI_Status own, *s = status == MPI_STATUS_IGNORE ? &own : status;
     int real, rc, done = 0;
     uint32_t spins = 0;
-    uint64_t record = MPY_TRACE(t, .op = MPY_OP_RECV, .flags = mpy_trace_wildcard(source, tag), MPY_TRACE_P2P(c, source, tag, count, datatype));
 
     mpy_cross_in(t);
+    uint64_t record = MPY_TRACE(t, .op = MPY_OP_RECV, .flags = mpy_trace_wildcard(source, tag), MPY_TRACE_P2P(c, source, tag, count, datatype));
     if (MPY_UNLIKELY(mpy_store_count != 0) && mpy_store_receive(t, buf, count, mpy_real_datatype(datatype), source, tag, c, s, &rc)) goto out;
     rc = mpy_real_irecv(buf, count, mpy_real_datatype(datatype), source, tag, c->obj.real, &real);
     if (MPY_LIKELY(rc == MPI_SUCCESS)) {
@@ -187,10 +187,10 @@ INLINE int recv_nonblocking(const char *name, void *buf, MPI_Count count, int da
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     int real, rc;
-    uint64_t record = MPY_TRACE(t, .op = MPY_OP_RECV, .flags = MPY_TRACE_NONBLOCKING | mpy_trace_wildcard(source, tag), MPY_TRACE_POST,
-                                MPY_TRACE_P2P(c, source, tag, count, datatype));
 
     mpy_cross_in(t);
+    uint64_t record = MPY_TRACE(t, .op = MPY_OP_RECV, .flags = MPY_TRACE_NONBLOCKING | mpy_trace_wildcard(source, tag), MPY_TRACE_POST,
+                                MPY_TRACE_P2P(c, source, tag, count, datatype));
     mpy_request_t *r = mpy_request_take(th);
     mpy_trace_posted(t, record, r);
     if (MPY_UNLIKELY(mpy_store_count != 0) && mpy_store_receive(t, buf, count, mpy_real_datatype(datatype), source, tag, c, &r->status, &rc)) {

@@ -4,6 +4,7 @@
  * the program's own (saved with it).
  */
 #include "objects.h"
+#include "trace.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -27,8 +28,9 @@ int PMPI_Abi_get_version(int *abi_major, int *abi_minor) {
     return MPI_SUCCESS;
 }
 
+/* MPI 4.1, 15.2.4. 0: calls of this thread aren't recorded; 1 (the default) and 2: they are. Other levels mean nothing here, nor do any before there is MPI. */
 int PMPI_Pcontrol(const int level, ...) {
-    (void)level;
+    if (mpy_above && MPY_LOWER->mpi[0] != NULL && level >= 0 && level <= 2) mpy_trace_control(mpy_self(), level != 0);
     return MPI_SUCCESS;
 }
 

@@ -282,6 +282,7 @@ static int all_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, 
             if (stops(block, statuses)) end = i + 1;
         }
     }
+    if (failed) mpy_trace_not_all(t, traced);
     for (int i = 0; i < n; i++) {
         MPI_Status *s = statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[i];
         int error = MPI_SUCCESS;
@@ -303,22 +304,24 @@ static inline __attribute__((always_inline)) int complete_all(int n, int *handle
     int rc = MPI_SUCCESS, done = 0;
     uint32_t spins = 0;
     gathered_t g;
-    mpy_traced_t traced = mpy_trace_wait(t, block ? MPY_OP_WAITALL : MPY_OP_TEST, n, handles);
 
     mpy_cross_in(t);
+    mpy_traced_t traced = mpy_trace_wait(t, block ? MPY_OP_WAITALL : MPY_OP_TEST, n, handles);
     gather_t found = gather(&g, n, handles, statuses, true);
     if (MPY_UNLIKELY(found == SOME_BAD)) return bad_arguments(t, &g, n, &traced, name);
     if (MPY_LIKELY(found == ALL_SIMPLE)) {
         do rc = MPY_REAL(Testall)(n, g.real, &done, g.statuses);
         while (!done && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
         if (MPY_LIKELY(done && !rc)) {
+            if (block) mpy_trace_all(t, &traced, g.slots, g.statuses);
             for (int i = 0; i < n; i++) {
                 if (g.slots[i] == NULL) continue;
-                mpy_trace_outcome(t, &traced, g.slots[i], status_of(&g, i), MPI_SUCCESS);
+                if (!block) mpy_trace_outcome(t, &traced, g.slots[i], status_of(&g, i), MPI_SUCCESS);
                 retire(th, g.slots[i], &handles[i], g.statuses + i);
             }
         } else if (rc) { /* what finished, with or without error, is null now */
             bool stopped = false;
+            mpy_trace_not_all(t, &traced);
             for (int i = 0; i < n; i++) {
                 if (g.slots[i] == NULL || g.real[i] != MPI_REQUEST_NULL) continue;
                 if (stopped) {

@@ -1,12 +1,14 @@
 /* trace.h - recording the program's calls (<manapy/trace.h>), in the pass that keeps the collective clock. See trace.c.
  *
- * A wrapper of a call that is recorded has two lines: `record = MPY_TRACE(t, ...)` where all is known and nothing can block or park yet, and
- * mpy_traced(t, record, rc) at the end. Without a trace each costs a branch.
+ * A wrapper of a call that is recorded has two lines: `record = MPY_TRACE(t, ...)` where all is known and nothing can block yet, and
+ * mpy_traced(t, record, rc) at the end. Without a trace each costs a branch. Reading the clock is most of what they cost; behind a switch of the thread pointer, as
+ * in p2p.c, less of it than before one (wrfsbase waits for it): so the first line stands behind mpy_cross_in there, and the last one behind mpy_cross_out.
  *
  * Invariants
- *  1. `record` is a number, 0 if nothing is recorded; after a restart inside the call t->trace is another ring, in which it is still right
+ *  1. `record` is a number, 0 if nothing is recorded; after a restart inside the call t->ring is another ring, in which it is still right
  *     (invariant 2 of trace_ring.h).
  *  2. Both lines may be on either TLS. In MPY_TRACE nothing is evaluated unless there is a ring.
+ *  3. Records are put where t->trace is, NULL while recording is paused, and ended where t->ring is: a callback may pause it inside of a call.
  */
 #ifndef MANAPY_WRAPPERS_TRACE_H
 #define MANAPY_WRAPPERS_TRACE_H
@@ -22,7 +24,7 @@ enum { MPY_TRACE_REQUESTS = 64 }; /* of one call that are recorded; then CUT */
 #define MPY_TRACE(T, ...) (MPY_LIKELY((T)->trace != NULL) ? mpy_trace_enter((T)->trace, (mpy_trace_call_t){__VA_ARGS__}) : 0)
 
 static inline void mpy_traced(mpy_thread_t *t, uint64_t record, int rc) {
-    if (MPY_LIKELY(record != 0) && MPY_LIKELY(t->trace != NULL)) mpy_trace_exit(t->trace, record, MPY_UNLIKELY(rc != 0) ? MPY_TRACE_FAILED : 0);
+    if (MPY_LIKELY(record != 0) && MPY_LIKELY(t->ring != NULL)) mpy_trace_exit(t->ring, record, MPY_UNLIKELY(rc != 0) ? MPY_TRACE_FAILED : 0);
 }
 
 /* ---- fields ---- */
@@ -55,9 +57,10 @@ MPY_HIDDEN uint64_t mpy_trace_sum_c(const MPI_Count *counts, int64_t n, int data
 
 /* The call posts an operation: its serial is that of its own record, which is the next one. */
 #define MPY_TRACE_POST .request = t->trace->serials + t->trace->head + 1
-/* ... and `r` is its slot. */
+/* ... and `r` is its slot. One that is posted while recording is paused has a serial that no record has: it may be started or completed later. */
+MPY_HIDDEN uint64_t mpy_trace_serial_paused(const mpy_thread_t *t);
 static inline void mpy_trace_posted(const mpy_thread_t *t, uint64_t record, const mpy_request_t *r) {
-    if (MPY_LIKELY(record != 0) && MPY_LIKELY(t->trace != NULL)) *mpy_request_serial(r) = t->trace->serials + record;
+    if (MPY_LIKELY(t->ring != NULL)) *mpy_request_serial(r) = MPY_LIKELY(record != 0) ? t->ring->serials + record : mpy_trace_serial_paused(t);
 }
 
 /* Completing it gives a status that says what came. */
@@ -80,12 +83,12 @@ static inline mpy_trace_call_t mpy_trace_completion(const mpy_thread_t *t, mpy_t
 
 /* The call was a receive or a probe, whose status is `s`. */
 static inline void mpy_traced_status(mpy_thread_t *t, uint64_t record, int rc, const MPI_Status *s) {
-    if (MPY_UNLIKELY(record == 0) || MPY_UNLIKELY(t->trace == NULL)) return;
+    if (MPY_UNLIKELY(record == 0) || MPY_UNLIKELY(t->ring == NULL)) return;
     uint64_t now = mpy_trace_ticks();
     if (MPY_LIKELY(rc == 0))
-        mpy_trace_received_at(t->trace, record, now, 0, mpy_trace_peer(s->MPI_SOURCE), mpy_trace_tag(s->MPI_TAG), mpy_status_bytes(s));
+        mpy_trace_received_at(t->ring, record, now, 0, mpy_trace_peer(s->MPI_SOURCE), mpy_trace_tag(s->MPI_TAG), mpy_status_bytes(s));
     else
-        mpy_trace_exit_at(t->trace, record, now, MPY_TRACE_FAILED);
+        mpy_trace_exit_at(t->ring, record, now, MPY_TRACE_FAILED);
 }
 
 /* A call that only looks: when it begins, and when it has found nothing. */
@@ -114,24 +117,33 @@ MPY_HIDDEN mpy_traced_t mpy_trace_wait_slow(mpy_thread_t *t, mpy_trace_op_t op, 
 static inline mpy_traced_t mpy_trace_wait(mpy_thread_t *t, mpy_trace_op_t op, int n, const int *handles) {
     return MPY_LIKELY(t->trace != NULL) ? mpy_trace_wait_slow(t, op, n, handles) : (mpy_traced_t){0};
 }
-MPY_HIDDEN bool mpy_trace_one(mpy_thread_t *t, mpy_traced_t *several, const mpy_request_t *r, uint32_t flags); /* one more record; trace.c only */
 /* It has completed r, whose slot is still there. */
 MPY_HIDDEN void mpy_trace_outcome_slow(mpy_thread_t *t, mpy_traced_t *several, const mpy_request_t *r, const MPI_Status *s, int error);
 static inline void mpy_trace_outcome(mpy_thread_t *t, mpy_traced_t *several, const mpy_request_t *r, const MPI_Status *s, int error) {
-    if (MPY_LIKELY(several->since != 0) && MPY_LIKELY(t->trace != NULL)) mpy_trace_outcome_slow(t, several, r, s, error);
+    if (MPY_LIKELY(several->since != 0) && MPY_LIKELY(t->ring != NULL)) mpy_trace_outcome_slow(t, several, r, s, error);
 }
+/* A Waitall has completed all of its requests (NULL: a null handle) without an error. That it has is what its records say, if nothing else is told. */
+MPY_HIDDEN void mpy_trace_all_slow(mpy_thread_t *t, mpy_traced_t *several, mpy_request_t *const *requests, const MPI_Status *statuses);
+static inline void mpy_trace_all(mpy_thread_t *t, mpy_traced_t *several, mpy_request_t *const *requests, const MPI_Status *statuses) {
+    if (statuses != MPI_STATUSES_IGNORE && MPY_LIKELY(several->since != 0) && MPY_LIKELY(t->ring != NULL)) mpy_trace_all_slow(t, several, requests, statuses);
+}
+/* It returns an error: of which it has completed is told by mpy_trace_outcome. */
+MPY_HIDDEN void mpy_trace_not_all(mpy_thread_t *t, mpy_traced_t *several);
 /* It returns. `done`: it has completed something, or there was nothing to complete. */
 MPY_HIDDEN void mpy_trace_waited_slow(mpy_thread_t *t, mpy_traced_t *several);
 static inline void mpy_trace_waited(mpy_thread_t *t, mpy_traced_t *several, bool done) {
-    if (MPY_UNLIKELY(several->since == 0) || MPY_UNLIKELY(t->trace == NULL)) return;
+    if (MPY_UNLIKELY(several->since == 0) || MPY_UNLIKELY(t->ring == NULL)) return;
     if (done)
         mpy_trace_waited_slow(t, several);
     else
-        mpy_trace_polled(t->trace, several->since, 0);
+        mpy_trace_polled(t->ring, several->since, 0);
 }
 
 /* A longjmp has left the call that the newest open record is of, and what that has called. */
 MPY_HIDDEN void mpy_trace_abandon(mpy_thread_t *t);
+
+/* Calls of this thread are recorded from now on, or not any more. */
+MPY_HIDDEN void mpy_trace_control(mpy_thread_t *t, bool on);
 
 /* ---- communicators; with in_lower set, or in a hook ---- */
 

@@ -295,9 +295,9 @@ static epoch_t epoch_enter(mpy_thread_t *t, const mpy_win_t *w, mpy_trace_op_t o
     return records;
 }
 static void epoch_exit(mpy_thread_t *t, epoch_t records, int rc) {
-    if (records.first == 0 || t->trace == NULL) return;
+    if (records.first == 0 || t->ring == NULL) return;
     uint64_t now = mpy_trace_ticks();
-    for (int i = 0; i < records.n; i++) mpy_trace_exit_at(t->trace, records.first + (uint64_t)i, now, rc != 0 ? MPY_TRACE_FAILED : 0);
+    for (int i = 0; i < records.n; i++) mpy_trace_exit_at(t->ring, records.first + (uint64_t)i, now, rc != 0 ? MPY_TRACE_FAILED : 0);
 }
 
 static bool is_group(MPI_Group group) { return group == MPI_GROUP_EMPTY || mpy_group(group) != NULL; }

@@ -33,7 +33,7 @@
 #include <stdint.h>
 
 #define MPY_TRACE_MAGIC   0x314543415254594Dul /* "MYTRACE1" */
-#define MPY_TRACE_VERSION 2u
+#define MPY_TRACE_VERSION 3u
 
 #define MPY_TRACE_CAPACITY 65536u /* records a ring, a power of two: 4 MiB */
 #define MPY_TRACE_RINGS    64u    /* threads recorded; calls of others are counted in `unrecorded` */
@@ -64,10 +64,11 @@ typedef enum {
        context is how many such epochs (of access: START, COMPLETE; of exposure: POST, WAIT) this rank has opened to that one on this window, from 1 */
     MPY_OP_WIN_FENCE = 64, MPY_OP_WIN_LOCK = 65, MPY_OP_WIN_UNLOCK = 66, MPY_OP_WIN_POST = 67, MPY_OP_WIN_START = 68,
     MPY_OP_WIN_COMPLETE = 69, MPY_OP_WIN_WAIT = 70, MPY_OP_WIN_FLUSH = 71,
-    /* not a call: what the program says about itself (manapy.trace.mark), and what RDMA says of a queue pair */
+    /* not a call: what the program says about itself (manapy.trace.mark) and its recording, and what RDMA says of a queue pair */
     MPY_OP_MARK = 96,    /* context: the new phase mark */
     MPY_OP_RDMA_QP = 97, /* comm: queue pair number; request: work requests posted so far; context: completed so far; bytes: of those posted;
                             peer: the remote queue pair's number; tag: of the device, an index that the producer names in its entries of the side table */
+    MPY_OP_PAUSE = 98,   /* from its entry to its exit nothing else is recorded of this thread, though it may call MPI (MPI_Pcontrol). Open: it is the ring's newest record */
 } mpy_trace_op_t;
 
 enum {

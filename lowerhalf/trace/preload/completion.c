@@ -71,15 +71,15 @@ int mpy_record_Wait(mpy_fn_Wait_t real, void *request, void *status) {
     mpy_operation_t o = {.call = nothing};
     char own[MPY_STATUS_MAX];
     if (mpy_request_get(handle, &o) && !o.persistent) mpy_request_drop(handle, o.serial);
-    uint64_t seq = mpy_trace_enter(ring, completion(ring, &o, MPY_OP_WAIT));
+    uint64_t seq = mpy_open(ring, completion(ring, &o, MPY_OP_WAIT));
     if (o.receives) status = own_if_ignored(status, own);
     int rc = real(request, status);
-    uint64_t now = mpy_trace_ticks();
+    uint64_t now = mpy_now(ring);
     if (rc == 0 && o.receives) {
         mpy_came_t came = mpy_status_read(status);
-        mpy_trace_received_at(ring, seq, now, 0, came.peer, came.tag, came.bytes);
+        mpy_received_at(ring, seq, now, 0, came.peer, came.tag, came.bytes);
     } else {
-        mpy_trace_exit_at(ring, seq, now, mpy_failed(rc));
+        mpy_close_at(ring, seq, now, mpy_failed(rc));
     }
     if (rc == 0) completed(&o);
     mpy_tls.busy = false;
@@ -93,20 +93,20 @@ static void found(mpy_trace_ring_t *ring, uint64_t enter, uint64_t exit, uint64_
     call.peer = came.peer, call.tag = came.tag, call.bytes = came.bytes;
     call.flags |= more;
     if (!o->persistent && o->serial != 0) mpy_request_drop(handle, o->serial);
-    mpy_trace_put(ring, enter, exit, call);
+    mpy_put(ring, enter, exit, call);
     completed(o);
 }
 
 int mpy_record_Test(mpy_fn_Test_t real, void *request, void *flag, void *status) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(request, flag, status);
-    uint64_t handle = mpy_handle_at(request, 0), enter = mpy_trace_ticks();
+    uint64_t handle = mpy_handle_at(request, 0), enter = mpy_now(ring);
     mpy_operation_t o = {.call = nothing};
     char own[MPY_STATUS_MAX];
     mpy_request_get(handle, &o);
     if (o.receives) status = own_if_ignored(status, own);
     int rc = real(request, flag, status);
-    if (rc == 0 && *(int *)flag) found(ring, enter, mpy_trace_ticks(), handle, &o, status, 0);
+    if (rc == 0 && *(int *)flag) found(ring, enter, mpy_now(ring), handle, &o, status, 0);
     else mpy_trace_polled(ring, enter, o.serial);
     mpy_tls.busy = false;
     return rc;
@@ -136,28 +136,28 @@ static void gather(batch_t *b, int count, const void *requests, bool take) {
 }
 
 static void enter_all(mpy_trace_ring_t *ring, batch_t *b, uint32_t op, const void *requests) {
-    uint64_t enter = mpy_trace_ticks();
+    uint64_t enter = mpy_now(ring);
     b->first = ring->head + 1;
-    if (b->n == 0) mpy_trace_put(ring, enter, 0, unknown(ring, op));
+    if (b->n == 0) mpy_put(ring, enter, 0, unknown(ring, op));
     for (int i = 0; i < b->n; i++) {
         const mpy_operation_t *o = &b->operation[i];
         mpy_trace_call_t call = op == MPY_OP_START ? start(ring, o, mpy_handle_at(requests, b->place[i])) : completion(ring, o, op);
         call.flags |= i + 1 < b->n ? MPY_TRACE_MORE : b->cut ? MPY_TRACE_CUT : 0;
-        mpy_trace_put(ring, enter, 0, call);
+        mpy_put(ring, enter, 0, call);
     }
 }
 
 /* statuses: NULL, or where those of the program's requests stand. */
 static void exit_all(mpy_trace_ring_t *ring, const batch_t *b, int rc, const void *statuses) {
-    uint64_t now = mpy_trace_ticks();
-    if (b->n == 0) mpy_trace_exit_at(ring, b->first, now, mpy_failed(rc));
+    uint64_t now = mpy_now(ring);
+    if (b->n == 0) mpy_close_at(ring, b->first, now, mpy_failed(rc));
     for (int i = 0; i < b->n; i++) {
         const mpy_operation_t *o = &b->operation[i];
         if (rc == 0 && o->receives && statuses != NULL) {
             mpy_came_t came = mpy_status_read(mpy_status_at(statuses, b->place[i]));
-            mpy_trace_received_at(ring, b->first + (uint64_t)i, now, 0, came.peer, came.tag, came.bytes);
+            mpy_received_at(ring, b->first + (uint64_t)i, now, 0, came.peer, came.tag, came.bytes);
         } else {
-            mpy_trace_exit_at(ring, b->first + (uint64_t)i, now, mpy_failed(rc));
+            mpy_close_at(ring, b->first + (uint64_t)i, now, mpy_failed(rc));
         }
         if (rc == 0) completed(o);
     }
@@ -181,7 +181,7 @@ int mpy_record_Waitall(mpy_fn_Waitall_t real, int count, void *requests, void *s
 int mpy_record_Testall(mpy_fn_Testall_t real, int count, void *requests, void *flag, void *statuses) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(count, requests, flag, statuses);
-    uint64_t enter = mpy_trace_ticks();
+    uint64_t enter = mpy_now(ring);
     batch_t b;
     char own[CUT * MPY_STATUS_MAX];
     gather(&b, count, requests, false);
@@ -191,7 +191,7 @@ int mpy_record_Testall(mpy_fn_Testall_t real, int count, void *requests, void *f
     if (ignored && b.receives && count <= CUT) statuses = own, ignored = false;
     int rc = real(count, requests, flag, statuses);
     if (rc == 0 && *(int *)flag) {
-        uint64_t now = mpy_trace_ticks();
+        uint64_t now = mpy_now(ring);
         for (int i = 0; i < b.n; i++) {
             uint32_t more = i + 1 < b.n ? MPY_TRACE_MORE : b.cut ? MPY_TRACE_CUT : 0;
             found(ring, enter, now, handles[i], &b.operation[i], ignored ? NULL : mpy_status_at(statuses, b.place[i]), more);
@@ -212,18 +212,18 @@ static int which(const batch_t *b, int at) {
 
 /* Some of the requests were completed, `done` of them, at the places in `indices`; status j belongs to indices[j]. */
 static void exit_some(mpy_trace_ring_t *ring, const batch_t *b, int rc, const uint64_t *handles, int done, const int *indices, const void *statuses) {
-    uint64_t now = mpy_trace_ticks();
+    uint64_t now = mpy_now(ring);
     for (int j = 0; rc == 0 && j < done; j++) {
         int i = which(b, indices[j]);
         if (i < 0) continue;
         const mpy_operation_t *o = &b->operation[i];
         mpy_came_t came = came_of(o, statuses == NULL ? NULL : mpy_status_at(statuses, j));
-        mpy_trace_received_at(ring, b->first + (uint64_t)i, now, 0, came.peer, came.tag, came.bytes);
+        mpy_received_at(ring, b->first + (uint64_t)i, now, 0, came.peer, came.tag, came.bytes);
         if (!o->persistent && o->serial != 0) mpy_request_drop(handles[i], o->serial);
         completed(o);
     }
-    for (int i = 0; i < b->n; i++) mpy_trace_exit_at(ring, b->first + (uint64_t)i, now, rc == 0 ? MPY_TRACE_PENDING : MPY_TRACE_FAILED); /* those still open */
-    if (b->n == 0) mpy_trace_exit_at(ring, b->first, now, mpy_failed(rc));
+    for (int i = 0; i < b->n; i++) mpy_close_at(ring, b->first + (uint64_t)i, now, rc == 0 ? MPY_TRACE_PENDING : MPY_TRACE_FAILED); /* those still open */
+    if (b->n == 0) mpy_close_at(ring, b->first, now, mpy_failed(rc));
 }
 
 static void keep_handles(uint64_t *handles, const batch_t *b, const void *requests) {
@@ -264,7 +264,7 @@ int mpy_record_Waitsome(mpy_fn_Waitsome_t real, int count, void *requests, void 
 
 /* Testany and Testsome: records of what was found only. */
 static void test_some(mpy_trace_ring_t *ring, const batch_t *b, uint64_t enter, const uint64_t *handles, int done, const int *indices, const void *statuses) {
-    uint64_t now = mpy_trace_ticks();
+    uint64_t now = mpy_now(ring);
     for (int j = 0; j < done; j++) {
         int i = which(b, indices[j]);
         if (i >= 0) found(ring, enter, now, handles[i], &b->operation[i], statuses == NULL ? NULL : mpy_status_at(statuses, j), j + 1 < done ? MPY_TRACE_MORE : 0);
@@ -275,7 +275,7 @@ static void test_some(mpy_trace_ring_t *ring, const batch_t *b, uint64_t enter, 
 int mpy_record_Testany(mpy_fn_Testany_t real, int count, void *requests, void *indx, void *flag, void *status) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(count, requests, indx, flag, status);
-    uint64_t enter = mpy_trace_ticks(), handles[CUT];
+    uint64_t enter = mpy_now(ring), handles[CUT];
     batch_t b;
     char own[MPY_STATUS_MAX];
     gather(&b, count, requests, false);
@@ -290,7 +290,7 @@ int mpy_record_Testany(mpy_fn_Testany_t real, int count, void *requests, void *i
 int mpy_record_Testsome(mpy_fn_Testsome_t real, int count, void *requests, void *outcount, void *indices, void *statuses) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(count, requests, outcount, indices, statuses);
-    uint64_t enter = mpy_trace_ticks(), handles[CUT];
+    uint64_t enter = mpy_now(ring), handles[CUT];
     batch_t b;
     char own[CUT * MPY_STATUS_MAX];
     gather(&b, count, requests, false);
@@ -310,7 +310,7 @@ int mpy_record_Start(mpy_fn_Start_t real, void *request) {
     uint64_t handle = mpy_handle_at(request, 0);
     mpy_operation_t o = {.call = nothing};
     mpy_request_get(handle, &o);
-    uint64_t seq = mpy_trace_enter(ring, start(ring, &o, handle));
+    uint64_t seq = mpy_open(ring, start(ring, &o, handle));
     return mpy_exit(ring, seq, real(request));
 }
 
@@ -321,8 +321,8 @@ int mpy_record_Startall(mpy_fn_Startall_t real, int count, void *requests) {
     gather(&b, count, requests, false);
     enter_all(ring, &b, MPY_OP_START, requests);
     int rc = real(count, requests);
-    uint64_t now = mpy_trace_ticks();
-    for (int i = 0; i < (b.n > 0 ? b.n : 1); i++) mpy_trace_exit_at(ring, b.first + (uint64_t)i, now, mpy_failed(rc));
+    uint64_t now = mpy_now(ring);
+    for (int i = 0; i < (b.n > 0 ? b.n : 1); i++) mpy_close_at(ring, b.first + (uint64_t)i, now, mpy_failed(rc));
     mpy_tls.busy = false;
     return rc;
 }
@@ -332,7 +332,7 @@ int mpy_record_Cancel(mpy_fn_Cancel_t real, void *request) {
     if (ring == NULL) return real(request);
     mpy_operation_t o = {.call = nothing};
     mpy_request_get(mpy_handle_at(request, 0), &o);
-    uint64_t seq = mpy_trace_enter(ring, completion(ring, &o, MPY_OP_CANCEL));
+    uint64_t seq = mpy_open(ring, completion(ring, &o, MPY_OP_CANCEL));
     return mpy_exit(ring, seq, real(request));
 }
 
@@ -342,7 +342,7 @@ int mpy_record_Request_free(mpy_fn_Request_free_t real, void *request) {
     mpy_operation_t o = {.call = nothing};
     uint64_t handle = mpy_handle_at(request, 0);
     if (mpy_request_get(handle, &o)) mpy_request_drop(handle, o.serial);
-    uint64_t seq = mpy_trace_enter(ring, completion(ring, &o, MPY_OP_REQUEST_FREE));
+    uint64_t seq = mpy_open(ring, completion(ring, &o, MPY_OP_REQUEST_FREE));
     return mpy_exit(ring, seq, real(request));
 }
 
@@ -366,7 +366,7 @@ static void take_in(mpy_trace_call_t *call, const void *status) {
 static int probed(mpy_trace_ring_t *ring, uint64_t enter, int rc, const int *flag, mpy_trace_call_t call, const void *status) {
     if (rc == 0 && *flag) {
         take_in(&call, status);
-        mpy_trace_put(ring, enter, mpy_trace_ticks(), call);
+        mpy_put(ring, enter, mpy_now(ring), call);
     } else {
         mpy_trace_polled(ring, enter, 0);
     }
@@ -377,7 +377,7 @@ static int probed(mpy_trace_ring_t *ring, uint64_t enter, int rc, const int *fla
 int mpy_record_Iprobe(mpy_fn_Iprobe_t real, int source, int tag, mpy_word_t comm, void *flag, void *status) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(source, tag, comm, flag, status);
-    uint64_t enter = mpy_trace_ticks();
+    uint64_t enter = mpy_now(ring);
     mpy_trace_call_t call = probe(ring, MPY_OP_PROBE, mpy_comm_of(comm), source, tag);
     char own[MPY_STATUS_MAX];
     status = own_if_ignored(status, own);
@@ -397,7 +397,7 @@ int mpy_record_Mprobe(mpy_fn_Mprobe_t real, int source, int tag, mpy_word_t comm
     mpy_trace_call_t call = probe(ring, MPY_OP_MPROBE, mpy_comm_of(comm), source, tag);
     char own[MPY_STATUS_MAX];
     status = own_if_ignored(status, own);
-    uint64_t seq = mpy_trace_enter(ring, call);
+    uint64_t seq = mpy_open(ring, call);
     int rc = real(source, tag, comm, message, status);
     if (rc == 0) keep_message(message, &call, status);
     return mpy_exit_received(ring, seq, rc, status);
@@ -406,7 +406,7 @@ int mpy_record_Mprobe(mpy_fn_Mprobe_t real, int source, int tag, mpy_word_t comm
 int mpy_record_Improbe(mpy_fn_Improbe_t real, int source, int tag, mpy_word_t comm, void *flag, void *message, void *status) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(source, tag, comm, flag, message, status);
-    uint64_t enter = mpy_trace_ticks();
+    uint64_t enter = mpy_now(ring);
     mpy_trace_call_t call = probe(ring, MPY_OP_MPROBE, mpy_comm_of(comm), source, tag);
     char own[MPY_STATUS_MAX];
     status = own_if_ignored(status, own);
@@ -429,14 +429,14 @@ static mpy_trace_call_t of_message(const mpy_trace_ring_t *ring, const void *mes
 int mpy_record_Mrecv(mpy_fn_Mrecv_t real, void *buf, int count, mpy_word_t datatype, void *message, void *status) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(buf, count, datatype, message, status);
-    uint64_t seq = mpy_trace_enter(ring, of_message(ring, message));
+    uint64_t seq = mpy_open(ring, of_message(ring, message));
     return mpy_exit(ring, seq, real(buf, count, datatype, message, status));
 }
 
 int mpy_record_Mrecv_c(mpy_fn_Mrecv_c_t real, void *buf, int64_t count, mpy_word_t datatype, void *message, void *status) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(buf, count, datatype, message, status);
-    uint64_t seq = mpy_trace_enter(ring, of_message(ring, message));
+    uint64_t seq = mpy_open(ring, of_message(ring, message));
     return mpy_exit(ring, seq, real(buf, count, datatype, message, status));
 }
 
@@ -451,7 +451,7 @@ int mpy_record_Imrecv(mpy_fn_Imrecv_t real, void *buf, int count, mpy_word_t dat
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(buf, count, datatype, message, request);
     mpy_operation_t o = posted_of_message(ring, message);
-    uint64_t seq = mpy_trace_enter(ring, o.call);
+    uint64_t seq = mpy_open(ring, o.call);
     return mpy_exit_posted(ring, seq, real(buf, count, datatype, message, request), request, &o);
 }
 
@@ -459,7 +459,7 @@ int mpy_record_Imrecv_c(mpy_fn_Imrecv_c_t real, void *buf, int64_t count, mpy_wo
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(buf, count, datatype, message, request);
     mpy_operation_t o = posted_of_message(ring, message);
-    uint64_t seq = mpy_trace_enter(ring, o.call);
+    uint64_t seq = mpy_open(ring, o.call);
     return mpy_exit_posted(ring, seq, real(buf, count, datatype, message, request), request, &o);
 }
 

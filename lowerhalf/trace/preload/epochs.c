@@ -74,14 +74,14 @@ static records_t enter(mpy_trace_ring_t *ring, const mpy_object_t *o, const mpy_
         mpy_trace_call_t call = {.op = op, .comm = o != NULL ? o->index : MPY_TRACE_NO_COMM, .peer = MPY_TRACE_NO_PEER};
         call.flags = i + 1 < r.n ? MPY_TRACE_MORE : i + 1 < all ? MPY_TRACE_CUT : 0;
         if (all > 0 && e->ranks[i] >= 0 && e->ranks[i] < o->size) call.peer = e->ranks[i], call.context = e->times[e->ranks[i]];
-        mpy_trace_put(ring, since, 0, call);
+        mpy_put(ring, since, 0, call);
     }
     return r;
 }
 
 static int leave(mpy_trace_ring_t *ring, records_t r, int rc) {
-    uint64_t now = mpy_trace_ticks();
-    for (int i = 0; i < r.n; i++) mpy_trace_exit_at(ring, r.first + (uint64_t)i, now, mpy_failed(rc));
+    uint64_t now = mpy_now(ring);
+    for (int i = 0; i < r.n; i++) mpy_close_at(ring, r.first + (uint64_t)i, now, mpy_failed(rc));
     mpy_tls.busy = false;
     return rc;
 }
@@ -95,7 +95,7 @@ static int opening(mpy_fn_Win_post_t real, uint32_t op, mpy_word_t group, int as
     if (ring == NULL) return real(group, assertion, win);
     mpy_object_t *o = mpy_win_of(win);
     const mpy_epoch_t *e = o != NULL ? opened(o, side(o, op), group, win) : NULL;
-    records_t r = enter(ring, o, e, op, mpy_trace_ticks());
+    records_t r = enter(ring, o, e, op, mpy_now(ring));
     return leave(ring, r, real(group, assertion, win));
 }
 int mpy_record_Win_post(mpy_fn_Win_post_t real, mpy_word_t group, int assertion, mpy_word_t win) { return opening(real, MPY_OP_WIN_POST, group, assertion, win); }
@@ -108,7 +108,7 @@ static records_t ends(mpy_trace_ring_t *ring, uint32_t op, mpy_word_t win, uint6
 static int ending(mpy_fn_Win_wait_t real, uint32_t op, mpy_word_t win) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(win);
-    records_t r = ends(ring, op, win, mpy_trace_ticks());
+    records_t r = ends(ring, op, win, mpy_now(ring));
     return leave(ring, r, real(win));
 }
 int mpy_record_Win_complete(mpy_fn_Win_complete_t real, mpy_word_t win) { return ending(real, MPY_OP_WIN_COMPLETE, win); }
@@ -117,7 +117,7 @@ int mpy_record_Win_wait(mpy_fn_Win_wait_t real, mpy_word_t win) { return ending(
 int mpy_record_Win_test(mpy_fn_Win_test_t real, mpy_word_t win, void *flag) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return real(win, flag);
-    uint64_t since = mpy_trace_ticks();
+    uint64_t since = mpy_now(ring);
     int rc = real(win, flag);
     if (rc == 0 && *(int *)flag) return leave(ring, ends(ring, MPY_OP_WIN_WAIT, win, since), rc);
     mpy_trace_polled(ring, since, 0);

@@ -12,6 +12,8 @@
  *  4. Anything that goes wrong in here costs records, never the program.
  *  5. cid is equal on all members and differs between communicators: it is computed as in wrappers/runtime/clock.c, from the parent's cid, its SEQ at the
  *     call and the smallest world rank, or, for those that are not collective on a parent, from the groups, the tag and a count.
+ *  6. While recording is paused all of that goes on: objects come and go, collectives count, requests have serials of their own. Only no clock is read and no
+ *     record written: the thread's ring is one without records (`first` is 0), which hands out numbers. Between trace_ring.h and the rings stand mpy_now to mpy_received_at.
  */
 #ifndef MANAPY_TRACE_PRELOAD_H
 #define MANAPY_TRACE_PRELOAD_H
@@ -21,6 +23,10 @@
 #include <stdint.h>
 
 typedef uint64_t mpy_word_t; /* a handle as it is passed: an int in MPICH's interface (the upper half is garbage), a pointer in Open MPI's */
+
+/* What follows in a call of a function with `...`, as far as it comes in registers: enough for MPI_Pcontrol, which has one. */
+#define MPY_VARARGS void *a, void *b, void *c, void *d, void *e
+#define MPY_VARARGS_NAMES a, b, c, d, e
 
 /* ---- abi.c: the MPI library ---- */
 
@@ -112,13 +118,33 @@ bool mpy_message_take(uint64_t handle, mpy_operation_t *out);
 extern bool mpy_multiple; /* MPI_THREAD_MULTIPLE: tables need their lock */
 extern mpy_trace_t mpy_trace;
 typedef struct mpy_tls {
-    mpy_trace_ring_t *ring;
+    mpy_trace_ring_t *ring; /* of its calls: `own`, or while recording is paused (MPI_Pcontrol) `off` */
+    mpy_trace_ring_t *own;
+    mpy_trace_ring_t off;   /* invariant 6 */
     bool busy, asked;
 } mpy_tls_t;
 extern __thread mpy_tls_t mpy_tls __attribute__((tls_model("initial-exec")));
 mpy_trace_ring_t *mpy_begin_slow(void);
 
-/* The thread enters a call: its ring, or NULL if it isn't recorded. */
+/* ---- what trace_ring.h does, where recording isn't paused ---- */
+
+static inline bool mpy_is_on(const mpy_trace_ring_t *ring) { return __builtin_expect(ring->first != 0, 1); }
+static inline uint64_t mpy_now(const mpy_trace_ring_t *ring) { return mpy_is_on(ring) ? mpy_trace_ticks() : 0; }
+static inline uint64_t mpy_put(mpy_trace_ring_t *ring, uint64_t enter, uint64_t exit, mpy_trace_call_t call) {
+    return mpy_is_on(ring) ? mpy_trace_put(ring, enter, exit, call) : ++ring->head;
+}
+static inline uint64_t mpy_open(mpy_trace_ring_t *ring, mpy_trace_call_t call) { return mpy_put(ring, mpy_now(ring), 0, call); }
+static inline void mpy_close_at(mpy_trace_ring_t *ring, uint64_t seq, uint64_t exit, uint32_t flags) {
+    if (mpy_is_on(ring)) mpy_trace_exit_at(ring, seq, exit, flags);
+}
+static inline void mpy_close(mpy_trace_ring_t *ring, uint64_t seq, uint32_t flags) { mpy_close_at(ring, seq, mpy_now(ring), flags); }
+static inline void mpy_received_at(mpy_trace_ring_t *ring, uint64_t seq, uint64_t exit, uint32_t flags, int32_t peer, int32_t tag, uint64_t bytes) {
+    if (mpy_is_on(ring)) mpy_trace_received_at(ring, seq, exit, flags, peer, tag, bytes);
+}
+
+/* ---- a call ---- */
+
+/* The thread enters it: its ring, or NULL if it isn't recorded. */
 static inline mpy_trace_ring_t *mpy_begin(void) {
     if (__builtin_expect(mpy_tls.busy, 0)) return NULL;
     mpy_trace_ring_t *ring = mpy_tls.ring;
@@ -131,7 +157,7 @@ static inline uint64_t mpy_serial(const mpy_trace_ring_t *ring) { return ring->s
 static inline uint64_t mpy_enter(mpy_trace_ring_t *ring, const mpy_object_t *o, mpy_trace_call_t call) {
     call.comm = o != NULL ? o->index : MPY_TRACE_NO_COMM;
     call.context = ring->mark;
-    return mpy_trace_enter(ring, call);
+    return mpy_open(ring, call);
 }
 static inline uint64_t mpy_count(mpy_object_t *o) {
     if (o == NULL) return 0;
@@ -141,28 +167,28 @@ static inline uint64_t mpy_count(mpy_object_t *o) {
 static inline uint64_t mpy_enter_collective(mpy_trace_ring_t *ring, mpy_object_t *o, mpy_trace_call_t call, uint64_t *count) {
     call.comm = o != NULL ? o->index : MPY_TRACE_NO_COMM;
     call.context = *count = mpy_count(o);
-    return mpy_trace_enter(ring, call);
+    return mpy_open(ring, call);
 }
 static inline uint32_t mpy_failed(int rc) { return rc == 0 ? 0 : MPY_TRACE_FAILED; }
 static inline int mpy_exit(mpy_trace_ring_t *ring, uint64_t seq, int rc) {
-    mpy_trace_exit(ring, seq, mpy_failed(rc));
+    mpy_close(ring, seq, mpy_failed(rc));
     mpy_tls.busy = false;
     return rc;
 }
 /* After a call that has posted an operation: its request. */
 static inline int mpy_exit_posted(mpy_trace_ring_t *ring, uint64_t seq, int rc, const void *request, const mpy_operation_t *operation) {
-    mpy_trace_exit(ring, seq, mpy_failed(rc));
+    mpy_close(ring, seq, mpy_failed(rc));
     if (__builtin_expect(rc == 0, 1)) mpy_request_put(mpy_handle_at(request, 0), operation);
     mpy_tls.busy = false;
     return rc;
 }
 static inline int mpy_exit_received(mpy_trace_ring_t *ring, uint64_t seq, int rc, const void *status) {
-    uint64_t now = mpy_trace_ticks();
+    uint64_t now = mpy_now(ring);
     if (__builtin_expect(rc == 0, 1)) {
         mpy_came_t came = mpy_status_read(status);
-        mpy_trace_received_at(ring, seq, now, 0, came.peer, came.tag, came.bytes);
+        mpy_received_at(ring, seq, now, 0, came.peer, came.tag, came.bytes);
     } else {
-        mpy_trace_exit_at(ring, seq, now, MPY_TRACE_FAILED);
+        mpy_close_at(ring, seq, now, MPY_TRACE_FAILED);
     }
     mpy_tls.busy = false;
     return rc;

@@ -22,12 +22,14 @@ static pthread_key_t thread_end;
 
 static void leave_thread(void *ring) {
     mpy_tls.busy = true; /* nothing more of this thread */
-    if (mpy_trace.file != NULL) mpy_trace_ring_drop(&mpy_trace, ring);
+    if (mpy_trace.file == NULL) return;
+    mpy_trace_resume(ring); /* if it was paused */
+    mpy_trace_ring_drop(&mpy_trace, ring);
 }
 
 static void in_child(void) {
     mpy_trace.file = NULL;
-    mpy_tls.ring = NULL;
+    mpy_tls.ring = mpy_tls.own = NULL;
 }
 
 mpy_trace_ring_t *mpy_begin_slow(void) {
@@ -37,7 +39,7 @@ mpy_trace_ring_t *mpy_begin_slow(void) {
         mpy_trace_ring_t *ring = mpy_trace_ring_take(&mpy_trace, (int32_t)syscall(SYS_gettid), -1);
         if (ring != NULL) {
             pthread_setspecific(thread_end, ring);
-            return mpy_tls.ring = ring;
+            return mpy_tls.ring = mpy_tls.own = ring;
         }
     }
     __atomic_add_fetch(&mpy_trace.file->unrecorded, 1, __ATOMIC_RELAXED);
@@ -117,6 +119,29 @@ int mpy_record_Finalize(mpy_fn_Finalize_t real) {
     return rc;
 }
 
+/* ---- MPI_Pcontrol (MPI 4.1, 15.2.4): 0 pauses the recording of this thread's calls, 1 (the default) and 2 go on; other levels are for others ---- */
+
+static void pause_or_resume(bool on) {
+    mpy_tls_t *t = &mpy_tls;
+    if (on == (t->ring == t->own)) return;
+    if (on) {
+        mpy_trace_resume(t->own);
+        t->ring = t->own;
+    } else {
+        mpy_trace_pause(t->own);
+        t->off.serials = t->own->serials + MPY_TRACE_PAUSED_SERIALS;
+        t->ring = &t->off;
+    }
+}
+
+int mpy_record_Pcontrol(mpy_fn_Pcontrol_t real, int level, MPY_VARARGS) {
+    if (level >= 0 && level <= 2 && mpy_begin() != NULL) {
+        pause_or_resume(level != 0);
+        mpy_tls.busy = false;
+    }
+    return real(level, MPY_VARARGS_NAMES);
+}
+
 /* ---- what RDMA says: libmanapy_shift.so records in the same file (rdma/traffic.c) ---- */
 
 __attribute__((visibility("default"))) mpy_trace_t *manapy_trace_of_process(void) { return &mpy_trace; }
@@ -130,7 +155,11 @@ __attribute__((visibility("default"))) void manapy_trace_clocks(mpy_trace_sample
 __attribute__((visibility("default"))) int manapy_trace_mark(uint64_t mark) {
     mpy_trace_ring_t *ring = mpy_begin();
     if (ring == NULL) return 0;
-    mpy_trace_mark(ring, mark);
+    bool on = mpy_is_on(ring);
+    if (on)
+        mpy_trace_mark(ring, mark);
+    else
+        mpy_tls.own->mark = mark; /* later records carry it */
     mpy_tls.busy = false;
-    return 1;
+    return on;
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from manapy import cli
 from manapy.trace import format
 from manapy.trace.events import Op
 from traces import SECOND, receive, saved
+
 
 def test_a_deadlock_in_saved_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = saved(tmp_path / "saved", receive(1), receive(0), end=format.RUNNING)
@@ -34,6 +37,52 @@ def test_a_rank_whose_file_is_damaged_is_not_accused(tmp_path: Path, capsys: pyt
     assert cli.main(["why", str(folder)]) == 1
     said = capsys.readouterr()
     assert "rank 1, of which there is no trace" in said.out and "truncated" in said.err
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = saved(tmp_path / "saved", receive(1), receive(0), end=format.RUNNING)
+    (folder / format.file_name(1)).unlink()
+    os.mkfifo(folder / format.file_name(1))
+    os.mkfifo(folder / format.CLOCKS)
+    assert cli.main(["why", str(folder)]) == 1
+    said = capsys.readouterr()
+    assert "rank 1, of which there is no trace" in said.out and said.err == f"{folder / format.file_name(1)}: not a trace of manapy\n"
+
+
+def test_a_job_that_has_ended_without_a_word_is_not_called_healthy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("MANAPY_TRACE_ROOT", str(tmp_path))
+    folder = format.root() / "job"
+    folder.parent.mkdir()
+    saved(folder, receive(1), {"op": Op.BARRIER, "enter": 3 * SECOND, "exit": 3 * SECOND + 1}, end=format.RUNNING, host=socket.gethostname(), pid=2**22 + 1)
+    assert cli.main(["why", "job", "--watch"]) == 1
+    assert capsys.readouterr().out.startswith("the job's processes are gone, and their records prove no fault\n")
+
+
+def test_which_recording_it_is_if_nobody_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("MANAPY_TRACE_ROOT", str(tmp_path / "shm"))
+    monkeypatch.chdir(tmp_path)
+    format.root().mkdir(parents=True)
+    done = {"op": Op.FINALIZE, "enter": 2 * SECOND, "exit": 2 * SECOND + 1}
+    saved(format.root() / "first", done, done)
+    assert cli.main(["why"]) == 0
+    assert capsys.readouterr().err == "first: the only recording of this user here\n"
+    saved(format.root() / "second", done, done)
+    assert cli.main(["why"]) == 1
+    assert "2 recordings are in" in (complaint := capsys.readouterr().err) and "name one: first, second" in complaint
+    start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    saved(format.root() / "third", done, done, end=format.RUNNING, host=socket.gethostname(), pid=os.getpid(), pid_start=start)
+    cli.main(["why"])
+    assert capsys.readouterr().err.startswith("third: the only recording of this user here of a job that runs\n")
+
+
+def test_problems_are_data_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = saved(tmp_path / "saved", receive(1), receive(0), end=format.RUNNING)
+    saved(tmp_path / "other", *[receive(1)] * 5)
+    (tmp_path / "other" / format.file_name(4)).rename(folder / format.file_name(4))
+    assert cli.main(["why", str(folder), "--json"]) == 4
+    said = json.loads(capsys.readouterr().out)
+    assert [text.partition(": ")[2] for text in said["problems"]] == ["of another job (other, 5 ranks), and left out"]
+    assert said["verdicts"][0]["cause"] == "deadlock"
 
 
 def test_a_page_of_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,9 +111,11 @@ def test_a_page_of_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         ([".", "--watch", "--every", "0"], 2),
         ([".", "--schedule", "tp=two"], 2),
         ([".", "--on-hang", "dance"], 2),
+        (["saved", "--watch"], 2),
     ],
 )
 def test_one_line_for_what_is_wrong(arguments: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    saved(tmp_path / "saved", receive(1), receive(0))
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / format.file_name(0)).write_bytes(b"not a trace")
     monkeypatch.chdir(tmp_path)

@@ -142,6 +142,15 @@ def test_what_is_wrong_with_a_host_is_said(tmp_path: Path, monkeypatch: pytest.M
         reader.trace()
 
 
+def test_a_name_that_would_be_an_option_of_the_remote_shell_is_none(tmp_path: Path, there: Path, shell: list[str]) -> None:
+    """It may be from another user's job.json, and ssh would run what -oProxyCommand says."""
+    put(writer(there, 1), 1)
+    hosts = collect.Hosts(["-oProxyCommand=x", "a"], "job", shell)
+    assert tags(rings.Reader(tmp_path / "nothing", others=hosts)) == [1]
+    assert "-oProxyCommand=x can't be looked at, nothing is known of its ranks: that is no host's name" in hosts.problems
+    assert not list(tmp_path.glob("-o*"))
+
+
 def test_nothing_else_than_trace_files_is_written(tmp_path: Path) -> None:
     """Whatever the other side sends."""
     news = {"bytes": 1, "monotonic": 0, "alive": True, "ranks": [], "files": [{"name": "../evil", "inode": 1, "size": 1, "patches": [[0, 1]]}]}

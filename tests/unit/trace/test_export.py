@@ -155,6 +155,16 @@ def test_otf2_has_messages_and_collectives(tmp_path: Path) -> None:
     )
 
 
+def test_otf2_of_records_whose_times_are_damaged(tmp_path: Path) -> None:
+    otf2 = pytest.importorskip("otf2", reason="pip install 'manapy[trace]'")
+    job = Builder(1)
+    for enter, exit in ((10, 20), (30, 10**15), (50, 60)):
+        job.call(0, Op.BARRIER, enter, exit)
+    export.to_otf2(job.trace(100), tmp_path / "out")
+    with otf2.reader.open(str(tmp_path / "out" / "traces.otf2")) as archive:
+        assert [event.time for _, event in archive.events if type(event).__name__ == "Enter"] == [0, 20, 10**15 - 10]
+
+
 @pytest.mark.parametrize("kind", ["json", "openmetrics", "perfetto"])
 def test_an_empty_trace(kind: str, tmp_path: Path) -> None:
     empty = Trace(np.empty(0, export.EVENT), [], 1, {}, 0)

@@ -12,8 +12,8 @@ import numpy as np
 from manapy.trace import events, format
 
 NAMES = {
-    "MAGIC": "MPY_TRACE_MAGIC", "VERSION": "MPY_TRACE_VERSION", "CAPACITY": "MPY_TRACE_CAPACITY", "RINGS": "MPY_TRACE_RINGS", "COMMS": "MPY_TRACE_COMMS",
-    "MEMBERS": "MPY_TRACE_MEMBERS", "SAMPLES": "MPY_TRACE_SAMPLES", "NO_COMM": "MPY_TRACE_NO_COMM", "RUNNING": "MPY_TRACE_RUNNING",
+    "MAGIC": "MPY_TRACE_MAGIC", "VERSION": "MPY_TRACE_VERSION", "CAPACITY": "MPY_TRACE_CAPACITY", "RINGS": "MPY_TRACE_RINGS",
+    "SAMPLES": "MPY_TRACE_SAMPLES", "NO_COMM": "MPY_TRACE_NO_COMM", "RUNNING": "MPY_TRACE_RUNNING",
     "FINALIZED": "MPY_TRACE_FINALIZED", "SAVED": "MPY_TRACE_SAVED",
 }  # fmt: skip
 
@@ -67,3 +67,8 @@ def test_the_writer_makes_what_it_says(tmp_path: Path) -> None:
     assert (entry.members, entry.stride, entry.name) == (3, 0, b"odd ones")
     records = data[head.rings_offset + format.PAGE :].view(format.RECORD)
     assert sorted(records["seq"]) == list(range(5, 21))
+
+
+def test_names_are_fit_for_a_terminal() -> None:
+    assert format.text("größe 1".encode()) == "größe 1"
+    assert format.text(b"a\x1b[2J\nb\x9b\xff") == "a\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}b" + 2 * "\N{REPLACEMENT CHARACTER}"

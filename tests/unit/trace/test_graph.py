@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manapy.trace.graph import Graph, Timing, graph_of
-from manapy.trace.schedule import KINDS, Schedule
+from manapy.trace.schedule import KINDS, Block, Schedule
 
 
 @st.composite
@@ -19,46 +22,81 @@ def schedules(draw: st.DrawFn) -> Schedule:
     return Schedule(draw(st.integers(1, 2)), pp, draw(st.integers(1, 2)), micro, kind, 2 if kind == "interleaved" else 1)
 
 
-def timing(schedule: Schedule, layers: int, seed: int) -> Timing:
+def timing(schedule: Schedule, layers: int, seed: int, synchronous: float = 0.0) -> Timing:
+    """synchronous: share of the messages for which their senders wait, some of them not until they have arrived; 0: there is no such waiting at all."""
     rng, blocks, stages, size = np.random.default_rng(seed), schedule.pp * schedule.blocks, schedule.pp, (schedule.dp, schedule.tp)
+    release = np.where(rng.random((blocks, *size)) < synchronous, rng.normal(0, 0.2, (blocks, *size)), -np.inf) if synchronous else None
+    landing = rng.exponential(0.2, (blocks, *size)) * rng.integers(0, 2, (blocks, *size)) * (graph_of(schedule).source >= 0)[:, None, None]
     return Timing(
-        rng.exponential(1, (blocks, layers + 1, *size)), rng.exponential(0.1, (blocks, layers, schedule.dp)), rng.exponential(0.3, (blocks, *size)), rng.exponential(0.01, (blocks, *size)),
-        rng.exponential(0.5, (stages, *size)), rng.exponential(0.5, (stages, *size)), rng.exponential(0.5, (stages, schedule.tp)), 0.25,
+        rng.exponential(1, (blocks, layers + 1, *size)), rng.exponential(0.1, (blocks, layers, schedule.dp)), rng.exponential(0.3, (blocks, *size)),
+        landing, rng.exponential(0.01, (blocks, *size)),
+        rng.exponential(0.5, (stages, *size)), rng.exponential(0.5, (stages, *size)), rng.exponential(0.5, (stages, schedule.tp)), 0.25, release,
     )  # fmt: skip
 
 
 def brute(graph: Graph, t: Timing) -> float:
     """Recursion over single ranks and calls, without levels."""
     s = graph.schedule
-    memo: dict[tuple[int, int], np.ndarray] = {}
 
-    def end(vertex: int, replica: int) -> np.ndarray:
-        if (vertex, replica) not in memo:
-            stage, place = divmod(vertex, graph.blocks)
-            at = list(t.ready[stage, replica]) if place == 0 else list(end(vertex - 1, replica) + t.send[vertex - 1, replica])
-            source = s.source(stage, s.blocks_of(stage)[place])
-            if source is not None:
-                v = source[0] * graph.blocks + s.place_of(*source)
-                at = [max(a, b) for a, b in zip(at, end(v, replica) + t.transfer[vertex, replica], strict=True)]
-            for k in range(t.compute.shape[1]):
-                at = [a + c for a, c in zip(at, t.compute[vertex, k, replica], strict=True)]
-                if k < t.collective.shape[1]:
-                    at = [max(at) + t.collective[vertex, k, replica]] * s.tp
-            memo[vertex, replica] = np.array(at)
-        return memo[vertex, replica]
+    def vertex_of(stage: int, block: Block) -> int:
+        return stage * graph.blocks + s.place_of(stage, block)
+
+    @functools.cache
+    def begin(vertex: int, replica: int) -> list[float]:
+        stage, place = divmod(vertex, graph.blocks)
+        at = list(t.ready[stage, replica]) if place == 0 else [a + b for a, b in zip(end(vertex - 1, replica), t.send[vertex - 1, replica], strict=True)]
+        source = s.source(stage, s.blocks_of(stage)[place])
+        if source is not None:
+            for shard, sent in enumerate(end(vertex_of(*source), replica)):
+                at[shard] = max(at[shard] + t.landing[vertex, replica, shard], sent + t.transfer[vertex, replica, shard])
+        return at
+
+    @functools.cache
+    def end(vertex: int, replica: int) -> list[float]:
+        stage, place = divmod(vertex, graph.blocks)
+        at = begin(vertex, replica)
+        for k in range(t.compute.shape[1]):
+            at = [a + c for a, c in zip(at, t.compute[vertex, k, replica], strict=True)]
+            if k < t.collective.shape[1]:
+                at = [max(at) + t.collective[vertex, k, replica]] * s.tp
+        ways = messages(stage, place)
+        target = s.target(stage, s.blocks_of(stage)[place])
+        way = (target[0], s.blocks_of(stage)[place].backward) if target is not None else None
+        return released(at, ways[way], replica) if way in ways else at
+
+    def messages(stage: int, until: int) -> dict[object, int]:
+        """Of each way the last message before a place, as the vertex that it is for."""
+        found = {}
+        for block in s.blocks_of(stage)[:until]:
+            if (target := s.target(stage, block)) is not None:
+                found[target[0], block.backward] = vertex_of(*target)
+        return found
+
+    def released(at: list[float], message: int, replica: int) -> list[float]:
+        if t.release is None:
+            return at
+        return [max(a + max(r, 0), b + r) for a, b, r in zip(at, begin(message, replica), t.release[message, replica], strict=True)]
 
     ends = []
     for stage in range(s.pp):
         last = (stage + 1) * graph.blocks - 1
-        for shard in range(s.tp):
-            ends.append(max(end(last, d)[shard] + t.send[last, d, shard] + t.closing[stage, d, shard] for d in range(s.dp)) + t.reduce[stage, shard])
+        come = []
+        for d in range(s.dp):
+            at = [a + b for a, b in zip(end(last, d), t.send[last, d], strict=True)]
+            for message in messages(stage, graph.blocks).values():
+                at = released(at, message, d)
+            come.append(np.array(at) + t.closing[stage, d])
+        ends += list(np.max(come, axis=0) + t.reduce[stage])
     return max(ends) + t.norm
 
 
+SYNCHRONOUS = st.sampled_from([0.0, 0.5, 1.0])
+
+
 @settings(max_examples=60, deadline=None)
-@given(schedules(), st.integers(0, 3), st.integers(0, 1000))
-def test_the_makespan_is_the_longest_path(schedule: Schedule, layers: int, seed: int) -> None:
-    graph, t = graph_of(schedule), timing(schedule, layers, seed)
+@given(schedules(), st.integers(0, 3), st.integers(0, 1000), SYNCHRONOUS)
+def test_the_makespan_is_the_longest_path(schedule: Schedule, layers: int, seed: int, synchronous: float) -> None:
+    graph, t = graph_of(schedule), timing(schedule, layers, seed, synchronous)
     times = graph.times(t)
     assert times.makespan == pytest.approx(brute(graph, t))
     assert graph.replica_ends(t) == pytest.approx(times.replicas)
@@ -67,36 +105,49 @@ def test_the_makespan_is_the_longest_path(schedule: Schedule, layers: int, seed:
 @settings(max_examples=40, deadline=None)
 @given(schedules(), st.integers(0, 2), st.integers(0, 1000), st.data())
 def test_slack_is_what_a_block_can_lose_and_no_more(schedule: Schedule, layers: int, seed: int, data: st.DataObject) -> None:
-    graph, t = graph_of(schedule), timing(schedule, layers, seed)
+    graph, t = graph_of(schedule), timing(schedule, layers, seed, data.draw(SYNCHRONOUS))
     times = graph.times(t)
     slack = graph.slack(t, times)
     assert slack.min() == pytest.approx(0, abs=1e-9)
     vertex, replica = data.draw(st.integers(0, graph.count - 1)), data.draw(st.integers(0, schedule.dp - 1))
     for more, longer in ((slack[vertex, replica] * 0.999, 0.0), (slack[vertex, replica] + 0.5, 0.5)):
-        compute = t.compute.copy()
-        compute[vertex, 0, replica] += more  # on all its ranks: the block begins its work later
-        changed = Timing(compute, t.collective, t.transfer, t.send, t.ready, t.closing, t.reduce, t.norm)
-        assert graph.times(changed).makespan - times.makespan == pytest.approx(longer, abs=1e-9)
+        assert graph.times(later(graph, t, vertex, replica, more)).makespan - times.makespan == pytest.approx(longer, abs=1e-9)
+
+
+def later(graph: Graph, t: Timing, vertex: int, replica: int, seconds: float) -> Timing:
+    """The same with one block that begins later on all its ranks."""
+    changed = replace(t, transfer=t.transfer.copy(), landing=t.landing.copy(), ready=t.ready.copy(), send=t.send.copy())
+    if graph.source[vertex] >= 0:
+        changed.transfer[vertex, replica] += seconds
+        changed.landing[vertex, replica] += seconds
+    elif vertex % graph.blocks == 0:
+        changed.ready[vertex // graph.blocks, replica] += seconds
+    else:
+        changed.send[vertex - 1, replica] += seconds
+    return changed
 
 
 @settings(max_examples=40, deadline=None)
-@given(schedules(), st.integers(0, 2), st.integers(0, 1000))
-def test_the_critical_path_has_no_slack_and_is_connected(schedule: Schedule, layers: int, seed: int) -> None:
-    graph, t = graph_of(schedule), timing(schedule, layers, seed)
-    path, slack = graph.critical(t), graph.slack(t)
-    assert max(slack[step.vertex, step.replica] for step in path) == pytest.approx(0, abs=1e-9)
+@given(schedules(), st.integers(0, 2), st.integers(0, 1000), SYNCHRONOUS)
+def test_the_critical_path_is_connected_and_as_long_as_the_iteration(schedule: Schedule, layers: int, seed: int, synchronous: float) -> None:
+    graph, t = graph_of(schedule), timing(schedule, layers, seed, synchronous)
+    path, slack, times = graph.critical(t), graph.slack(t), graph.times(t)
+    assert max(slack[step.vertex, step.replica] for step in path if step.begins) == pytest.approx(0, abs=1e-9)
+    assert path[0].begins and len({step.replica for step in path}) == 1
     for before, step in zip(path, path[1:], strict=False):
-        assert before.vertex in (step.vertex - 1, graph.source[step.vertex])
-    assert len({step.replica for step in path}) == 1
+        since = times.end[before.vertex] if before.ends else times.begin[before.vertex]
+        until = times.begin[step.vertex] if step.begins else times.end[step.vertex]
+        assert before.vertex == graph.held[step.vertex] and not before.ends if not step.begins else before.vertex in (step.vertex - 1, graph.source[step.vertex]) and before.ends
+        assert step.begins or until[step.replica, step.shard] == since[step.replica, before.shard] + t.release[before.vertex, step.replica, step.shard]
 
 
 @settings(max_examples=30, deadline=None)
 @given(schedules(), st.integers(0, 2), st.integers(0, 1000))
 def test_a_counterfactual_needs_only_the_changed_replica(schedule: Schedule, layers: int, seed: int) -> None:
-    graph, t = graph_of(schedule), timing(schedule, layers, seed)
+    graph, t = graph_of(schedule), timing(schedule, layers, seed, 0.5)
     compute = t.compute.copy()
     compute[:, :, 0] *= 0.5
-    changed = Timing(compute, t.collective, t.transfer, t.send, t.ready, t.closing, t.reduce, t.norm)
+    changed = replace(t, compute=compute)
     assert graph.without(graph.times(t), changed.replicas([0]), [0]) == pytest.approx(graph.times(changed).makespan)
 
 

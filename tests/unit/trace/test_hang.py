@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import SECOND, SPIN, STEP, Builder, Model, Step, allreduce, barrier, compute, recv, send, ssend
 
+from manapy.trace import network
 from manapy.trace.events import ANY, OPEN, STARTS, Flag, Op, Trace
 from manapy.trace.hang import verdicts
 from manapy.trace.runqueue import Delays
@@ -347,6 +349,33 @@ def test_all_have_entered_and_it_does_not_end_is_the_network() -> None:
     assert found.cause is Cause.NETWORK and "all 4 ranks have entered" in found.sentence
 
 
+@pytest.mark.parametrize(
+    ("command", "cause", "says"),
+    [
+        ("test $MANAPY_FROM-$MANAPY_TO = node0-node1; exit 1", Cause.NETWORK, "a probe from node0 to node1 did not come back"),
+        ("test $MANAPY_FROM-$MANAPY_TO = node0-node1", Cause.NONE, "a probe from node0 to node1 came back"),
+        ("no-such-command", Cause.NETWORK, ""),
+    ],
+)
+def test_a_network_under_suspicion_is_probed(command: str, cause: Cause, says: str) -> None:
+    job = Builder(4, hosts=2)
+    for rank in range(4):
+        job.call(rank, Op.BARRIER, SECOND + rank)
+    found = only(verdicts(job.trace(20 * SECOND), probe=network.by_command(command)))
+    assert found.state is State.HUNG and found.cause is cause
+    assert [text for text in found.evidence if "probe" in text] == ([says] if says else [])
+    assert ("probes find the network working" in found.sentence) == (cause is Cause.NONE)
+
+
+def test_a_probe_is_made_between_hosts_only_and_its_answer_holds_for_a_while(tmp_path: Path) -> None:
+    job = Builder(4, hosts=2)
+    for rank in range(2):  # of one host
+        job.call(rank, Op.SEND if rank else Op.RECV, SECOND, peer=1 - rank, tag=1)
+    ask = network.by_command(f"echo >> {tmp_path}/asked")
+    assert only(verdicts(job.trace(20 * SECOND), probe=ask)).cause is Cause.NETWORK and not (tmp_path / "asked").exists()
+    assert ask("node0", "node1") and ask("node0", "node1") and (tmp_path / "asked").read_text() == "\n"
+
+
 def test_work_requests_in_flight_are_evidence() -> None:
     job = Builder(2)
     job.call(0, Op.RDMA_QP, 1 * SECOND, SECOND, comm=71, request=90, context=64)
@@ -521,3 +550,79 @@ def test_healthy_at_every_moment(size: int, rounds: int, moment: float) -> None:
     seen = trace.events[trace.events["enter"] <= now].copy()
     seen["exit"][seen["exit"] > now] = OPEN
     assert all(v.state is not State.HUNG for v in verdicts(replace(trace, events=seen, now=now)))
+
+
+# ---- pauses (MPI_Pcontrol)
+
+
+def waiting(job: Builder, how: str) -> None:
+    """Rank 0 waits for something that rank 1 alone could end."""
+    if how == "collective":
+        job.call(0, Op.BARRIER, 3 * SECOND)
+    elif how == "message":
+        job.call(0, Op.RECV, 3 * SECOND, peer=1, tag=5)
+    elif how == "wildcard":
+        job.call(0, Op.RECV, 3 * SECOND, peer=ANY, tag=5)
+    elif how == "end":
+        job.call(0, Op.FINALIZE, 3 * SECOND, context=9)
+    elif how == "lock":
+        job.call(1, Op.WIN_LOCK, SECOND // 2, SECOND // 2 + 1, peer=0)
+        job.call(0, Op.WIN_LOCK, 3 * SECOND, peer=0)
+    elif how == "flush":
+        job.call(0, Op.WIN_FLUSH, 3 * SECOND, peer=1)
+    elif how == "transfer":  # what rank 1 had begun it may have completed
+        job.call(1, Op.RECV, SECOND // 2, SECOND // 2 + 1, peer=0, tag=6, request=7, flags=Flag.NONBLOCKING)
+        job.call(0, Op.SSEND, 3 * SECOND, peer=1, tag=6)
+    else:
+        job.ranks[0].polled_ns = 59 * SECOND
+
+
+@pytest.mark.parametrize("how", ["collective", "message", "wildcard", "end", "lock", "flush", "transfer", "polling"])
+def test_nobody_is_accused_of_what_was_not_recorded(how: str) -> None:
+    """But at once if it was."""
+    for paused in (True, False):
+        job = Builder(2)
+        for rank in range(2):
+            job.call(rank, Op.BARRIER, 0, STEP)
+        waiting(job, how)
+        if paused:
+            job.pause(1, SECOND)
+        found = only(verdicts(job.trace(60 * SECOND)))
+        assert found.state is (State.UNKNOWN if paused else State.HUNG), found.sentence
+        assert ("rank 1, whose recording is paused (MPI_Pcontrol)" in found.sentence) == paused and (found.rank == 1) != paused
+
+
+def test_after_a_pause_a_rank_is_judged_by_the_time_since() -> None:
+    for since, state in ((55, State.HEALTHY), (3, State.HUNG)):
+        job = Builder(2)
+        for rank in range(2):
+            for i in range(9):
+                job.call(rank, Op.BARRIER, i * STEP, i * STEP + 1)
+        job.pause(1, SECOND, since * SECOND)
+        job.call(0, Op.RECV, 56 * SECOND, peer=1, tag=5)
+        found = only(verdicts(job.trace(57 * SECOND)))
+        assert found.state is state, found.sentence
+    assert found.rank == 1 and any("went on 54.0 s ago (MPI_Pcontrol), and it has made no call since" in line for line in found.evidence)
+
+
+def test_what_a_completion_waits_for_may_have_been_begun_in_a_pause() -> None:
+    job = Builder(3)
+    job.pause(0, STEP, SECOND)
+    job.call(0, Op.WAIT, 2 * SECOND, request=99)
+    job.call(1, Op.RECV, 2 * SECOND, peer=0, tag=1)
+    job.call(2, Op.BARRIER, 0, 1, comm=job.comm(2))
+    found = only(verdicts(job.trace(60 * SECOND)))
+    assert found.state is State.UNKNOWN and "begun while its recording was paused" in found.sentence
+
+
+def test_pauses_of_those_that_go_on_are_said() -> None:
+    job = Builder(3)
+    for rank in range(3):
+        job.call(rank, Op.BARRIER, 0, STEP)
+    job.pause(1, SECOND)
+    found = only(verdicts(job.trace(2 * SECOND)))
+    assert found.state is State.HEALTHY and "the recording of rank 1 is paused (MPI_Pcontrol): what it does isn't known" in found.evidence
+    for rank in (0, 2):
+        job.pause(rank, SECOND)
+    found = only(verdicts(job.trace(2 * SECOND)))
+    assert found.state is State.UNKNOWN and found.sentence == "the recording of all ranks is paused (MPI_Pcontrol): what they do isn't known"

@@ -31,7 +31,7 @@ def draw(random: random.Random, model: Model, kind: Kind) -> Fault:
 def test_rank_cause_and_place_are_right(kind: Kind) -> None:
     drawn = random.Random(kind.value)
     for seed in range(6):
-        model = Model(schedule.parse(drawn.choice(SCHEDULES)))
+        model = Model(schedule.parse(drawn.choice(SCHEDULES)), synchronous=seed % 2 == 1)
         fault = draw(drawn, model, kind)
         trace = simulate.simulate(model, (fault,), seed=seed).trace
         assert trace is not None
@@ -51,6 +51,15 @@ def test_between_two_iterations_the_first_forward_pass_is_named_and_the_optimize
     (found,) = hang.verdicts(trace, labels=stages.label(trace, model.schedule))
     assert (found.rank, found.phase, found.micro, found.iteration) == (2, Phase.FORWARD, 0, 3)
     assert any("optimizer of iteration 2" in text for text in found.alternatives)
+
+
+def test_a_message_on_a_dropped_link_is_named_not_the_one_after_it() -> None:
+    """Its sender has gone on, to the Wait before the next one."""
+    model = Model(schedule.parse(SCHEDULES[0]), synchronous=True)
+    trace = simulate.simulate(model, (Fault(Kind.DROP, 10, 3, 5, Phase.TRANSFER),), seed=1).trace
+    assert trace is not None
+    (found,) = hang.verdicts(trace, labels=stages.label(trace, model.schedule))
+    assert ({found.rank, found.peer}, found.phase, found.micro, found.iteration) == ({10, 14}, Phase.TRANSFER, 5, 3), found.sentence
 
 
 def test_healthy_ones_and_two_faults_at_once() -> None:

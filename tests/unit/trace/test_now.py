@@ -112,6 +112,14 @@ def test_rates_of_a_rank_whose_records_are_lost_are_those_of_the_time_that_is_kn
     assert rows[0].calls_s == pytest.approx(1.0), "counted by their numbers"
 
 
+def test_a_rank_whose_recording_is_paused() -> None:
+    job = Builder(2)
+    job.call(1, Op.BARRIER, 0, 1)
+    job.pause(1, SECOND)
+    row = now.rows(None, job.trace(3 * SECOND))[1]
+    assert (row.state, row.since_ns, row.calls_s, row.waited) == (State.PAUSED, 2 * SECOND, None, None)
+
+
 def test_nothing_recorded() -> None:
     assert [row.state for row in now.rows(None, Builder(2).trace(SECOND))] == [State.COMPUTING, State.COMPUTING]
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +14,7 @@ import numpy as np
 import pytest
 
 from manapy.ckpt.errors import UsageError
-from manapy.trace import clocks, format, record, rings
+from manapy.trace import clocks, format, proc, record, rings
 from manapy.trace.events import OPEN, Op
 
 MB = 10**6
@@ -144,3 +149,79 @@ def test_what_hosts_answered_when_asked_for_the_time_is_kept(tmp_path: Path) -> 
         file.write('["node0", 5')  # cut short
     trace = rings.read(tmp_path / "out")
     assert 2000 <= trace.ranks[1].uncertainty_ns < 10_000 + 2 * clocks.SAMPLE_ERROR and not trace.ranks[1].problems
+
+
+# ---- bad files, a full disk, Ctrl-C
+
+
+def test_files_that_are_none_cost_their_ranks_only(tmp_path: Path) -> None:
+    sources = [writer(tmp_path / "job", rank, 4) for rank in range(3)]
+    for source in sources:
+        send(source, 1)
+    sources[1].head.version = 9
+    cut = int(sources[2].head.rings_offset) + format.PAGE + 20
+    sources[2].path.write_bytes(sources[2].path.read_bytes()[:cut])
+    (tmp_path / "job" / format.file_name(3)).write_bytes(b"not a trace")
+    recording = record.Recording(tmp_path / "job", tmp_path / "out", MB)
+    recording.poll()
+    recording.poll()
+    wrong = ["a trace of another version", f"truncated: {cut} of", "truncated: 11"]
+    assert all(says in text for says, text in zip(wrong, recording.problems, strict=True))
+    kept = rings.read(tmp_path / "out")
+    assert sorted(kept.ranks) == [0, 2] and kept.events["rank"].tolist() == [0] and kept.ranks[2].lost == 1
+    for path in (tmp_path / "job").iterdir():
+        path.write_bytes(b"not a trace")
+    with pytest.raises(rings.NoTraceError, match="truncated"):
+        record.Recording(tmp_path / "job", tmp_path / "none", MB).poll()
+
+
+@pytest.fixture
+def living(tmp_path: Path) -> format.Writer:
+    """The file of a process that runs: this one."""
+    root = tmp_path / f"manapy-trace-{os.getuid()}"
+    root.mkdir()
+    start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    assert proc.look(os.getpid(), start).state != proc.DEAD
+    return writer(root / "job", pid=os.getpid(), pid_start=start, host=socket.gethostname())
+
+
+def test_a_copy_is_of_its_moment_though_the_process_goes_on(tmp_path: Path, living: format.Writer) -> None:
+    send(living, 1)
+    recording = record.Recording(living.path.parent, tmp_path / "out", MB)
+    recording.poll()
+    first = rings.read(tmp_path / "out").now
+    assert rings.read(tmp_path / "out").now == first
+    assert not recording.over
+    recording.poll()
+    assert rings.read(tmp_path / "out").now > first
+
+
+def manapy(tmp_path: Path, *arguments: str | Path, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    command = [*before, sys.executable, "-c", "import sys; from manapy import cli; sys.exit(cli.main())", *map(str, arguments)]
+    return subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "MANAPY_TRACE_ROOT": str(tmp_path)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_full_disk_ends_it_with_one_line(tmp_path: Path, living: format.Writer) -> None:
+    own = ("unshare", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o size=128k none disk && "$@"', "sh")
+    (tmp_path / "disk").mkdir()
+    if subprocess.run([*own[:-2], "mount -t tmpfs none disk", "sh"], cwd=tmp_path, capture_output=True).returncode:
+        pytest.skip("file systems can't be mounted here")
+    for i in range(4000):
+        send(living, i + 1)
+    process = manapy(tmp_path, "trace", "record", "job", "--out", "disk/kept", before=own)
+    said, complaint = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert complaint == "manapy: disk/kept/rank-00000.g0.trace: No space left on device\n" and "records of 1 ranks in disk/kept" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_is_asked_to_end_keeps_what_there_is(tmp_path: Path, living: format.Writer, number: signal.Signals) -> None:
+    send(living, 1)
+    process = manapy(tmp_path, "trace", "record", "job", "--out", "kept", "--every", "1h")
+    while not (path := tmp_path / "kept" / living.path.name).exists() or format.FileStruct.from_buffer_copy(path.read_bytes()[:4096]).magic == 0:
+        assert process.poll() is None
+    send(living, 2)
+    process.send_signal(number)
+    said, complaint = process.communicate(timeout=60)
+    assert (process.returncode, complaint) == (0, "") and said == "2 records of 1 ranks in kept\n"
+    assert tags(tmp_path / "kept") == [1, 2]

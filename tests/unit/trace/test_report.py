@@ -119,6 +119,15 @@ def test_the_critical_path_in_numbers() -> None:
     assert name == "forward of micro-batch 2 on rank 5 (stage 1)" and took.startswith(("83", "84")) and usually.startswith(("39", "40", "41"))
 
 
+def test_a_link_on_the_critical_path() -> None:
+    """Where a sender waits for the message before, the path is in the message, not in the sender's work."""
+    model = replace(MODEL, synchronous=True)
+    page, _ = made(simulated(Fault(Kind.LINK, 5, 4, factor=200, until=5), model=model), model.schedule)
+    sums = page.text.split("on the critical path\n")[1].split("dearest blocks on it")[0].split("\n")
+    shares = [int(line) for line in sums if line.isdigit()]
+    assert 97 <= sum(shares) <= 103 and int(sums[sums.index("messages between stages") + 2]) > 50, sums
+
+
 def test_a_job_that_is_stuck() -> None:
     trace = simulated(Fault(Kind.SPIN, 5, 5, 2))
     page, _ = made(trace, MODEL.schedule)

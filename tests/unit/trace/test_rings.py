@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manapy.trace import clocks, format, rings
-from manapy.trace.events import ANY, NO_PEER, OPEN, Flag, Op, Trace
+from manapy.trace.events import ANY, NEVER, NO_PEER, OPEN, Flag, Op, Trace
 
 START = 1_700_000_000 * 10**9  # ns since 1970 at tick 0
 
@@ -122,6 +122,21 @@ def test_without_its_past_a_restarted_rank_claims_nothing_before(tmp_path: Path)
     new.ring().first = 0
     new.put(op=Op.BARRIER, enter=2000, exit=2001)
     assert read(tmp_path).ranks[0].first_ns == START + 2000
+
+
+def test_pauses(tmp_path: Path) -> None:
+    """No calls; from when on absence can be claimed."""
+    for rank, end in enumerate((7000, 0)):
+        w = writer(tmp_path, rank)
+        w.put(op=Op.PAUSE, enter=1000, exit=2000)
+        w.put(op=Op.BARRIER, enter=3000, exit=3001)
+        w.put(op=Op.PAUSE, enter=6000, exit=end)
+    trace = read(tmp_path)
+    assert trace.events["op"].tolist() == [Op.BARRIER] * 2
+    for rank, end in enumerate((START + 7000, OPEN)):
+        known = trace.ranks[rank]
+        assert known.pauses == ((START + 1000, START + 2000), (START + 6000, end)) and known.first_ns == (NEVER if end == OPEN else end)
+        assert known.paused == (end == OPEN) and not known.whole and not known.lost
 
 
 def test_rdma_traffic(tmp_path: Path) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from manapy.trace import stages
 from manapy.trace.events import OPEN, Op
 from manapy.trace.graph import graph_of
+from manapy.trace.iterations import iterations
 from manapy.trace.schedule import parse
 from manapy.trace.simulate import Fault, Kind, Model, simulate
 from manapy.trace.verdict import Phase
@@ -15,26 +19,61 @@ SCHEDULES = ["tp=2,pp=4,dp=2,micro=8", "tp=2,pp=3,dp=2,micro=4,kind=gpipe", "tp=
 MODEL = Model(parse("tp=2,pp=4,dp=2,micro=8"))
 
 
+@pytest.mark.parametrize("synchronous", [False, True])
 @pytest.mark.parametrize("text", SCHEDULES)
-def test_an_iteration_is_as_long_as_its_longest_path(text: str) -> None:
-    run = simulate(Model(parse(text), iterations=3), seed=4)
+def test_an_iteration_is_as_long_as_its_longest_path(text: str, synchronous: bool) -> None:
+    run = simulate(Model(parse(text), iterations=3, synchronous=synchronous), [Fault(Kind.LINK, 1, 2, factor=100)], seed=4)
     graph = graph_of(run.model.schedule)
     assert [graph.times(timing).makespan for timing in run.timings] == pytest.approx(run.lengths.tolist())
+    assert run.trace is not None
+    for one, timing in zip(iterations(stages.label(run.trace, run.model.schedule)), run.timings, strict=True):  # what was recorded tells all of it
+        assert graph.times(one.timing).makespan == pytest.approx(one.seconds, abs=1e-7)
+        if synchronous and run.model.schedule.pp > 1:
+            assert one.timing.release is not None and timing.release is not None
+            has = graph.source >= 0
+            assert one.timing.release[has] == pytest.approx(timing.release[has], abs=1e-8) and one.timing.transfer == pytest.approx(timing.transfer, abs=1e-8)
+        else:
+            assert one.timing.release is None
 
 
+@pytest.mark.parametrize("text", [text for text in SCHEDULES if "pp=1" not in text])
+def test_a_synchronous_message_is_received_before_the_next_one_goes_the_same_way(text: str) -> None:
+    model = Model(parse(text), iterations=2, synchronous=True)
+    trace = simulate(model, [Fault(Kind.LINK, 1, 1, factor=100)], seed=1).trace
+    assert trace is not None
+    events, places, ways, late = trace.events, model.schedule.places, {}, 0
+    received = {(*key, number): event for key, some in messages(events, Op.RECV).items() for number, event in enumerate(some)}
+    for key, some in messages(events, Op.SSEND).items():
+        for number, event in enumerate(some):
+            backward = model.schedule.blocks_of(int(places[key[1], 0]))[key[2]].backward
+            ways.setdefault((*key[:2], backward), []).append((event["enter"], received[*key, number]["exit"]))
+    for times in ways.values():
+        times.sort()
+        for (_, arrived), (sent, _) in zip(times, times[1:], strict=False):
+            assert arrived <= sent
+            late += arrived == sent
+    assert late, "no sender had to wait"
+
+
+def messages(events: np.ndarray, op: Op) -> dict[tuple[int, int, int], list[np.void]]:
+    """Messages of (sender, receiver, tag), in order."""
+    found: dict[tuple[int, int, int], list[np.void]] = {}
+    for event in events[events["op"] == op]:
+        pair = (event["peer"], event["rank"]) if op == Op.RECV else (event["rank"], event["peer"])
+        found.setdefault((*map(int, pair), int(event["tag"])), []).append(event)  # type: ignore[arg-type]
+    return found
+
+
+@pytest.mark.parametrize("synchronous", [False, True])
 @pytest.mark.parametrize("text", SCHEDULES)
-def test_calls_follow_each_other_and_messages_are_sent_before_they_come(text: str) -> None:
-    trace = simulate(Model(parse(text), iterations=2), seed=1).trace
+def test_calls_follow_each_other_and_messages_are_sent_before_they_come(text: str, synchronous: bool) -> None:
+    trace = simulate(Model(parse(text), iterations=2, synchronous=synchronous), seed=1).trace
     assert trace is not None
     events = trace.events
     same = events["rank"][1:] == events["rank"][:-1]
     assert (np.diff(events["rank"]) >= 0).all() and (np.diff(events["seq"].astype(int))[same] == 1).all()
     assert (events["enter"][1:][same] >= events["exit"][:-1][same]).all() and (events["exit"] >= events["enter"]).all()
-    sends, recvs = ({}, {})
-    for found, op in ((sends, Op.SEND), (recvs, Op.RECV)):
-        for event in events[events["op"] == op]:
-            pair = (event["rank"], event["peer"]) if op == Op.SEND else (event["peer"], event["rank"])
-            found.setdefault((*map(int, pair), int(event["tag"])), []).append(event)
+    sends, recvs = messages(events, Op.SSEND if synchronous else Op.SEND), messages(events, Op.RECV)
     assert sends.keys() == recvs.keys()
     for key, sent in sends.items():
         assert len(sent) == len(recvs[key]) == 2
@@ -65,12 +104,14 @@ def test_a_hang_leaves_open_calls(kind: Kind) -> None:
     assert run.trace.ranks[9].process == {Kind.SLEEP: "S", Kind.STOP: "T", Kind.DEAD: "dead"}.get(kind, "R")
 
 
-def test_a_skipped_recv_is_not_there_and_its_sender_waits() -> None:
-    run = simulate(MODEL, [Fault(Kind.SKIP_RECV, 9, iteration=1, micro=3, phase=Phase.TRANSFER)], seed=1)
+@pytest.mark.parametrize("synchronous", [False, True])
+def test_a_skipped_recv_is_not_there_and_its_sender_waits(synchronous: bool) -> None:
+    run = simulate(replace(MODEL, synchronous=synchronous), [Fault(Kind.SKIP_RECV, 9, iteration=1, micro=3, phase=Phase.TRANSFER)], seed=1)
     assert run.trace is not None
     events = run.trace.events
-    sender = events[(events["exit"] == OPEN) & (events["op"] == Op.SEND)]
-    assert sender["rank"].tolist() == [5] and sender["peer"].tolist() == [9]
+    waiting = events[(events["exit"] == OPEN) & (events["op"] == (Op.WAIT if synchronous else Op.SEND)) & (events["rank"] == 5)]
+    sender = events[(events["rank"] == 5) & (events["request"] == waiting["request"][0]) & (events["op"] == Op.SSEND)] if synchronous else waiting
+    assert len(waiting) == 1 and sender["peer"].tolist() == [9]
     received = events[(events["rank"] == 9) & (events["op"] == Op.RECV) & (events["tag"] == sender["tag"][0])]
     assert len(received) == 1  # of the iteration before
 

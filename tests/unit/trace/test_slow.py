@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from traces import Builder
 
 from manapy.trace import ordinary, slow, stages
 from manapy.trace.events import EVENT, NO_PEER, Communicator, Flag, Op, Rank, Trace
@@ -45,15 +46,30 @@ def test_rank_stage_phase_and_micro_batch_of_extra_work(text: str, given: bool, 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_counterfactual_is_that_of_a_replay(seed: int) -> None:
-    rng = np.random.default_rng((77, seed))
+    rng, model = np.random.default_rng((77, seed)), replace(MODEL, synchronous=seed % 2 == 1)
     phase = (Phase.FORWARD, Phase.BACKWARD)[int(rng.integers(2))]
     fault = Fault(Kind.COMPUTE, int(rng.integers(16)), 5, int(rng.integers(8)), phase, segment=int(rng.integers(4)), seconds=float(np.exp(rng.uniform(np.log(0.3), np.log(10)))))
-    cost = saved(fault, iteration=5, seed=seed)
-    found = judged(fault, seed=seed)
+    cost = saved(fault, iteration=5, model=model, seed=seed)
+    found = judged(fault, model=model, seed=seed)
     if cost < 0.12 * 1.39e9:
         pytest.skip("absorbed by a bubble")
     assert [v.rank for v in found] == [fault.rank]
-    assert found[0].cost_ns == pytest.approx(cost, rel=0.05)
+    assert found[0].cost_ns == pytest.approx(cost, rel=0.01)
+
+
+def test_what_was_paused_is_held_against_nobody() -> None:
+    """A rank's calls are missing from the middle of one iteration to that of another: labels, expectations and stragglers are those of the others, and of what follows."""
+    model = replace(MODEL, iterations=30)
+    trace = simulate(model, (), 3).trace
+    assert trace is not None
+    first, last = (int(trace.events["enter"][0] + part * (trace.now - trace.events["enter"][0])) for part in (0.21, 0.48))
+    gone = (trace.events["rank"] == 5) & (trace.events["enter"] > first) & (trace.events["exit"] < last)
+    known = replace(trace.ranks[5], pauses=((first, last),), first_ns=last)
+    trace = replace(trace, events=trace.events[~gone], ranks={**trace.ranks, 5: known})
+    assert gone.sum() > 500
+    for schedule in (SCHEDULE, None):
+        assert [verdict.state for verdict in slow.verdicts(trace, schedule)] == [State.HEALTHY]
+    assert [verdict.state for verdict in ordinary.verdicts(trace)] == [State.HEALTHY]
 
 
 def test_what_a_bubble_absorbs_is_held_against_nobody() -> None:
@@ -97,6 +113,34 @@ def test_a_throttled_link_is_the_networks_fault() -> None:
     (verdict,) = judged(Fault(Kind.LINK, 9, 5, factor=40))
     assert (verdict.cause, verdict.rank, verdict.phase) == (Cause.NETWORK, 9, Phase.TRANSFER)
     assert "network" in verdict.sentence
+
+
+@pytest.mark.parametrize("text", ["pp=2,micro=8", "pp=3,dp=2,micro=4,order=tp-pp-dp", "tp=2,pp=4,dp=2,micro=8,kind=gpipe", "tp=2,pp=2,dp=2,micro=4,kind=interleaved"])
+@pytest.mark.parametrize("noise", [0.02, 0.2])
+def test_a_throttled_link_whose_messages_follow_each_other(text: str, noise: float) -> None:
+    """Messages are shorter than blocks, but each also makes its sender wait with the next one: all of an iteration's length is explained, also where work scatters."""
+    model = Model(parse(text), iterations=24, noise=noise, synchronous=True)
+    fault = Fault(Kind.LINK, 1, 20, factor=100, until=21)
+    (verdict,) = judged(fault, model=model)
+    assert (verdict.cause, verdict.iteration) == (Cause.NETWORK, 20) and 1 in (verdict.rank, verdict.peer), verdict.sentence
+    assert verdict.cost_ns == pytest.approx(saved(fault, iteration=20, model=model), rel=0.02)
+
+
+def test_a_wait_that_was_over_before_the_message_was_taken_is_no_edge() -> None:
+    """As of an Isend whose message went out eagerly."""
+    model = Model(parse("pp=2,micro=4,kind=gpipe"), iterations=3, synchronous=True)
+    trace = simulate(model, [Fault(Kind.COMPUTE, 1, 1, 0, Phase.FORWARD, seconds=1.0)], 1).trace
+    assert trace is not None
+    events, releases = trace.events, []
+    waits = np.flatnonzero((events["rank"] == 0) & (events["op"] == Op.WAIT))
+    longest = waits[np.argmax((events["exit"] - events["enter"])[waits])]
+    for _ in range(2):
+        _, slow_one, _ = iterations(stages.label(trace, model.schedule))
+        assert slow_one.timing.release is not None
+        releases.append(slow_one.timing.release)
+        events["exit"][longest] = events["enter"][longest] + 1000
+    waited, eager = (release[releases[0] != releases[1]] for release in releases)
+    assert waited == pytest.approx([0], abs=1e-8) and eager.tolist() == [-np.inf]
 
 
 @pytest.mark.parametrize("text", ["tp=2,pp=2,micro=4", "pp=2,dp=2,micro=4"])
@@ -206,6 +250,46 @@ def test_who_waits_elsewhere_is_not_the_straggler() -> None:
     trace.events = np.concatenate([trace.events[trace.events["rank"] != 3], both])
     trace.events["enter"][-1] += 0
     assert [v.state for v in ordinary.verdicts(trace)] == [State.HEALTHY]
+
+
+def exchanged(work: np.ndarray, op: Op) -> Trace:
+    """Ranks that do work[round, rank] ns of work, then all receive from their left neighbour, which sends when its work is done, and meet in an Allreduce."""
+    builder = Builder(work.shape[1])
+    moment = 1000
+    for round_ in work.tolist():
+        ends = [moment + work for work in round_]
+        all_sent = max(ends) + 300
+        for rank, end in enumerate(ends):
+            builder.call(rank, Op.SEND, end, end + 100, peer=(rank + 1) % builder.size, tag=1)
+            came = max(end + 100, ends[rank - 1]) + 100
+            builder.call(rank, op, came - 50 if op is Op.TEST else end + 150, came, peer=(rank - 1) % builder.size, tag=1)
+            builder.call(rank, Op.ALLREDUCE, came + 50, all_sent)
+        moment = all_sent
+    return builder.trace(moment)
+
+
+@pytest.mark.parametrize("op", [Op.RECV, Op.TEST])
+def test_the_straggler_that_is_waited_for_in_messages(op: Op) -> None:
+    """Its neighbour comes to the collective as late as it: the wait is in the receive before it, or between the looks for it."""
+    work = np.random.default_rng(4).integers(900_000, 1_000_000, (20, 3))
+    assert [v.state for v in slow.verdicts(exchanged(work, op))] == [State.HEALTHY]
+    work[:, 1] *= 3
+    (verdict,) = slow.verdicts(exchanged(work, op))
+    assert (verdict.state, verdict.rank) == (State.SLOW, 1)
+    assert verdict.cost_ns == pytest.approx(20 * 1.9e6, rel=0.1)
+
+
+def test_who_works_while_it_is_waited_for_and_waits_as_long_is_not_the_straggler() -> None:
+    """Rank 0 works for 1 ms, then rank 1 for 2 ms, each while the other waits for it in a receive."""
+    builder = Builder(2)
+    for moment in range(0, 40_000_000, 4_000_000):
+        builder.call(0, Op.SEND, moment + 1_000_000, moment + 1_000_100, peer=1, tag=1)
+        builder.call(0, Op.RECV, moment + 1_000_200, moment + 3_000_200, peer=1, tag=2)
+        builder.call(1, Op.RECV, moment + 100, moment + 1_000_100, peer=0, tag=1)
+        builder.call(1, Op.SEND, moment + 3_000_100, moment + 3_000_200, peer=0, tag=2)
+        for rank in (0, 1):
+            builder.call(rank, Op.ALLREDUCE, moment + 3_000_300, moment + 3_000_400)
+    assert [v.state for v in ordinary.verdicts(builder.trace(40_000_000))] == [State.HEALTHY]
 
 
 def test_too_few_collectives_say_nothing() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from traces import Builder
 
 from manapy.trace import stages
-from manapy.trace.events import Op, Trace
+from manapy.trace.events import Flag, Op, Trace
 from manapy.trace.graph import graph_of
 from manapy.trace.iterations import iterations
 from manapy.trace.schedule import ScheduleError, parse
@@ -130,3 +131,16 @@ def test_no_schedule_is_seen_where_there_is_none() -> None:
     trace.events = trace.events[kept]
     with pytest.raises(ScheduleError, match="no schedule can be seen"):
         stages.infer(trace)
+
+
+def test_a_ring_of_messages_is_no_pipeline() -> None:
+    """Though each rank sends, receives and then reduces, as a stage does."""
+    job = Builder(3)
+    for i in range(6):
+        for rank in range(3):
+            job.call(rank, Op.SEND, 1000 * i + 1, 1000 * i + 9, peer=(rank + 1) % 3, tag=1, flags=Flag.MORE)  # Sendrecv
+            job.call(rank, Op.RECV, 1000 * i + 1, 1000 * i + 9, peer=(rank - 1) % 3, tag=1)
+            job.call(rank, Op.BCAST, 1000 * i + 20, 1000 * i + 29, peer=0)
+            job.call(rank, Op.ALLREDUCE, 1000 * i + 30, 1000 * i + 39)
+    with pytest.raises(ScheduleError, match="no schedule can be seen"):
+        stages.infer(job.trace(6000))

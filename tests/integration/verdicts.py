@@ -1,0 +1,52 @@
+"""What `manapy why` says of a job of the tests, asked until it is sure."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from jobs import BIN, PATIENCE, Job, manapy
+
+Answer = tuple[int, dict[str, Any], str]
+
+
+def why(job: Path, *options: str, **how: Any) -> Answer:
+    """Exit code, data, and what is said beside it. ``how``: as for manapy()."""
+    done = manapy("why", job, "--json", *options, **how)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+def until_hung(job: Job, ask: Callable[[], Answer]) -> list[dict[str, Any]]:
+    """The verdicts, as soon as the state is HUNG; whatever is said before must accuse nobody."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        code, said, errors = ask()
+        if said["state"] == "hung":
+            assert code == 4, said
+            return list(said["verdicts"])
+        assert all(verdict["rank"] is None for verdict in said["verdicts"]), said
+        assert time.monotonic() < deadline, (said, errors, job.report())
+        time.sleep(0.2)
+
+
+@contextlib.contextmanager
+def watched(said: Path, *arguments: str | Path, inside: Sequence[str | Path] = ()) -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    """`manapy why --watch` meanwhile: gives the verdicts so far. said: the file into which they come."""
+
+    def so_far() -> list[dict[str, Any]]:
+        lines = said.read_text().splitlines(keepends=True) if said.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    command = [*inside, BIN / "manapy", "why", "--watch", "--every", "200ms", "--run", f'echo "$MANAPY_VERDICT" >> {said}', *arguments]
+    watcher = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        yield so_far
+    finally:
+        watcher.terminate()
+        watcher.wait(PATIENCE)
