@@ -25,7 +25,7 @@ static char *join(const char *a, const char *sep, const char *b) {
 static int runnable(const char *path) {
     struct stat st;
     if (stat(path, &st)) return errno == EACCES ? 126 : 127;
-    return S_ISREG(st.st_mode) && !access(path, X_OK) ? 0 : 126;
+    return S_ISREG(st.st_mode) && !faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) ? 0 : 126; /* as whom execve asks */
 }
 
 static int search(const char *name, char **found, char *error, size_t n) {

@@ -231,17 +231,27 @@ def slow_but(*quick: str) -> list[Any]:
     return [p if p in quick else pytest.param(p, marks=pytest.mark.slow) for p in PHASES]
 
 
-def reach(job: Job, phase: str) -> tuple[subprocess.Popen[str], Path]:
-    """A request whose checkpoint was just seen in this phase, and the last published checkpoint; asks again if it went by too fast."""
-    where = job_files.read(job.dir)
-    for _ in range(20):
-        last = job.checkpoint()
-        asked = request(job)
+def reach(job: Job, phase: str) -> tuple[subprocess.Popen[str], dict[str, Any], Path]:
+    """A request whose checkpoint was just seen in this phase, the job's status at that moment, and the last published checkpoint.
+
+    Asks again if the phase went by too fast; a job that ends meanwhile is restarted.
+    """
+    last = job.checkpoint()
+    for _ in range(60):
+        asked, where = request(job), job_files.read(job.dir)
         while asked.poll() is None:
             with contextlib.suppress(NoJob):
-                if command.status(where)["phase"] == phase:
-                    return asked, last
-        answer(asked)
+                status = command.status(where)
+                if status["phase"] == phase:
+                    return asked, status, last
+        code, path, errors = answer(asked)
+        if code == 0:
+            last = Path(path)
+        else:
+            assert TOO_LATE.search(errors), errors
+            job.finish()
+            job.restart()
+            job.wait_for(lambda _: job_files.read(job.dir).record["rank0_pid"] != where.record["rank0_pid"])
     raise JobError(f"phase {phase} was never seen")
 
 
@@ -257,9 +267,8 @@ def test_coordinator_dies(make_job: Callable[..., Job], phase: str) -> None:
     seed, steps = 140, 120
     job = stress(make_job(3, env=ENV), seed, steps)
     job.wait_for("step 10")
-    pid = int(job.status()["pid"])
-    asked, last = reach(job, phase)
-    os.kill(pid, signal.SIGKILL)
+    asked, status, last = reach(job, phase)
+    os.kill(int(status["pid"]), signal.SIGKILL)
     code, path, errors = answer(asked)
     assert code == 0 or len(errors.splitlines()) == 1, errors
     job.finish()
@@ -276,9 +285,8 @@ def test_rank_dies(make_job: Callable[..., Job], phase: str) -> None:
     seed, steps = 150, 120
     job = stress(make_job(3, env=ENV), seed, steps)
     job.wait_for("step 10")
-    pids = job.pids()
-    asked, last = reach(job, phase)
-    os.kill(pids[1], signal.SIGKILL)
+    asked, status, last = reach(job, phase)
+    os.kill(int(status["ranks"][1]["pid"]), signal.SIGKILL)
     code, path, errors = answer(asked)
     assert code == 0 or re.search("rank 1 (died|is lost)", errors), errors
     assert job.wait(30) != 0
