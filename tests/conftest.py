@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 from histories import History
 
 ROOT = Path(__file__).resolve().parent.parent
+UNTIL = float(os.environ.get("MANAPY_TEST_UNTIL", "inf"))  # seconds since the epoch: no test is begun later (tools/test says why)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Before any fixture."""
+    if time.time() > UNTIL:
+        pytest.skip("no time is left: MANAPY_TEST_MINUTES sets how much there is")
 
 
 @pytest.fixture(scope="session")
