@@ -54,8 +54,9 @@ class Gradients:
         block, mine.whole_gradient = mine.whole_gradient, None
         if block is None:
             raise OrderError(f"unit '{mine.unit.name}' is reduced without gradients")
-
         collected = self._collects(mine, last)
+        if collected and mine.partial is None:
+            mine.partial = self._new_partial(mine)
 
         def job() -> None:
             ready()
@@ -127,16 +128,14 @@ class Gradients:
 
     def _collects(self, mine: LocalUnit, last: bool) -> bool:
         """Whether this micro-batch's gradients are added to partial: they aren't if they cross the network at once, and nothing is there that must go with them."""
-        if self._strategy.reduce is Reduce.EVERY:
-            return False
+        return self._strategy.reduce is not Reduce.EVERY and (self._strategy.keep is Keep.SHARD or not last or mine.unsummed)
+
+    def _new_partial(self, mine: LocalUnit) -> np.ndarray:
+        """Of zeros; where the slice is this rank's to update, the gradient itself."""
         if self._strategy.keep is Keep.SHARD:
-            mine.partial = mine.gradient  # the slice is this rank's to update
-            return True
-        if last and not mine.unsummed:
-            return False
-        if mine.partial is None:
-            mine.partial = np.zeros(mine.layout.slice, mine.unit.dtype)
-        return True
+            assert mine.gradient is not None
+            return mine.gradient
+        return np.zeros(mine.layout.slice, mine.unit.dtype)
 
     def _reduce_in_node(self, mine: LocalUnit, whole: np.ndarray, collected: bool) -> None:
         self._messenger.node.reduce_scatter(whole, self._scratch.view(mine.unit.dtype), self._messenger.tag(Operation.REDUCE, mine.index), Phase.REDUCE)
