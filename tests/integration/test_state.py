@@ -205,7 +205,7 @@ print("ok")
         go = job.where / "go"
         job.env["STATE_GO"] = str(go)
         job.start(sys.executable, "-c", program, str(server.getsockname()[1]))
-        fd = re.search(r"holds (\d+)", job.wait_for("holds"))
+        fd = re.search(r"holds (\d+)\n", job.wait_for(lambda text: re.search(r"holds \d+\n", text)))
         assert fd
         refused(job, pattern.replace("{fd}", fd[1]), "--child-grace", "200ms")
         refused(job, pattern.replace("{fd}", fd[1]), "--child-grace", "200ms")
