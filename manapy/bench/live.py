@@ -7,6 +7,7 @@ only for false alarms each look is counted, those included that say that nothing
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..trace import alarms, proc, rings, schedule
+from ..trace import alarms, proc, rings, schedule, slow
 from ..trace.diagnose import diagnose
 from ..trace.runqueue import Sampler
 from ..trace.verdict import Cause, Phase, State
@@ -246,11 +247,13 @@ def healthy(setting: Setting) -> list[Row]:
         with training(setting, 2, plan, "--iterations", str(FOR_EVER), "--layers", "4", "--hidden", "256") as job, Sampler() as sampler:
             said = set()
             reader = rings.Reader(job.trace)
+            watches = [(None, slow.Looks()), (known, slow.Looks())]
             began = time.monotonic()
             while (passed := time.monotonic() - began) < seconds / len(plans):
                 setting.progress((i + passed * len(plans) / seconds) / len(plans), f"{plan}, {sum(counts.values())} alarms")
                 reader.poll()
-                for verdict in diagnose(reader.trace(), known if looks % 2 else None, live=True, sampler=sampler, judge=alarms.verdicts):
+                given, before = watches[looks % 2]
+                for verdict in diagnose(reader.trace(), given, live=True, sampler=sampler, judge=functools.partial(alarms.verdicts, looks=before)):
                     same = verdict.state, verdict.cause, verdict.rank, verdict.since_ns
                     if verdict.state is not State.HEALTHY and same not in said:
                         said.add(same)

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from ..ckpt.job import Job
     from ..trace.events import Trace
     from ..trace.find import Found
-    from ..trace.iterations import Measured
     from ..trace.network import Probe
     from ..trace.runqueue import Sampler
     from ..trace.schedule import Schedule
+    from ..trace.slow import Looks
     from ..trace.verdict import State, Verdict
 
 PROBLEMS = 8  # lines, in one look
@@ -83,7 +83,7 @@ def _probe(command: str) -> Probe:
     return network.by_command(command)
 
 
-def _look(found: Found, options: argparse.Namespace, sampler: Sampler | None = None, watched: Measured | None = None) -> tuple[Trace, list[Verdict]]:
+def _look(found: Found, options: argparse.Namespace, sampler: Sampler | None = None, watched: Looks | None = None) -> tuple[Trace, list[Verdict]]:
     """The recording and what it says."""
     from ..trace import rings
 
@@ -106,9 +106,9 @@ def _note(trace: Trace, said: set[str], out: Output) -> None:
         out.note(f"{len(new) - PROBLEMS} more like this: --json has all")
 
 
-def judge(found: Found, trace: Trace, plan: Schedule | None, *, live: bool, sampler: Sampler | None = None, watched: Measured | None = None, probe: Probe | None = None) -> list[Verdict]:
+def judge(found: Found, trace: Trace, plan: Schedule | None, *, live: bool, sampler: Sampler | None = None, watched: Looks | None = None, probe: Probe | None = None) -> list[Verdict]:
     """What a recording says. A job that seems stuck may be held by a checkpoint: its coordinator is asked. live: look at its processes, too.
-    sampler: what it has seen of them so far. watched: the job is looked at again and again, and this is what was measured before: only what is worth an alarm is said
+    sampler: what it has seen of them so far. watched: the job is looked at again and again, and these were the earlier looks: only what is worth an alarm is said
     of slow iterations. probe: of the network between hosts."""
     from ..ckpt import job
     from ..trace import alarms, slow
@@ -116,7 +116,7 @@ def judge(found: Found, trace: Trace, plan: Schedule | None, *, live: bool, samp
     from ..trace.verdict import State
 
     failure = job.read(found.job.dir).record.get("first_failure") if found.job is not None else None
-    slowness = functools.partial(alarms.verdicts, before=watched) if watched is not None else slow.verdicts
+    slowness = functools.partial(alarms.verdicts, looks=watched) if watched is not None else slow.verdicts
     stack = found.others.stack if found.others else None
     verdicts = diagnose(trace, plan, live=live, died=failure["rank"] if failure else None, stack=stack, sampler=sampler, judge=slowness, probe=probe)
     if found.job is not None and any(verdict.state is State.HUNG for verdict in verdicts) and (parked := _parked(found)):
@@ -201,19 +201,19 @@ def _watch(found: Found, options: argparse.Namespace, out: Output) -> int:
 def _watched(found: Found, sampler: Sampler, leaving: Leaving, options: argparse.Namespace, out: Output) -> int:
     from ..trace.alarms import WINDOW
     from ..trace.diagnose import state
-    from ..trace.iterations import Measured
     from ..trace.pulse import Pulse
+    from ..trace.slow import Looks
     from ..trace.verdict import State
 
     worst = 0
     pulse = Pulse(found.folder)
-    measured = Measured()
+    looks = Looks()
     noted: set[str] = set()
     said: dict[tuple[object, ...], float] = {}  # when it was last found
     began = time.monotonic()
     over = False
     while True:
-        trace, verdicts = _look(found, options, sampler, measured)
+        trace, verdicts = _look(found, options, sampler, looks)
         now, moment = state(verdicts), time.monotonic()
         worst = max(worst, EXITS[now.value]) if now is not State.UNKNOWN else worst
         faults = [verdict for verdict in verdicts if verdict.state in (State.HUNG, State.SLOW) and moment - said.get(_same(verdict), -QUIET) >= QUIET]

@@ -19,10 +19,10 @@ from . import slow
 from .calls import span
 from .events import Trace
 from .expected import FLOOR
-from .iterations import Iteration, Measured
+from .iterations import Iteration
 from .runqueue import Delays
 from .schedule import Schedule
-from .slow import Finding, Watched
+from .slow import Finding, Looks, Watched
 from .stages import Labels
 from .verdict import Cause, State, Verdict
 
@@ -36,10 +36,10 @@ def verdicts(
     limits: slow.Limits | None = None,
     delays: Delays | None = None,
     labels: Labels | None = None,
-    before: Measured | None = None,
+    looks: Looks | None = None,
 ) -> list[Verdict]:
-    """As slow.verdicts, but only of what is worth an alarm, and of the newest iterations. before: what an earlier look at the same job has measured."""
-    watched = slow.watch(trace, schedule, limits, delays, labels, before)
+    """As slow.verdicts, but only of what is worth an alarm, and of the newest iterations. looks: earlier ones at the same job."""
+    watched = slow.watch(trace, schedule, limits, delays, labels, looks)
     if not isinstance(watched, Watched):
         cheap = [replace(said, state=State.HEALTHY, cause=Cause.NONE, sentence=f"not worth an alarm: {said.sentence}") for said in watched if (said.cost_ns or FLOOR) < FLOOR]
         return [said for said in watched if (said.cost_ns or FLOOR) >= FLOOR] or cheap

@@ -16,7 +16,7 @@ Invariants
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from .schedule import Schedule, ScheduleError
 from .verdict import Cause, Phase, State, Verdict
 
 DISTURBED = 0.05  # of an iteration's length, that waits for a processor have to be
+RENEWED = 0.5  # share of the iterations that are new since the expectations were made, from which on they are made anew
 UNSAMPLED = "a rank had to wait for its processor: the recording alone doesn't tell that, `manapy why --watch` does"
 ACTIONS = {
     Cause.COMPUTE: "look at this host: clock rate, temperature, other processes, processors it may use",
@@ -46,6 +47,26 @@ class Watched:
     monitor: Monitor
     measured: list[Iteration]
     found: list[Finding]
+
+
+@dataclass
+class Looks:
+    """What the looks at one job leave to the next one, which then takes in only what is new. fed: the newest iteration that the monitor has been fed; primed: the number of
+    the newest one when its expectations were made."""
+
+    measured: Measured = field(default_factory=Measured)
+    monitor: Monitor | None = None
+    found: list[Finding] = field(default_factory=list)
+    fed: Iteration | None = None
+    primed: int = -1
+
+    def go_on(self, measured: list[Iteration], monitor: Monitor) -> bool:
+        """Whether the monitor can go on where it was, rather than a new one begin: it has been fed these iterations (a restart may have taken them back), and not most of them
+        by expectations that were made without them."""
+        if self.monitor is None or self.fed is None or (monitor.schedule, monitor.limits, monitor.hosts) != (self.monitor.schedule, self.monitor.limits, self.monitor.hosts):
+            return False
+        newest = next((one for one in reversed(measured) if one.number <= self.fed.number), None)
+        return newest is not None and newest.timing is self.fed.timing and sum(one.number > self.primed for one in measured) < RENEWED * len(measured)
 
 
 def verdicts(
@@ -69,10 +90,10 @@ def watch(
     limits: Limits | None = None,
     delays: Delays | None = None,
     labels: stages.Labels | None = None,
-    before: Measured | None = None,
+    looks: Looks | None = None,
 ) -> Watched | list[Verdict]:
-    """All iterations of a trace; of a job without any, or too few, what can be said of it. before: what an earlier look at the same job has measured."""
-    delays = delays or Delays()
+    """All iterations of a trace; of a job without any, or too few, what can be said of it. looks: earlier ones at the same job; this one is added."""
+    delays, looks = delays or Delays(), looks or Looks()
     if labels is None and schedule is None:
         try:
             labels = stages.inferred(trace)
@@ -84,22 +105,31 @@ def watch(
         stages.check_size(trace, schedule)
         return ordinary.verdicts(trace, delays=delays)
     labels = labels or stages.label(trace, schedule)
-    measured = [one for one in iterations(labels, before) if not one.first]
+    measured = [one for one in iterations(labels, looks.measured) if not one.first]
     interrupted = set(labels.iteration[(trace.events["flags"] & Flag.STOPPED) > 0].tolist())
     measured = [one for one in measured if one.number not in interrupted]
     if len(measured) < 3:
         return [Verdict(State.UNKNOWN, f"{len(measured)} whole iterations are recorded: too few to tell a slow one", confidence=0.0, action="look again when more are")]
     uncertainty = max((r.uncertainty_ns for r in trace.ranks.values()), default=0) * 1e-9 if len({r.host for r in trace.ranks.values()}) > 1 else 0.0
-    disturbed = frozenset(one.number for one in measured if _disturbed(one, trace, delays))
-    monitor = Monitor(schedule, limits or Limits(), {rank: known.host for rank, known in trace.ranks.items()}, uncertainty, disturbed)
-    calm = [one for one in measured if one.number not in disturbed]
-    calm = calm if len(calm) >= MANY else measured
-    monitor.prime([one.timing for one in calm], [one.seconds for one in calm])
-    found = []
+    monitor = Monitor(schedule, limits or Limits(), {rank: known.host for rank, known in trace.ranks.items()})
+    new, found = measured, []
+    if looks.go_on(measured, monitor):
+        assert looks.monitor is not None and looks.fed is not None
+        monitor = looks.monitor
+        new = [one for one in measured if one.number > looks.fed.number]
+        found = [finding for finding in looks.found if finding.iteration >= measured[0].number]
+    monitor.uncertainty = uncertainty
+    monitor.disturbed = frozenset(one.number for one in new if _disturbed(one, trace, delays))
+    if new is measured:
+        calm = [one for one in measured if one.number not in monitor.disturbed]
+        calm = calm if len(calm) >= MANY else measured
+        monitor.prime([one.timing for one in calm], [one.seconds for one in calm])
+        looks.primed = measured[-1].number
     begins = {one.number: one.begin for one in measured}
-    for one in measured:
+    for one in new:
         faults = monitor.feed([one.number], one.timing, np.array([one.seconds]))
         found += [_put_down(finding, begins.get(one.number - max(finding.chronic - 1, 0), 0), one.end, schedule, delays) for finding in faults] or _starved(one, monitor, delays)
+    looks.monitor, looks.found, looks.fed = monitor, found, measured[-1]
     return Watched(trace, monitor, measured, found)
 
 

@@ -1,4 +1,4 @@
-"""A watch measures only what is new since its last look, says the same as who looks for the first time, and keeps no more than it sees."""
+"""A watch measures only what is new since its last look, holds only that against what is expected, says the same as who looks for the first time, and keeps no more than it sees."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manapy.trace import alarms, iterations, stages
+from manapy.trace import alarms, iterations, slow, stages
 from manapy.trace.events import Trace
-from manapy.trace.iterations import SAME, Measured
+from manapy.trace.iterations import SAME
+from manapy.trace.monitor import Monitor
 from manapy.trace.schedule import parse
 from manapy.trace.simulate import Fault, Kind, Model, simulate
-from manapy.trace.verdict import Phase, State
+from manapy.trace.verdict import Cause, Phase, State, Verdict
 
 SCHEDULE = parse("tp=2,pp=2,dp=2,micro=4")
 MODEL = Model(SCHEDULE, iterations=40, forward=0.0026, backward=0.0052, closing=0.0002, optimizer=0.0012)
@@ -52,22 +53,67 @@ def ends(trace: Trace) -> list[int]:
     return [one.end for one in iterations.iterations(stages.label(trace, SCHEDULE))]
 
 
+def gist(verdicts: list[Verdict]) -> list[tuple[State, Cause, int | None, int | None]]:
+    """What they say, without figures: expectations that were made at another moment are a little different."""
+    return [(said.state, said.cause, said.rank, said.iteration) for said in verdicts]
+
+
 def test_a_look_measures_what_is_new_and_says_the_same(trace: Trace, counted: list[int]) -> None:
-    at, before = ends(trace), Measured()
+    at, looks = ends(trace), slow.Looks()
     for number in (20, 29, 30, 38):
         seen = until(trace, at[number])
         fresh = alarms.verdicts(seen, SCHEDULE)
         counted.clear()
-        assert alarms.verdicts(seen, SCHEDULE, before=before) == fresh
+        assert gist(alarms.verdicts(seen, SCHEDULE, looks=looks)) == gist(fresh)
         assert fresh[0].state is (State.SLOW if number >= 30 else State.HEALTHY)
         new = number - {20: -1, 29: 20, 30: 29, 38: 30}[number]
         assert [n for n in counted if n] == [n for n in range(number - new + 1, number + 1) if n]
-        assert len(before) == number
+        assert len(looks.measured) == number
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [],
+        [Fault(Kind.COMPUTE, 5, i, 3, Phase.BACKWARD, seconds=0.06) for i in range(60, 150)],
+        [Fault(Kind.RANK, 3, 50, factor=1.4)],
+        [Fault(Kind.LINK, 6, 70, factor=30.0)],
+        [Fault(Kind.COMPUTE, 5, 90, 3, Phase.BACKWARD, seconds=1.0), Fault(Kind.COMPUTE, 2, 91, 1, Phase.FORWARD, seconds=1.0)],
+    ],
+    ids=["healthy", "again-and-again", "throttled", "link", "two"],
+)
+def test_who_has_watched_from_the_beginning_says_what_a_newcomer_says(faults: list[Fault], seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = simulate(replace(MODEL, iterations=150), faults, seed).trace
+    assert trace is not None
+    fed: list[int] = []
+    feed = Monitor.feed
+    monkeypatch.setattr(Monitor, "feed", lambda self, numbers, *rest: fed.extend(numbers) or feed(self, numbers, *rest))
+    looks, least = slow.Looks(), 0
+    for moment in ends(trace)[3::7]:
+        seen = until(trace, moment)
+        said = alarms.verdicts(seen, SCHEDULE, looks=looks)
+        again, fed[:] = fed[:], []
+        fresh = alarms.verdicts(seen, SCHEDULE)
+        assert {(v.state, v.cause, v.rank) for v in said} == {(v.state, v.cause, v.rank) for v in fresh}
+        assert len(again) in (7, len(fed))
+        least += len(again) < len(fed)
+        fed.clear()
+    assert least > 10, "all of them again only after they have become twice as many"
+
+
+def test_a_restart_that_takes_back_iterations_is_looked_at_anew(trace: Trace) -> None:
+    looks = slow.Looks()
+    assert alarms.verdicts(trace, SCHEDULE, looks=looks)[0].state is State.SLOW
+    other = simulate(MODEL, [], 5).trace
+    assert other is not None
+    assert gist(alarms.verdicts(until(other, ends(other)[35]), SCHEDULE, looks=looks)) == [(State.HEALTHY, Cause.NONE, None, None)]
 
 
 def test_times_that_a_better_clock_has_moved_are_the_same_and_others_are_not(trace: Trace, counted: list[int]) -> None:
-    before = Measured()
-    alarms.verdicts(trace, SCHEDULE, before=before)
+    looks = slow.Looks()
+    before = looks.measured
+    alarms.verdicts(trace, SCHEDULE, looks=looks)
     for moved, new in ((SAME // 2, 0), (100 * SAME, 2)):  # in the iteration itself, and in the next, which begins at its end
         events = trace.events.copy()
         last = events["exit"] == ends(trace)[10]
@@ -80,12 +126,13 @@ def test_times_that_a_better_clock_has_moved_are_the_same_and_others_are_not(tra
 
 
 def test_what_is_forgotten_is_not_kept(trace: Trace) -> None:
-    before = Measured()
-    alarms.verdicts(trace, SCHEDULE, before=before)
+    looks = slow.Looks()
+    before = looks.measured
+    alarms.verdicts(trace, SCHEDULE, looks=looks)
     whole = len(before)
     moment = ends(trace)[30]
     ranks = {rank: replace(known, lost=1, first_ns=moment) for rank, known in trace.ranks.items()}
     newer = replace(trace, events=trace.events[trace.events["enter"] > moment], ranks=ranks)
-    alarms.verdicts(newer, SCHEDULE, before=before)
+    alarms.verdicts(newer, SCHEDULE, looks=looks)
     assert 0 < len(before) < whole // 2
     assert np.array_equal(sorted(before._now), range(min(before._now), 40))
