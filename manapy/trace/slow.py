@@ -49,6 +49,22 @@ class Watched:
     found: list[Finding]
 
 
+@dataclass(frozen=True)
+class _Odd:
+    """An iteration that stands out. faults: what was found in it, with the begin of the first of the iterations that it was found by, ns; usual: what healthy ones took then,
+    seconds. What its ranks' waits for a processor explain is asked at each look: samples of other hosts come late."""
+
+    iteration: Iteration
+    faults: tuple[tuple[Finding, int], ...]
+    usual: float
+
+    def found(self, schedule: Schedule, limits: Limits, delays: Delays) -> list[Finding]:
+        """Put down to what explains it."""
+        if self.faults:
+            return [_put_down(finding, begin, self.iteration.end, schedule, delays) for finding, begin in self.faults]
+        return _starved(self.iteration, self.usual, limits, delays)
+
+
 @dataclass
 class Looks:
     """What the looks at one job leave to the next one, which then takes in only what is new. fed: the newest iteration that the monitor has been fed; primed: the number of
@@ -56,13 +72,13 @@ class Looks:
 
     measured: Measured = field(default_factory=Measured)
     monitor: Monitor | None = None
-    found: list[Finding] = field(default_factory=list)
+    odd: list[_Odd] = field(default_factory=list)
     fed: Iteration | None = None
     primed: int = -1
 
     def go_on(self, measured: list[Iteration], monitor: Monitor) -> bool:
-        """Whether the monitor can go on where it was, rather than a new one begin: it has been fed these iterations (a restart may have taken them back), and not most of them
-        by expectations that were made without them."""
+        """Whether the monitor can go on where it was, rather than this new one begin: it has been fed these iterations (a restart may have taken them back), and not most of
+        them by expectations that were made without them."""
         if self.monitor is None or self.fed is None or (monitor.schedule, monitor.limits, monitor.hosts) != (self.monitor.schedule, self.monitor.limits, self.monitor.hosts):
             return False
         newest = next((one for one in reversed(measured) if one.number <= self.fed.number), None)
@@ -112,12 +128,12 @@ def watch(
         return [Verdict(State.UNKNOWN, f"{len(measured)} whole iterations are recorded: too few to tell a slow one", confidence=0.0, action="look again when more are")]
     uncertainty = max((r.uncertainty_ns for r in trace.ranks.values()), default=0) * 1e-9 if len({r.host for r in trace.ranks.values()}) > 1 else 0.0
     monitor = Monitor(schedule, limits or Limits(), {rank: known.host for rank, known in trace.ranks.items()})
-    new, found = measured, []
+    new, odd = measured, []
     if looks.go_on(measured, monitor):
         assert looks.monitor is not None and looks.fed is not None
         monitor = looks.monitor
         new = [one for one in measured if one.number > looks.fed.number]
-        found = [finding for finding in looks.found if finding.iteration >= measured[0].number]
+        odd = [one for one in looks.odd if one.iteration.number >= measured[0].number]
     monitor.uncertainty = uncertainty
     monitor.disturbed = frozenset(one.number for one in new if _disturbed(one, trace, delays))
     if new is measured:
@@ -128,22 +144,24 @@ def watch(
     begins = {one.number: one.begin for one in measured}
     for one in new:
         faults = monitor.feed([one.number], one.timing, np.array([one.seconds]))
-        found += [_put_down(finding, begins.get(one.number - max(finding.chronic - 1, 0), 0), one.end, schedule, delays) for finding in faults] or _starved(one, monitor, delays)
-    looks.monitor, looks.found, looks.fed = monitor, found, measured[-1]
+        if faults or one.seconds * monitor.limits.performance > monitor.length:
+            odd.append(_Odd(one, tuple((finding, begins.get(one.number - max(finding.chronic - 1, 0), measured[0].begin)) for finding in faults), monitor.length))
+    looks.monitor, looks.odd, looks.fed = monitor, odd, measured[-1]
+    found = [finding for one in odd for finding in one.found(schedule, monitor.limits, delays)]
     return Watched(trace, monitor, measured, found)
 
 
-def _starved(iteration: Iteration, monitor: Monitor, delays: Delays) -> list[Finding]:
+def _starved(iteration: Iteration, usual: float, limits: Limits, delays: Delays) -> list[Finding]:
     """Of an iteration that is slow, though no block or transfer stands out: waits for a processor hit all of a rank's, and scatter. What they cost is known from above only:
     a wait costs nothing while the rank would have had to wait for others anyway."""
-    excess = iteration.seconds - monitor.length
-    if iteration.seconds * monitor.limits.performance <= monitor.length:
+    excess = iteration.seconds - usual
+    if iteration.seconds * limits.performance <= usual:
         return []
     waits = {rank: wait * 1e-9 for rank in delays.ranks if (wait := delays.waited(rank, iteration.begin, iteration.end)) is not None}
     rank = max(waits, key=waits.__getitem__, default=-1)
     if not waits or waits[rank] < EXPLAINS * excess:
         return []
-    return [Finding(iteration.number, Cause.STARVED, rank, min(waits[rank], excess), iteration.seconds, monitor.length, iteration.seconds, sampled=True)]
+    return [Finding(iteration.number, Cause.STARVED, rank, min(waits[rank], excess), iteration.seconds, usual, iteration.seconds, sampled=True)]
 
 
 def _disturbed(iteration: Iteration, trace: Trace, delays: Delays) -> bool:

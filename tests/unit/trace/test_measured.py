@@ -12,6 +12,7 @@ from manapy.trace import alarms, iterations, slow, stages
 from manapy.trace.events import Trace
 from manapy.trace.iterations import SAME
 from manapy.trace.monitor import Monitor
+from manapy.trace.runqueue import Delays
 from manapy.trace.schedule import parse
 from manapy.trace.simulate import Fault, Kind, Model, simulate
 from manapy.trace.verdict import Cause, Phase, State, Verdict
@@ -108,6 +109,21 @@ def test_a_restart_that_takes_back_iterations_is_looked_at_anew(trace: Trace) ->
     other = simulate(MODEL, [], 5).trace
     assert other is not None
     assert gist(alarms.verdicts(until(other, ends(other)[35]), SCHEDULE, looks=looks)) == [(State.HEALTHY, Cause.NONE, None, None)]
+
+
+def test_samples_that_come_later_than_the_calls_count_at_the_next_look(trace: Trace) -> None:
+    """Of another host, say: until then it isn't known whether the rank had to wait for a processor."""
+    at, looks = ends(trace), slow.Looks()
+
+    def sampled(until_: int) -> Delays:
+        moments = np.arange(int(trace.events["enter"].min()) - 10**8, until_, 10**7)
+        return Delays({rank: (moments, np.zeros_like(moments)) for rank in trace.ranks})
+
+    states = []
+    for number, known in ((28, at[29]), (30, at[29]), (32, at[33])):
+        (said,) = alarms.verdicts(until(trace, at[number]), SCHEDULE, delays=sampled(known), looks=looks)
+        states.append((said.state, said.rank))
+    assert states == [(State.HEALTHY, None), (State.HEALTHY, None), (State.SLOW, 5)]
 
 
 def test_times_that_a_better_clock_has_moved_are_the_same_and_others_are_not(trace: Trace, counted: list[int]) -> None:
