@@ -51,18 +51,18 @@ class Watched:
 
 @dataclass(frozen=True)
 class _Odd:
-    """An iteration that stands out. faults: what was found in it, with the begin of the first of the iterations that it was found by, ns; usual: what healthy ones took then,
-    seconds. What its ranks' waits for a processor explain is asked at each look: samples of other hosts come late."""
+    """An iteration that stands out. faults: what was found in it, with the begin of the first of the iterations that it was found by, ns; if nothing was, it is slow all the
+    same. usual: what healthy ones took then, seconds. What its ranks' waits for a processor explain is asked at each look: samples of other hosts come late."""
 
     iteration: Iteration
     faults: tuple[tuple[Finding, int], ...]
     usual: float
 
-    def found(self, schedule: Schedule, limits: Limits, delays: Delays) -> list[Finding]:
+    def found(self, schedule: Schedule, delays: Delays) -> list[Finding]:
         """Put down to what explains it."""
         if self.faults:
             return [_put_down(finding, begin, self.iteration.end, schedule, delays) for finding, begin in self.faults]
-        return _starved(self.iteration, self.usual, limits, delays)
+        return _starved(self.iteration, self.usual, delays)
 
 
 @dataclass
@@ -147,16 +147,14 @@ def watch(
         if faults or one.seconds * monitor.limits.performance > monitor.length:
             odd.append(_Odd(one, tuple((finding, begins.get(one.number - max(finding.chronic - 1, 0), measured[0].begin)) for finding in faults), monitor.length))
     looks.monitor, looks.odd, looks.fed = monitor, odd, measured[-1]
-    found = [finding for one in odd for finding in one.found(schedule, monitor.limits, delays)]
+    found = [finding for one in odd for finding in one.found(schedule, delays)]
     return Watched(trace, monitor, measured, found)
 
 
-def _starved(iteration: Iteration, usual: float, limits: Limits, delays: Delays) -> list[Finding]:
+def _starved(iteration: Iteration, usual: float, delays: Delays) -> list[Finding]:
     """Of an iteration that is slow, though no block or transfer stands out: waits for a processor hit all of a rank's, and scatter. What they cost is known from above only:
     a wait costs nothing while the rank would have had to wait for others anyway."""
     excess = iteration.seconds - usual
-    if iteration.seconds * limits.performance <= usual:
-        return []
     waits = {rank: wait * 1e-9 for rank in delays.ranks if (wait := delays.waited(rank, iteration.begin, iteration.end)) is not None}
     rank = max(waits, key=waits.__getitem__, default=-1)
     if not waits or waits[rank] < EXPLAINS * excess:
