@@ -13,11 +13,35 @@ ROOT = Path(__file__).resolve().parent.parent
 UNTIL = float(os.environ.get("MANAPY_TEST_UNTIL", "inf"))  # seconds since the epoch: no test is begun later (tools/test says why)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The two choices that tools/test offers."""
+    group = parser.getgroup("manapy")
+    group.addoption("--quick", action="store_true", help="unit tests under 2 seconds, and one real job of each kind: a few minutes")
+    group.addoption("--long", action="store_true", help="also the long random runs: for a night")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what the two options leave out."""
+    quick, long = config.getoption("--quick"), config.getoption("--long")
+    kept = [item for item in items if (_is_quick(item) if quick else long or not item.get_closest_marker("long"))]
+    if len(kept) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+        items[:] = kept
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    """A test marked quick; or a unit test that is not slow and not of RDMA, which needs Debian packages."""
+    if item.get_closest_marker("quick"):
+        return True
+    folders = item.path.relative_to(ROOT / "tests").parts[:-1]
+    return folders[0] == "unit" and "rdma" not in folders and not any(map(item.get_closest_marker, ("slow", "long")))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Before any fixture."""
+    """Before any fixture. A test that could not be run has not passed."""
     if time.time() > UNTIL:
-        pytest.skip("no time is left: MANAPY_TEST_MINUTES sets how much there is")
+        pytest.fail("no time was left to run this test: MANAPY_TEST_MINUTES sets how much there is", pytrace=False)
 
 
 @pytest.fixture(scope="session")

@@ -60,7 +60,7 @@ def test_checkpoint_and_go_on(make_job: Callable[..., Job], undisturbed: bytes) 
     assert (job.where / "field.npy").read_bytes() == undisturbed
 
 
-@pytest.mark.parametrize("restart", ["command", "mpirun"])
+@pytest.mark.parametrize("restart", [pytest.param("command", marks=pytest.mark.quick), "mpirun"])
 def test_kill_and_restart(make_job: Callable[..., Job], undisturbed: bytes, restart: str) -> None:
     job = make_job(4).start_python("heat2d.py", *SOLVER, "--out", "field.npy")
     job.wait_for(after(500))
@@ -73,7 +73,7 @@ def test_kill_and_restart(make_job: Callable[..., Job], undisturbed: bytes, rest
     residuals(job)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_ten_generations(make_job: Callable[..., Job], undisturbed: bytes) -> None:
     job = make_job(4).start_python("heat2d.py", *SOLVER, "--out", "field.npy")

@@ -87,7 +87,7 @@ def test_child_ends_within_the_grace_time(make_job: Callable[..., Job]) -> None:
     restart_and_check(job)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_random_moments(make_job: Callable[..., Job]) -> None:
     """From the very start to the very end; some generations die, some requests come too late."""

@@ -140,7 +140,7 @@ def test_at_once_after_a_restart(make_job: Callable[..., Job]) -> None:
         assert asked[1].endswith(f"ckpt-{k + 2:06d}")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_many_generations(make_job: Callable[..., Job]) -> None:
     ranks, seed, steps = 3, 133, 500

@@ -113,7 +113,7 @@ def test_restart(make_job: Callable[..., Job], built: Callable[[str], list[str]]
     finished(job, go)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["state_threads.py", "state_signals.c", "state_locks.c", "state_channels.py", "state_numpy.py"])
 def test_many_generations(make_job: Callable[..., Job], built: Callable[[str], list[str]], kind: str) -> None:
     job = make_job(1)

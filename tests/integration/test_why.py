@@ -47,7 +47,7 @@ def job(tmp_path: Path) -> Any:
         ("sleep", 1, ("compute",), "asleep outside MPI"),
         ("skip", 1, ("missing call",), "never called MPI_Recv from rank 0, tag 7"),
         ("mismatch", 1, ("mismatched calls", "missing call"), "MPI_Barrier"),
-        ("deadlock", None, ("deadlock",), "MPI_Recv from rank 1, tag 8"),
+        pytest.param("deadlock", None, ("deadlock",), "MPI_Recv from rank 1, tag 8", marks=pytest.mark.quick),
     ],
 )
 def test_the_rank_and_the_cause(job: Job, kind: str, rank: int | None, causes: tuple[str, ...], says: str) -> None:
