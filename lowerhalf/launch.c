@@ -60,7 +60,7 @@ int main(int argc, char **argv, char **envp) {
     int code = mpy_program_find(options.exec_path, argv + first, &program, error, sizeof error);
     if (code) mpy_fail(code, "%s", error);
 
-    mpy_fds_note_stdio();
+    mpy_fds_note_inherited();
     mpy_blocks_map();
     const char *checkpoint = mpy_lower_join(argv + first, NULL, 0, 0);
     if (checkpoint) mpy_resume(checkpoint);

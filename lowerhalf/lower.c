@@ -13,6 +13,7 @@
 #include "control/pmi.h"
 #include "control/pmi_again.h"
 #include "recorder.h"
+#include "state/fdguard.h"
 #include "sys.h"
 #include "threads.h"
 #include "trap.h"
@@ -173,6 +174,15 @@ const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uin
     b->magic = MPY_BOUNDARY_MAGIC;
     mpy_rdma_prepare(&job);
     return resume;
+}
+
+void mpy_lower_make_way(void) {
+    char number[16];
+    if (job.pmi_fd < 0) return;
+    job.pmi_fd = mpy_fd_high(job.pmi_fd);
+    snprintf(number, sizeof number, "%d", job.pmi_fd);
+    setenv("PMI_FD", number, 1);
+    mpy_control_note_process_manager(job.pmi_fd);
 }
 
 static void on_exit_group(int code) {

@@ -36,6 +36,7 @@ void mpy_fixed_map(uint64_t address, uint64_t bytes);  /* anonymous memory at a 
  * continued, or NULL; `ranks`: how many it has. Returns the checkpoint to continue, or NULL: start the program. In a chain it
  * may be another one than `resume`, and a step that was done before ends here. */
 const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t generation);
+void mpy_lower_make_way(void); /* what mpy_lower_join has opened goes above a base of descriptors that has gone up */
 /* Continue this rank's part of a checkpoint (resume.c). */
 void mpy_resume(const char *checkpoint) __attribute__((noreturn));
 void mpy_lower_start(const char *program); /* donor threads, stop handler, control thread */

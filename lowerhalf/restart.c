@@ -56,7 +56,7 @@ int main(int argc, char **argv, char **envp) {
     const char *checkpoint = checkpoint_path(argv[first]);
     int ranks = count_ranks(checkpoint);
 
-    mpy_fds_note_stdio();
+    mpy_fds_note_inherited();
     mpy_blocks_map();
     mpy_lower_join(argv + first, checkpoint, ranks, 1);
     mpy_resume(checkpoint);

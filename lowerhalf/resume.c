@@ -14,6 +14,8 @@
 #include "restore.h"
 #include "stack.h"
 #include "state/cpu.h"
+#include "state/fdguard.h"
+#include "state/fds.h"
 #include <limits.h>
 #include <manapy/image.h>
 #include <stdio.h>
@@ -39,6 +41,11 @@ void mpy_resume(const char *checkpoint) {
     open_image(&image, checkpoint);
     MPY_LOWER->generation = image.header.generation + 1;
 
+    mpy_reader_t fds;
+    mpy_reader_init(&fds, image.fds, image.fds_bytes);
+    must(mpy_fds_make_way(&fds, error, sizeof error), error);
+    image.fd = mpy_fd_high(image.fd);
+    mpy_lower_make_way();
     must(mpy_restore_mpi(&image, error, sizeof error), error);
     must(mpy_restore_memory(&image, error, sizeof error), error);
     mpy_lower_start(image.header.program);

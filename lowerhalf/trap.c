@@ -23,7 +23,6 @@
 
 extern const char mpy_code_begin[], mpy_code_restorer[], mpy_code_signal_entry[], mpy_code_masked_call[], mpy_code_masked_call_done[], mpy_code_end[];
 void (*mpy_trap_on_exit)(int code);
-enum { FD_SCAN_MAX = 1 << 16 }; /* the lower half has no descriptors beyond */
 
 _Static_assert(offsetof(mpy_lower_t, tls_upper_fs) == 0x30, "trampoline.S knows this offset");
 _Static_assert(offsetof(mpy_trapstate_t, signals) == 0 && sizeof(mpy_ksigaction_t) == 32, "trampoline.S knows this layout");
@@ -76,11 +75,11 @@ static long refuse_rseq(mpy_trap_t *t) { (void)t; return -38; } /* glibc then do
 static long protect_close(mpy_trap_t *t) { return mpy_fd_is_lower((int)t->a[0]) ? -9 /* EBADF */ : mpy_sys(SYS_close, t->a[0]); }
 
 static long protect_close_range(mpy_trap_t *t) { /* closefrom() must spare the lower half's descriptors */
-    uint64_t fd = (unsigned)t->a[0], last = (unsigned)t->a[1];
+    uint64_t fd = (unsigned)t->a[0], last = (unsigned)t->a[1], beyond = (uint64_t)mpy_fd_lower_end();
     while (fd <= last) {
         uint64_t end = fd;
-        while (end < FD_SCAN_MAX && end <= last && !mpy_fd_is_lower((int)end)) end++;
-        if (end >= FD_SCAN_MAX) end = last + 1;
+        while (end < beyond && end <= last && !mpy_fd_is_lower((int)end)) end++;
+        if (end >= beyond) end = last + 1;
         if (end > fd) {
             long r = mpy_sys(SYS_close_range, fd, end - 1, t->a[2]);
             if (r) return r;
@@ -95,7 +94,7 @@ static long exit_group(mpy_trap_t *t) {
     return mpy_sys(SYS_exit_group, t->a[0]);
 }
 
-typedef struct { int nr; long (*handle)(mpy_trap_t *); int ids; int min_first; /* only if the first argument is at least this */ } row_t;
+typedef struct { int nr; long (*handle)(mpy_trap_t *); int ids; int high_fd; /* only if the first argument is a descriptor that may be the lower half's */ } row_t;
 
 static const row_t table[] = {
     {SYS_mmap, mpy_trap_mmap, 0, 0},
@@ -115,7 +114,7 @@ static const row_t table[] = {
     {SYS_readlink, mpy_trap_readlink, 0, 0},
     {SYS_readlinkat, mpy_trap_readlink, 0, 0},
     {SYS_rseq, refuse_rseq, 0, 0},
-    {SYS_close, protect_close, 0, 512},
+    {SYS_close, protect_close, 0, 1},
     {SYS_close_range, protect_close_range, 0, 0},
     {SYS_exit_group, exit_group, 0, 0},
     {SYS_getpid, id_get, 1, 0},
@@ -168,11 +167,11 @@ int mpy_trap_filter(int low_exec, int with_ids) {
     unsigned jumps[ROWS], njumps = 0;
     for (int i = 0; i < ROWS; i++) {
         if (table[i].ids != with_ids) continue; /* after a restart both filters are installed, one each */
-        if (table[i].min_first) {
+        if (table[i].high_fd) {
             f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)table[i].nr, 0, 3);
             f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0]));
             jumps[njumps++] = n;
-            f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, (unsigned)table[i].min_first, 0, 0);
+            f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, (unsigned)mpy_fd_base(), 0, 0);
             f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
         } else {
             jumps[njumps++] = n;

@@ -96,7 +96,7 @@ bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n) {
     }
     p->fd = mpy_fd_high(fd);
     if (p->fd < 0) {
-        snprintf(error, n, "cannot move the process manager's descriptor PMI_FD=%d to %d or above: %s (ulimit -n must be at least 1024)", fd, mpy_fd_base(), strerror(errno));
+        snprintf(error, n, "cannot move the process manager's descriptor PMI_FD=%d to %d or above: %s (ulimit -n is too low)", fd, mpy_fd_base(), strerror(errno));
         return false;
     }
     char text[16], line[LINE_MAX_BYTES * 4];

@@ -16,27 +16,46 @@
 #include <unistd.h>
 
 #define FDS_MAX (1 << 20) /* the kernel's default nr_open */
+#define PROGRAMS_SHARE 512
+#define SPARE 256 /* numbers that are free for the program, whatever it has already */
 #define WORD_BITS 64
 #define LOWER_THREADS_MAX 4096
 
 static _Atomic uint64_t lower[FDS_MAX / WORD_BITS];
-static uint64_t occupied[MPY_FD_BASE / WORD_BITS]; /* numbers held by occupy_low */
-static uint64_t *before;                           /* numbers open at scan_begin */
+static _Atomic int lower_end;
+static _Atomic int reserved;
+static uint64_t occupied[FDS_MAX / WORD_BITS]; /* numbers held by occupy_low */
+static int occupied_end;
+static uint64_t *before; /* numbers open at scan_begin */
 static _Atomic int threads[LOWER_THREADS_MAX];
 static _Atomic int threads_starting;
 
 int mpy_fd_base(void)
 {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= 2 * MPY_FD_BASE)
-        return MPY_FD_BASE;
-    return (int)(limit.rlim_cur * 3 / 4);
+    struct rlimit rlimit;
+    int limit = getrlimit(RLIMIT_NOFILE, &rlimit) || rlimit.rlim_cur > FDS_MAX ? FDS_MAX : (int)rlimit.rlim_cur;
+    int base = limit >= 2 * PROGRAMS_SHARE ? PROGRAMS_SHARE : limit * 3 / 4, end = atomic_load(&reserved);
+    int above = limit > end + 2 * SPARE ? end + SPARE : (limit + end) / 2;
+    return end < limit && above > base ? above : base;
+}
+
+void mpy_fd_reserve(int end)
+{
+    atomic_store(&reserved, end);
+}
+
+int mpy_fd_lower_end(void)
+{
+    return atomic_load(&lower_end);
 }
 
 void mpy_fd_lower_add(int fd)
 {
-    if (fd >= 0 && fd < FDS_MAX)
-        atomic_fetch_or(&lower[fd / WORD_BITS], 1ul << fd % WORD_BITS);
+    if (fd < 0 || fd >= FDS_MAX)
+        return;
+    atomic_fetch_or(&lower[fd / WORD_BITS], 1ul << fd % WORD_BITS);
+    for (int end = atomic_load(&lower_end); end <= fd && !atomic_compare_exchange_weak(&lower_end, &end, fd + 1);)
+        continue;
 }
 
 void mpy_fd_lower_remove(int fd)
@@ -90,16 +109,20 @@ void mpy_fds_occupy_low(void)
             return;
         }
         occupied[fd / WORD_BITS] |= 1ul << fd % WORD_BITS;
+        occupied_end = fd + 1;
         mpy_fd_lower_add(fd);
     }
 }
 
 void mpy_fds_release_low(void)
 {
-    for (int fd = 0; fd < MPY_FD_BASE; fd++)
-        if (occupied[fd / WORD_BITS] >> fd % WORD_BITS & 1)
+    for (int fd = 0; fd < occupied_end; fd++) {
+        uint64_t bit = 1ul << fd % WORD_BITS;
+        if (occupied[fd / WORD_BITS] & bit)
             mpy_fd_close(fd);
-    memset(occupied, 0, sizeof occupied);
+        occupied[fd / WORD_BITS] &= ~bit;
+    }
+    occupied_end = 0;
 }
 
 static pthread_mutex_t low = PTHREAD_MUTEX_INITIALIZER;
@@ -143,8 +166,8 @@ void mpy_fds_scan_end(void)
         return;
     scan(after);
     for (int i = 0; i < FDS_MAX / WORD_BITS; i++)
-        if (after[i] & ~before[i])
-            atomic_fetch_or(&lower[i], after[i] & ~before[i]);
+        for (uint64_t new = after[i] & ~before[i]; new; new &= new - 1)
+            mpy_fd_lower_add(i * WORD_BITS + __builtin_ctzl(new));
     free(after);
     free(before);
     before = NULL;

@@ -17,10 +17,13 @@
 #ifndef MANAPY_STATE_FDGUARD_H
 #define MANAPY_STATE_FDGUARD_H
 
-#define MPY_FD_BASE 512
-
-/* The lowest number for descriptors of the lower half: 512, or less under a small RLIMIT_NOFILE. */
+/* The lowest number for descriptors of the lower half: 512 (select(2), which libraries may use, ends at 1024), less under a small
+ * RLIMIT_NOFILE, more where the program needs more. */
 int mpy_fd_base(void);
+/* The program has numbers below `end`, or as many: the base goes that far up that others stay free for it. */
+void mpy_fd_reserve(int end);
+/* No descriptor of the lower half was ever at or above it. */
+int mpy_fd_lower_end(void);
 
 void mpy_fd_lower_add(int fd);
 void mpy_fd_lower_remove(int fd);

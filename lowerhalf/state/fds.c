@@ -19,6 +19,7 @@
 
 #define MAGIC 0x31534446u /* "FDS1" */
 #define SET_FLAGS (O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME)
+#define LOWER_ROOM 1024 /* numbers for the lower half, MPI's connections included */
 #define CHECK_TRIES 4 /* the program runs meanwhile: one end of a pipe may be seen and the other not yet */
 
 static const mpy_fd_ops_t *const ops[MPY_FD_KINDS] = {
@@ -37,10 +38,10 @@ static int async_check(const mpy_desc_t *d, char *err, size_t n)
     return 0;
 }
 
-static int check(mpy_fdtable_t *t, char *err, size_t n)
+static int check(mpy_fdtable_t *t, int stopped, char *err, size_t n)
 {
     for (mpy_desc_t *d = t->descs; d < t->descs + t->ndescs; d++) {
-        int inherited = d->kind == MPY_FD_STDIO ? -1 : mpy_fd_inherited_match(&d->st, d->flags);
+        int inherited = d->kind == MPY_FD_STDIO ? -1 : mpy_fd_inherited_match(d->number, &d->st, d->flags, stopped);
         if (inherited >= 0) { /* pipes and sockets that mpirun or the shell left open: theirs, whatever they look like */
             d->kind = MPY_FD_INHERITED;
             d->which = inherited;
@@ -57,7 +58,7 @@ int mpy_fds_check(char *err, size_t n)
         mpy_fdtable_t t;
         if (mpy_fdtable_scan(&t, 0, err, n))
             return -1;
-        int rc = check(&t, err, n);
+        int rc = check(&t, 0, err, n);
         mpy_fdtable_free(&t);
         if (rc == 0)
             mpy_reason(err, n, "%s", "");
@@ -93,7 +94,7 @@ int mpy_fds_save(mpy_blob_t *b, char *err, size_t n)
     mpy_fdtable_t t;
     if (mpy_fdtable_scan(&t, 1, err, n))
         return -1;
-    int rc = check(&t, err, n);
+    int rc = check(&t, 1, err, n);
     mpy_blob_put_u32(b, MAGIC);
     mpy_blob_put_u32(b, (uint32_t)t.ndescs);
     for (int i = 0; !rc && i < t.ndescs; i++)
@@ -233,15 +234,37 @@ static int finish(mpy_fdtable_t *t, char *err, size_t n)
     return 0;
 }
 
+static int load_or_say(mpy_fdtable_t *t, mpy_reader_t *r, int *highest, char *err, size_t n)
+{
+    if (load(t, r, highest) == 0)
+        return 0;
+    mpy_fdtable_free(t);
+    return mpy_reason(err, n, "the image's record of open descriptors is damaged");
+}
+
+int mpy_fds_make_way(mpy_reader_t *r, char *err, size_t n)
+{
+    mpy_fdtable_t t = {0};
+    int highest;
+    struct rlimit limit;
+    if (load_or_say(&t, r, &highest, err, n))
+        return -1;
+    mpy_fd_reserve(highest + 1);
+    t.temp_base = highest + 1 + LOWER_ROOM;
+    if (make_room(&t, &limit, err, n))
+        err[0] = 0; /* mpy_fds_restore may need less; it says what is missing */
+    mpy_fdtable_free(&t);
+    mpy_fd_keeps_high();
+    return 0;
+}
+
 int mpy_fds_restore(mpy_reader_t *r, char *err, size_t n)
 {
     mpy_fdtable_t t = {0};
     int highest, base = mpy_fd_base();
     struct rlimit before;
-    if (load(&t, r, &highest)) {
-        mpy_fdtable_free(&t);
-        return mpy_reason(err, n, "the image's record of open descriptors is damaged");
-    }
+    if (load_or_say(&t, r, &highest, err, n))
+        return -1;
     t.temp_base = highest + 1 > base ? highest + 1 : base;
     mpy_fds_low_lock();
     int rc = make_room(&t, &before, err, n);

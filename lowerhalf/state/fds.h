@@ -3,7 +3,8 @@
  * Lower half; libc allowed.
  *
  * Order of calls
- *   launch and restart:  mpy_fds_note_stdio()  first thing, before anything else is opened
+ *   launch and restart:  mpy_fds_note_inherited()  first thing, before anything else is opened
+ *   restart:             mpy_fds_make_way()    before more is opened: the lower half's descriptors go above the program's numbers
  *   checkpoint:          mpy_fds_check()       the program is running: nothing is changed; refuse early
  *                        mpy_fds_save()        every thread of the program stopped on every rank
  *   restart:             mpy_fds_restore()     single-threaded; every program descriptor of the new process is replaced
@@ -20,7 +21,8 @@
 
 #include "state/blob.h"
 
-void mpy_fds_note_stdio(void);
+void mpy_fds_note_inherited(void);
+int mpy_fds_make_way(mpy_reader_t *r, char *err, size_t n);
 int mpy_fds_check(char *err, size_t n);
 int mpy_fds_save(mpy_blob_t *b, char *err, size_t n);
 int mpy_fds_restore(mpy_reader_t *r, char *err, size_t n);

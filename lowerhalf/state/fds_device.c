@@ -5,7 +5,9 @@
  * Standard streams belong to the place where the program runs: after a restart 0, 1, 2 and their dups are those of the new
  * process. How a number is known as one of them: at the start their identity is noted. For pipes and sockets the inode is
  * enough; for files and devices, which the program may open again by itself, a duplicate is kept and compared. (No duplicate
- * of pipes: it would keep their reader waiting after the program has closed its end.)
+ * of pipes: it would keep their reader waiting after the program has closed its end.) Whatever else was open before the program
+ * ran is the launcher's: known by its inode, too, or by a duplicate where all of a kind have one inode (inotify, epoll ...), and
+ * where it is a file that somebody above us has locked: the program never took that lock.
  */
 #define _GNU_SOURCE
 #include "state/fds.h"
@@ -14,12 +16,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
-
-#define INHERITED_MAX 256
 
 typedef struct identity {
     int number; /* -1: none */
@@ -31,8 +32,8 @@ typedef struct identity {
 } identity_t;
 
 static identity_t stdio[3] = {{.number = -1, .keep = -1}, {.number = -1, .keep = -1}, {.number = -1, .keep = -1}};
-static identity_t inherited[INHERITED_MAX];
-static int ninherited;
+static identity_t *inherited; /* not standard */
+static int ninherited, inherited_room;
 
 static identity_t identify(int fd)
 {
@@ -47,7 +48,36 @@ static int identical(const identity_t *id, const struct stat *st, int flags)
     return id->number >= 0 && id->dev == st->st_dev && id->ino == st->st_ino && id->rdev == st->st_rdev && id->accmode == (flags & O_ACCMODE);
 }
 
-void mpy_fds_note_stdio(void)
+static int is_anonymous(int fd)
+{
+    char path[64], link[PATH_MAX];
+    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
+    ssize_t length = readlink(path, link, sizeof link);
+    return length > 11 && !strncmp(link, "anon_inode:", 11);
+}
+
+static int is_locked(int fd)
+{
+    char *text = mpy_fdinfo_read(fd);
+    int locked = text && strstr(text, "\nlock:");
+    free(text);
+    return locked;
+}
+
+static void note_inherited(int fd)
+{
+    if (ninherited == inherited_room) {
+        int room = inherited_room ? 2 * inherited_room : 64;
+        identity_t *more = realloc(inherited, (size_t)room * sizeof *inherited);
+        if (!more)
+            return;
+        inherited = more;
+        inherited_room = room;
+    }
+    inherited[ninherited++] = identify(fd);
+}
+
+void mpy_fds_note_inherited(void)
 {
     for (int fd = 0; fd < 3; fd++) {
         if (stdio[fd].keep >= 0)
@@ -56,16 +86,27 @@ void mpy_fds_note_stdio(void)
         if (stdio[fd].number >= 0 && (S_ISREG(stdio[fd].mode) || S_ISCHR(stdio[fd].mode)))
             mpy_fd_lower_add(stdio[fd].keep = fcntl(fd, F_DUPFD_CLOEXEC, mpy_fd_base()));
     }
-    ninherited = 0;
     DIR *dir = opendir("/proc/thread-self/fd");
     if (!dir)
         return;
-    for (struct dirent *entry; (entry = readdir(dir)) && ninherited < INHERITED_MAX;) {
+    for (struct dirent *entry; (entry = readdir(dir));) {
         int fd = atoi(entry->d_name);
         if (fd > 2 && fd != dirfd(dir) && !mpy_fd_is_lower(fd))
-            inherited[ninherited++] = identify(fd);
+            note_inherited(fd);
     }
     closedir(dir);
+    mpy_fd_reserve(3 + ninherited);
+    for (identity_t *id = inherited; id < inherited + ninherited; id++)
+        if (is_anonymous(id->number) || (S_ISREG(id->mode) && is_locked(id->number)))
+            mpy_fd_lower_add(id->keep = fcntl(id->number, F_DUPFD_CLOEXEC, mpy_fd_base()));
+}
+
+void mpy_fd_keeps_high(void)
+{
+    for (int i = 0; i < 3; i++)
+        stdio[i].keep = mpy_fd_high(stdio[i].keep);
+    for (int i = 0; i < ninherited; i++)
+        inherited[i].keep = mpy_fd_high(inherited[i].keep);
 }
 
 int mpy_fd_stdio_match(int fd, const struct stat *st, int flags, int stopped)
@@ -80,12 +121,11 @@ int mpy_fd_stdio_match(int fd, const struct stat *st, int flags, int stopped)
     return -1;
 }
 
-int mpy_fd_inherited_match(const struct stat *st, int flags)
+int mpy_fd_inherited_match(int fd, const struct stat *st, int flags, int stopped)
 {
-    if (!S_ISFIFO(st->st_mode) && !S_ISSOCK(st->st_mode)) /* others don't have an inode of their own */
-        return -1;
+    int by_inode = S_ISFIFO(st->st_mode) || S_ISSOCK(st->st_mode); /* others don't have one of their own */
     for (int i = 0; i < ninherited; i++)
-        if (identical(&inherited[i], st, flags))
+        if (identical(&inherited[i], st, flags) && (by_inode || (inherited[i].keep >= 0 && mpy_fd_same(inherited[i].keep, fd, stopped))))
             return inherited[i].number;
     return -1;
 }

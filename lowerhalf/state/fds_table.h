@@ -93,7 +93,9 @@ int mpy_fdinfo_number(const char *text, const char *name, int base, uint64_t *va
 
 /* fds_device.c */
 int mpy_fd_stdio_match(int fd, const struct stat *st, int flags, int stopped);
-int mpy_fd_inherited_match(const struct stat *st, int flags);
+int mpy_fd_inherited_match(int fd, const struct stat *st, int flags, int stopped);
+/* The duplicates that this needs, out of the way of a base that has gone up. */
+void mpy_fd_keeps_high(void);
 
 /* fds_lock.c */
 int mpy_fdlocks_check(const mpy_desc_t *d, char *err, size_t n);

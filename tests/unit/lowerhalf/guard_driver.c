@@ -90,7 +90,7 @@ static void threads(void *library)
 int main(int argc, char **argv)
 {
     CHECK(argc == 2);
-    mpy_fds_note_stdio();
+    mpy_fds_note_inherited();
     void *library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
     if (!library)
         fprintf(stderr, "%s\n", dlerror());
@@ -102,6 +102,10 @@ int main(int argc, char **argv)
     CHECK(setrlimit(RLIMIT_NOFILE, &(struct rlimit){256, 256}) == 0);
     CHECK(mpy_fd_base() == 192);
     descriptors(library);
+    mpy_fd_reserve(190); /* half of what is left is for the program */
+    CHECK(mpy_fd_base() == 223);
+    mpy_fd_reserve(300); /* more than there are */
+    CHECK(mpy_fd_base() == 192);
     char err[256] = "";
     CHECK(mpy_fds_check(err, sizeof err) == 0);
     printf("ok\n");

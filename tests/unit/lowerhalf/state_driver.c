@@ -196,7 +196,7 @@ static const test_case_t *find(const char *name)
 
 int main(int argc, char **argv)
 {
-    mpy_fds_note_stdio();
+    mpy_fds_note_inherited();
     if (getenv("MPY_NO_KCMP"))
         deny_kcmp();
     if (argc == 2 && !strcmp(argv[1], "cpu"))
