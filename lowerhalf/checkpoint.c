@@ -4,6 +4,8 @@
  *
  * Invariants
  *  1. Whatever fails, mpy_stop_release lets the program go on as if nothing had happened.
+ *  2. The grace time is spent in both steps: CHECK waits for the children that it finds while the program runs, so that one that needs
+ *     its parent can end. A program may be never without; STOP waits for those that were started since, when no more can be.
  */
 #include "checkpoint.h"
 #include "control/control.h"
@@ -18,23 +20,52 @@
 #include "threads.h"
 #include <manapy/control.h>
 #include <stdio.h>
+#include <time.h>
+
+enum { REAP_TRIES = 4, REAP_NS = 2000000 };
 
 static int uses_mpi(void) { return MPY_UPPER->mpi_initialized && !MPY_UPPER->mpi_finalized; }
+
+static int grace_left_ms; /* of the checkpoint that CHECK was for */
+
+static long now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static int wait_for_children(mpy_children_t which, char *error, size_t n) {
+    long begin = now_ms();
+    int r = mpy_children_wait(which, grace_left_ms, error, n);
+    long left = grace_left_ms - (now_ms() - begin);
+    grace_left_ms = left > 0 ? (int)left : 0;
+    return r;
+}
 
 static int check(int grace_ms, char *error, size_t n) {
     if (MPY_UPPER->mpi_finalized) { snprintf(error, n, "the job is finishing: MPI_Finalize has been called"); return -1; }
     if (MPY_UPPER->obstacle[0]) { snprintf(error, n, "%s", MPY_UPPER->obstacle); return -1; }
-    if (mpy_children_wait(grace_ms, error, n)) return -1; /* first: the pipe to a child goes with it */
-    return mpy_maps_check(error, n) || mpy_fds_check(error, n) || mpy_process_check(error, n) ? -1 : 0;
+    grace_left_ms = grace_ms;
+    if (wait_for_children(MPY_CHILDREN_OF_NOW, error, n)) return -1; /* first: the pipe to a child goes with it */
+    if (mpy_maps_check(error, n) == 0 && mpy_fds_check(error, n) == 0 && mpy_process_check(error, n) == 0) return 0;
+    char child[256]; /* it may have been the pipe to the next one: what remains is found again when that has ended, after STOP */
+    return mpy_children_wait(MPY_CHILDREN_ALL, 0, child, sizeof child) ? 0 : -1;
 }
 
-static int stop(char *error, size_t n) { return mpy_stop_all(error, n); }
+static int stop(char *error, size_t n) {
+    for (int tries = REAP_TRIES;; tries--) {
+        if (mpy_stop_all(error, n) || wait_for_children(MPY_CHILDREN_ALL, error, n)) return -1;
+        mpy_reap_for_halted();
+        if (tries == 1 || !mpy_children_unreaped()) return 0;
+        mpy_stop_release(); /* on its way to its wait(2), perhaps */
+        nanosleep(&(struct timespec){.tv_nsec = REAP_NS}, NULL);
+    }
+}
 
 static int drain(char *error, size_t n) { return uses_mpi() && MPY_UPPER->hooks.drain ? mpy_stop_run_hook(MPY_UPPER->hooks.drain, error, n) : 0; }
 
 static int write_image(const char *directory, mpy_image_result_t *result, char *error, size_t n) {
     if (MPY_UPPER->obstacle[0]) { snprintf(error, n, "%s", MPY_UPPER->obstacle); return -1; } /* it may have come since the check */
-    if (mpy_children_wait(0, error, n)) return -1; /* one may have been started since the check */
     mpy_recorder_save();
     return mpy_snapshot_write(directory, result, error, n);
 }

@@ -3,4 +3,6 @@
 #define MANAPY_CHECKPOINT_H
 #include "control/engine.h"
 extern const mpy_engine_ops_t mpy_engine;
+/* reap.c */
+void mpy_reap_for_halted(void);
 #endif

@@ -25,7 +25,7 @@ typedef struct mpy_engine_ops {
     /* Could this process be saved now? Waits up to grace_ms for child processes to end. Stops nothing. The error names the
      * descriptor or pid that stands in the way. */
     int (*check)(int grace_ms, char *error, size_t n);
-    /* Halt every upper thread by signal. No thread is in the lower half when this is called. */
+    /* Halt every upper thread by signal; wait for child processes with what is left of the grace time. No thread is in the lower half when this is called. */
     int (*stop)(char *error, size_t n);
     /* Run the wrapper's drain hook on the stopped main thread (if the program uses MPI). All ranks do it at the same time. */
     int (*drain)(char *error, size_t n);

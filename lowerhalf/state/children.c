@@ -22,8 +22,14 @@ static int self(void)
     return (int)syscall(SYS_getpid);
 }
 
-/* State letter and parent of a process; the command in the parentheses may hold anything. */
-static int stat_of(int pid, char *state, int *parent)
+typedef struct status {
+    char state;
+    int parent;
+    unsigned long long started; /* ticks since boot */
+} status_t;
+
+/* The command in the parentheses may hold anything. */
+static int stat_of(int pid, status_t *s)
 {
     char path[64], text[512];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
@@ -34,18 +40,31 @@ static int stat_of(int pid, char *state, int *parent)
     fclose(file);
     text[got] = 0;
     const char *end = strrchr(text, ')');
-    return end && sscanf(end + 1, " %c %d", state, parent) == 2 ? 0 : -1;
+    static const char format[] = " %c %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu";
+    return end && sscanf(end + 1, format, &s->state, &s->parent, &s->started) == 3 ? 0 : -1;
 }
 
-static int counts(int pid)
+static unsigned long long ticks_now(void)
 {
-    char state;
-    int parent;
-    return stat_of(pid, &state, &parent) == 0 && parent == self() && state != 'Z' && state != 'X';
+    struct timespec now;
+    unsigned long long hz = (unsigned long long)sysconf(_SC_CLK_TCK);
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (unsigned long long)now.tv_sec * hz + (unsigned long long)now.tv_nsec * hz / 1000000000;
+}
+
+typedef struct wanted {
+    int ended;
+    unsigned long long until; /* started until then */
+} wanted_t;
+
+static int counts(int pid, wanted_t w)
+{
+    status_t s;
+    return stat_of(pid, &s) == 0 && s.parent == self() && s.state != 'X' && (s.state == 'Z') == w.ended && s.started <= w.until;
 }
 
 /* By /proc/PID/task/TID/children; -1 when the kernel doesn't have it. */
-static int find_by_task(void)
+static int find_by_task(wanted_t w)
 {
     char path[64 + sizeof((struct dirent *)0)->d_name];
     int found = 0, readable = 0, pid;
@@ -60,7 +79,7 @@ static int find_by_task(void)
             continue;
         readable = 1;
         while (!found && fscanf(file, "%d", &pid) == 1)
-            found = counts(pid) ? pid : 0;
+            found = counts(pid, w) ? pid : 0;
         fclose(file);
     }
     if (dir)
@@ -68,23 +87,23 @@ static int find_by_task(void)
     return readable ? found : -1;
 }
 
-static int find_by_scan(void)
+static int find_by_scan(wanted_t w)
 {
     int found = 0;
     DIR *dir = opendir("/proc");
     for (struct dirent *entry; dir && !found && (entry = readdir(dir));)
         if (isdigit((unsigned char)entry->d_name[0]))
-            found = counts(atoi(entry->d_name)) ? atoi(entry->d_name) : 0;
+            found = counts(atoi(entry->d_name), w) ? atoi(entry->d_name) : 0;
     if (dir)
         closedir(dir);
     return found;
 }
 
-/* A living child, or 0. */
-static int find(void)
+/* One that counts, or 0. */
+static int find(wanted_t w)
 {
-    int pid = find_by_task();
-    return pid >= 0 ? pid : find_by_scan();
+    int pid = find_by_task(w);
+    return pid >= 0 ? pid : find_by_scan(w);
 }
 
 static void command_of(int pid, char *command, size_t n)
@@ -133,12 +152,13 @@ static void wait_for(int pid, long ms)
         syscall(SYS_close, fd);
 }
 
-int mpy_children_wait(int grace_ms, char *err, size_t n)
+int mpy_children_wait(mpy_children_t which, int grace_ms, char *err, size_t n)
 {
+    wanted_t living = {.until = which == MPY_CHILDREN_ALL ? ~0ull : ticks_now()};
     long deadline = now_ms() + grace_ms;
     for (;;) {
         char command[512];
-        int pid = find();
+        int pid = find(living);
         if (!pid)
             return 0;
         command_of(pid, command, sizeof command);
@@ -146,9 +166,14 @@ int mpy_children_wait(int grace_ms, char *err, size_t n)
         if (known)
             return mpy_reason(err, n, "child process %d is %s", pid, known);
         long left = deadline - now_ms();
-        if (left <= 0 && counts(pid))
+        if (left <= 0 && counts(pid, living))
             return mpy_reason(err, n, "child process %d (%.*s%s) is still running", pid, COMMAND_SHOWN, command, strlen(command) > COMMAND_SHOWN ? " ..." : "");
         if (left > 0)
             wait_for(pid, left);
     }
+}
+
+int mpy_children_unreaped(void)
+{
+    return find((wanted_t){.ended = 1, .until = ~0ull}) != 0;
 }
