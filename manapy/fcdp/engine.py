@@ -32,7 +32,7 @@ from . import budget as memory
 from . import units as unit_checks
 from .agreement import agree, error_of
 from .arena import Arena, Block, Place
-from .errors import OrderError, SetupError
+from .errors import OrderError, SetupError, is_failure
 from .gradients import Gradients
 from .host import HostCache
 from .local_unit import LocalUnit, Part, Placement, Residence, Shard
@@ -118,14 +118,14 @@ class Engine:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Collective. An error that leaves the block ends the job on all ranks (alarm.py)."""
         try:
-            if error is None:
+            if error is not None and is_failure(error):
+                self._messenger.spread(error)
+            else:
                 self._settle()
                 self._messenger.rows(NOTHING_TO_SAY, Operation.CLOSE)
-            else:
-                self._messenger.spread(error)
         finally:
             self._messenger.stop()
-        if error is None:
+        if not is_failure(error):
             self._close()
 
     def _close(self) -> None:

@@ -45,3 +45,13 @@ class StateError(FcdpError):
 
 class RemoteError(FcdpError):
     """Another rank has failed."""
+
+
+def is_failure(error: BaseException | None) -> bool:
+    """Has a block failed that is left by this? Not if the program ends well in it by sys.exit(), or closes a generator that holds it.
+
+    An interrupt is a failure: it comes to each rank at another place, where others wait for it.
+    """
+    if isinstance(error, SystemExit):
+        return error.code not in (None, 0)
+    return error is not None and not isinstance(error, GeneratorExit)

@@ -248,6 +248,23 @@ def test_a_rank_that_waits_elsewhere_does_not_hold_up_the_end(make_job: Make) ->
 
 
 @pytest.mark.parametrize(
+    ("code", "who", "fails", "said"),
+    [
+        (0, "all", False, ""),
+        (3, "all", True, "application called MPI_Abort"),
+        (0, "1", True, "all ranks must use the same units in the same order"),
+    ],
+)
+def test_a_program_leaves_the_block(make_job: Make, code: int, who: str, fails: bool, said: str) -> None:
+    """By sys.exit(0), or because a generator is closed: that is an end like any other, if all ranks do it."""
+    job = make_job(2)
+    job.spawn([*job.mpirun, "-n", "2", sys.executable, PROGRAMS / "fcdp_left.py", str(code), who])
+    assert (job.wait() != 0) is fails and said in job.output(), job.report()
+    assert job.output().count("has left its first blocks") == 2, job.report()
+    assert fails or ("Error" not in job.output() and "Abort" not in job.output()), job.report()
+
+
+@pytest.mark.parametrize(
     ("options", "ranks", "error"),
     [
         (["--strategy", "ddp"], 4, f"SetupError: unknown strategy 'ddp': choose {', '.join(STRATEGIES)}"),

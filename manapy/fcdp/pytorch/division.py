@@ -20,7 +20,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 from ..agreement import agreed
 from ..arena import amount
 from ..engine import Engine
-from ..errors import OrderError, SetupError
+from ..errors import OrderError, SetupError, is_failure
 from ..host import HostCache
 from ..state_index import spans
 from ..topology import Topology
@@ -103,7 +103,8 @@ class Division:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self.device is not None and self._locked is not None and error is None:  # else copies may be under way, and memory stays
+        # After a failure copies may be under way: the memory stays locked.
+        if self.device is not None and self._locked is not None and not is_failure(error):
             for storage in self.storages.values():
                 storage.settle()
             self.device.unlock(self._locked)
