@@ -1,7 +1,7 @@
-"""Leaves the block of an engine, and of fully_shard, before its end: by GeneratorExit, and then by sys.exit(), which is this program's end.
+"""Leaves the block of an engine, and of fully_shard, before its end: by closing a generator, and at last by sys.exit().
 
-    mpirun -n 2 python fcdp_left.py CODE all     all ranks call sys.exit(CODE) in the middle of a step
-    mpirun -n 2 python fcdp_left.py CODE 1       rank 1 alone does; the others go on
+mpirun -n 2 python fcdp_left.py CODE all     all ranks call sys.exit(CODE) in the middle of a step
+mpirun -n 2 python fcdp_left.py CODE 1       rank 1 alone does; the others go on
 """
 
 from __future__ import annotations

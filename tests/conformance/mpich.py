@@ -1,0 +1,154 @@
+"""MPICH's own test programs natively, under manapy, and through SIGKILL and a restart, compared program by program.
+
+    python tests/conformance/mpich.py DIR                          all folders of C programs in DIR
+    python tests/conformance/mpich.py DIR --only attr,comm/cmfree  folders, or programs
+    python tests/conformance/mpich.py DIR --dir RESULTS            keeps results there; goes on where it was interrupted
+
+Nothing of the suite is part of manapy: DIR is somebody's copy of MPICH's test/mpi, which is read and never written to.
+Exit status 1 if anything differs that exceptions.py doesn't explain.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import contextlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from building import Builder, BuildError  # noqa: E402
+from results import WAYS, Found, Results, complete, report, restartable  # noqa: E402
+from running import Settings, memory_available, native, through_restart, under_manapy  # noqa: E402
+from testlist import Case, ListError, cases  # noqa: E402
+from verdict import Outcome, Shown, differs  # noqa: E402
+
+FOLDERS = "attr,comm,errhan,datatype,topo,group,init,info,pt2pt,coll,rma,io,threads,session,spawn,part,mpi_t,errors"
+
+
+def chosen(suite: Path, only: Iterable[str], ranks: int) -> list[Case]:
+    """The cases of folders and programs, less those for more ranks and those expected to fail. Raises ListError."""
+    found: dict[str, Case] = {}
+    for item in only:
+        folder, program = (
+            (item, None) if (suite / item).is_dir() else item.rsplit("/", 1) if "/" in item else (item, None)
+        )
+        of = [case for case in cases(suite, folder) if program in (None, case.program)]
+        if not of:
+            raise ListError(f"{item}: no such program in the lists of {suite}")
+        found.update((case.name, case) for case in of if case.ranks <= ranks and not case.expected_to_fail)
+    return list(found.values())
+
+
+def run(case: Case, builder: Builder, where: Path, settings: Settings, ways: tuple[str, ...], found: Found) -> Found:
+    """One case in each way that isn't in `found`. Its directory goes if nothing differs."""
+    try:
+        program = builder.program(case)
+    except BuildError as error:
+        return {"native": Shown(Outcome.NOT_BUILT, 0.0, str(error))}
+    if case.memory > memory_available():
+        return {"native": Shown(Outcome.SKIPPED, 0.0, f"wants {case.memory} GB of memory")}
+    found = dict(found)
+    if "native" not in found:
+        found["native"] = native(case, program, where / "native", settings)
+    if "manapy" in ways and "manapy" not in found:
+        found["manapy"] = under_manapy(case, program, where / "manapy", settings)
+    if "restart" in ways and "restart" not in found and restartable(case, found):
+        found["restart"] = through_restart(case, program, where / "restart", settings, found["manapy"].seconds)
+    if not any(differs(found["native"], shown) for shown in found.values()):
+        shutil.rmtree(where, ignore_errors=True)
+    return found
+
+
+@contextlib.contextmanager
+def progress(total: int) -> Iterator[Callable[[str], None]]:
+    """A bar on a terminal, nothing elsewhere; what it gives is called with the name of each case that is done."""
+    if not sys.stderr.isatty():
+        yield lambda name: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda name: bar.update(task, advance=1, description=name)
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    """The command line; `way` as a tuple."""
+    parser = argparse.ArgumentParser(
+        prog="conformance --mpich",
+        description="MPICH's test programs natively, under manapy, and through SIGKILL and restart",
+    )
+    add = parser.add_argument
+    add("suite", type=Path, metavar="DIR", help="a copy of MPICH's test/mpi")
+    add("--only", metavar="LIST", default=FOLDERS, help=f"folders and programs: attr,comm/dup (default: {FOLDERS})")
+    add("--way", metavar="LIST", default=",".join(WAYS), help=f"of {','.join(WAYS)} (default: all)")
+    add("--ranks", type=int, default=16, metavar="N", help="leave out what wants more ranks (default 16)")
+    add("--jobs", type=int, default=1, metavar="N", help="programs at a time (default 1)")
+    add(
+        "--limit",
+        type=float,
+        default=180.0,
+        metavar="S",
+        help="seconds for a native run; 3 times that under manapy (180)",
+    )
+    add("--seed", type=int, default=1, help="of the moments of checkpoints (default 1)")
+    add(
+        "--dir",
+        type=Path,
+        help="keep results there, or go on with those (default: a temporary one, removed if all is equal)",
+    )
+    options = parser.parse_args(argv)
+    options.way = tuple(options.way.split(","))
+    if unknown := set(options.way) - set(WAYS):
+        parser.error(f"unknown way {unknown.pop()!r}: choose of {', '.join(WAYS)}")
+    if not (options.suite / "util" / "mtest.c").exists():
+        parser.error(f"{options.suite} is no copy of MPICH's test/mpi: util/mtest.c is missing")
+    return options
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = arguments(argv)
+    suite = options.suite.resolve()
+    base = options.dir.resolve() if options.dir else Path(tempfile.mkdtemp(prefix="manapy-conformance-"))
+    base.mkdir(parents=True, exist_ok=True)
+    try:
+        wanted = chosen(suite, options.only.split(","), options.ranks)
+        builder = Builder(suite, base / "build")
+    except (ListError, BuildError) as error:
+        print(f"conformance --mpich: {error}", file=sys.stderr)
+        return 2
+    results = Results(base / "results.json")
+    settings = Settings(suite, options.limit, seed=options.seed)
+    left = [case for case in wanted if not complete(case, results.found.get(case.name, {}), options.way)]
+
+    def one(number: int, case: Case) -> str:
+        where = base / "runs" / f"{number}-{case.program}"
+        results.add(case, run(case, builder, where, settings, options.way, results.found.get(case.name, {})))
+        return case.name
+
+    with progress(len(left)) as done, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        running = [pool.submit(one, wanted.index(case), case) for case in left]
+        try:
+            for finished in concurrent.futures.as_completed(running):
+                done(finished.result())
+        except BaseException:  # Ctrl-C: what runs comes to its end, the rest waits for the next time
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    text, unexplained = report(wanted, results)
+    print(text)
+    if unexplained or options.dir:
+        print(f"results are in {base}")
+    else:
+        shutil.rmtree(base)
+    return int(unexplained)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

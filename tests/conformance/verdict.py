@@ -1,0 +1,80 @@
+"""What a run of one of MPICH's test programs has shown, and whether two runs have shown the same.
+
+A program of the suite says " No Errors" and nothing else, and ends with 0; a few are to end with an error (`resultTest`
+in the lists). Lines of the launcher and of manapy itself are no output of the program.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+
+NO_ERRORS = re.compile(r"\s*No [Ee]rrors\s*")
+SKIPPED = re.compile(r"\s*Test [Ss]kipped\s*")
+WARNING = re.compile(r"(MPICH: |WARNING: |(Abort.*)?application called MPI_Abort)")
+NOISE = re.compile(r"manapy(-launch|-restart)?: |\[mpiexec@|\[proxy:|\s*$")  # of the launcher, and of ours
+ENDS_BADLY = ("TestStatus", "TestErrFatal", "TestStatusNoErrors")  # rules for programs that are to end with an error
+
+
+class Outcome(enum.StrEnum):
+    """What one run has shown."""
+
+    PASSED = "passes"
+    SKIPPED = "skipped"  # the program says that it needs something that isn't there
+    FAILED = "fails"
+    HUNG = "hangs"
+    NOT_BUILT = "not built"
+    REFUSED = "refused"  # no checkpoint was taken, for the reason that manapy gave; the program passed
+    TOO_SHORT = "too short"  # it had ended before each checkpoint that was asked for
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One run. code: of mpirun, None if it had to be ended. detail: for a person, one or a few lines."""
+
+    outcome: Outcome
+    seconds: float
+    detail: str = ""
+
+
+def judge(rule: str, output: str, code: int | None) -> tuple[Outcome, str]:
+    """The outcome of a run by a rule of the lists ("" is the usual one), and why it isn't PASSED."""
+    lines = [line for line in output.splitlines() if not NOISE.match(line)]
+    passed = any(NO_ERRORS.fullmatch(line) for line in lines)
+    skipped = any(SKIPPED.fullmatch(line) for line in lines)
+    stray = [
+        line for line in lines if not (NO_ERRORS.fullmatch(line) or SKIPPED.fullmatch(line) or WARNING.match(line))
+    ]
+    warned = [line for line in lines if WARNING.match(line)]
+    if code is None:
+        return Outcome.HUNG, _last(lines)
+    if rule in ENDS_BADLY:
+        if code == 0:
+            return Outcome.FAILED, "ended with 0, but has to end with an error"
+        if rule == "TestStatusNoErrors" and not passed:
+            return Outcome.FAILED, f"did not say No Errors; {_last(lines)}"
+        return Outcome.PASSED, ""
+    if code != 0:
+        return Outcome.FAILED, f"exit code {code}; {_last(lines)}"
+    if rule == "TestBench":
+        return Outcome.PASSED, ""
+    if skipped:
+        return Outcome.SKIPPED, _last(lines)
+    if not passed:
+        return Outcome.FAILED, f"did not say No Errors; {_last(lines)}"
+    unexpected = stray + (warned if rule != "TestAllowWarnings" else [])
+    if unexpected:
+        return Outcome.FAILED, f"said more than No Errors: {_last(unexpected)}"
+    return Outcome.PASSED, ""
+
+
+def differs(native: Shown, other: Shown) -> bool:
+    """Is a run under manapy other than the native one? One in which no checkpoint could be tried isn't."""
+    if other.outcome in (Outcome.REFUSED, Outcome.TOO_SHORT):
+        return native.outcome is not Outcome.PASSED
+    return native.outcome is not other.outcome
+
+
+def _last(lines: list[str], count: int = 3) -> str:
+    return " | ".join(line.strip() for line in lines[-count:])[-400:]
