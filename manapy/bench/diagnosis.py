@@ -29,6 +29,7 @@ RUNS = 300  # faulty ones, and as many healthy ones
 SHORTEST, LONGEST = 0.05, 30.0  # seconds of extra work
 LATER = 6.0  # seconds after a fault at which a hang has to be found
 HANGS = (Kind.SKIP_RECV, Kind.SPIN, Kind.STOP, Kind.SLEEP, Kind.DROP)
+STUCK = (State.HUNG, State.LATE)  # the paper calls both a hang: of a rank that spins nobody can tell that it won't go on
 PERFORMANCE = 0.9
 PAPER = {64: 0.001, 128: 0.002, 256: 0.004, 512: 0.008, 1024: 0.015, 2048: 0.036, 4096: 0.066}  # seconds, its Figure 8, optimised
 BATCH = 250  # healthy iterations side by side
@@ -104,7 +105,7 @@ def hangs(setting: Setting) -> list[Row]:
         stuck = _stuck(run)
         now = stuck + int(LATER * 1e9) if fault else int(rng.uniform(begun + 1e8, run.trace.now))
         trace = snapshot(run.trace, now)
-        found = [v for v in hang.verdicts(trace, labels=_labels(trace, model.schedule)) if v.state is State.HUNG]
+        found = [v for v in hang.verdicts(trace, labels=_labels(trace, model.schedule)) if v.state in STUCK]
         right = _right(run, fault, found) if fault and found else {}
         scores[MANAPY].add(fault is not None, bool(found), **right)
         if fault and not all(right.values()) or bool(found) != (fault is not None):
@@ -164,7 +165,7 @@ def _latency(run: Run, stuck: int) -> float:
     while high - low > 1 / 16:
         middle = (low + high) / 2
         trace = snapshot(run.trace, stuck + int(middle * 1e9))
-        if any(v.state is State.HUNG for v in hang.verdicts(trace, labels=_labels(trace, run.model.schedule))):
+        if any(v.state in STUCK for v in hang.verdicts(trace, labels=_labels(trace, run.model.schedule))):
             high = middle
         else:
             low = middle

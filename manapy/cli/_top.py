@@ -47,7 +47,7 @@ _STYLES = {
     State.PAUSED: "dim",
     State.FINISHED: "dim",
 }
-_JUDGED = {Judged.HEALTHY: "green", Judged.SLOW: "yellow", Judged.HUNG: "bold red", Judged.UNKNOWN: ""}
+_JUDGED = {Judged.HEALTHY: "green", Judged.LATE: "yellow", Judged.SLOW: "yellow", Judged.HUNG: "bold red", Judged.UNKNOWN: ""}
 
 
 class View:

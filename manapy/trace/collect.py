@@ -37,7 +37,7 @@ import numpy as np
 
 from .. import _install
 from ..ckpt.errors import ManapyError
-from . import clocks, format, proc, runqueue, stacks, ticks
+from . import activity, clocks, format, proc, runqueue, stacks, ticks
 from .events import Rank, Trace
 from .rings import KEEP, Mirror
 from .tail import Tail, runs
@@ -47,7 +47,7 @@ RETRY = 30.0
 ASK_AGAIN = 10.0  # seconds after which a host is asked for the time again
 PINGS = 16  # of which the one counts that took least
 AT_ONCE = 64  # hosts that are asked at the same time
-FORMAT = 2  # of requests and answers
+FORMAT = 3  # of requests and answers
 SEEN = ("process", "cpu_share")  # of Rank: what /proc says
 
 
@@ -145,6 +145,7 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
 
 def _serve(requests: IO[bytes], answers: IO[bytes], sampling: contextlib.ExitStack) -> None:
     tails: Tails | None = None
+    looks = activity.Activity()
     for line in requests:
         request, data = json.loads(line), list[bytes]()
         if request["do"] == "open":
@@ -156,6 +157,9 @@ def _serve(requests: IO[bytes], answers: IO[bytes], sampling: contextlib.ExitSta
             said: dict[str, Any] = {"format": FORMAT, "version": format.VERSION, "host": socket.gethostname()}
         elif request["do"] == "stack":
             said = {"stack": stacks.of(request["pid"], request["start"])}
+        elif request["do"] == "activity":
+            asked = {rank: activity.Suspect(pid, start, frozenset(inside)) for rank, pid, start, inside in request["suspects"]}
+            said = {"doing": [[rank, doing.what, doing.still] for rank, doing in looks.look(asked).items()]}
         elif request["do"] == "clocks":
             sample = ticks.now()
             said = {"clocks": None if sample is None else [sample.ticks, sample.realtime, sample.monotonic]}
@@ -352,6 +356,23 @@ class Hosts:
             return list(host.ask({"do": "stack", "pid": rank.pid, "start": rank.pid_start}, "stack")[0]["stack"]) if host is not None else []
         except LostError:
             return []
+
+    def activity(self, suspects: dict[int, activity.Suspect]) -> dict[int, activity.Doing]:
+        """What the processes of ranks of other hosts do: activity.Activity, asked there, of all hosts at once. Nothing of those of which it can't be learned."""
+        asked: dict[str, list[list[Any]]] = {}
+        for rank, suspect in suspects.items():
+            name = next((name for name, host in self._hosts.items() if host.mirror and any(seen == rank for seen, _ in host.mirror.ranks)), None)
+            if name is not None:
+                asked.setdefault(name, []).append([rank, suspect.pid, suspect.start, sorted(suspect.inside)])
+
+        def ask(name: str) -> list[Any]:
+            try:
+                return list(self._hosts[name].ask({"do": "activity", "suspects": asked[name]}, "doing")[0]["doing"])
+            except LostError:
+                return []
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return {rank: activity.Doing(what, still) for answer in pool.map(ask, asked) for rank, what, still in answer}
 
     def _begin(self, name: str) -> None:
         self._lost.pop(name, None)

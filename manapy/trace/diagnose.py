@@ -5,13 +5,16 @@ The one place where the pure analyses (hang.py, slow.py) meet the machine they r
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any, Protocol
 
+import numpy as np
+
 from . import hang, match, proc, slow, stacks, stages
-from .events import Rank, Trace
+from .activity import Activity, Doing, Suspect
+from .events import OPEN, Op, Rank, Trace
+from .expected import Memory
 from .network import Probe
 from .runqueue import Delays, Sampler
 from .schedule import Schedule, ScheduleError
@@ -26,6 +29,21 @@ class Judge(Protocol):
     def __call__(self, trace: Trace, schedule: Schedule | None, *, delays: Delays | None, labels: stages.Labels | None) -> list[Verdict]: ...
 
 
+class Elsewhere(Protocol):
+    """What can be asked of processes of other hosts (collect.Hosts)."""
+
+    def stack(self, rank: Rank) -> list[str]: ...
+    def activity(self, suspects: dict[int, Suspect]) -> dict[int, Doing]: ...
+
+
+@dataclass
+class Looked:
+    """What looks at one job leave to the next one: what its processes did, and how long it takes where others wait for a rank."""
+
+    activity: Activity = field(default_factory=Activity)
+    memory: Memory = field(default_factory=Memory)
+
+
 def diagnose(
     trace: Trace,
     schedule: Schedule | None = None,
@@ -33,14 +51,15 @@ def diagnose(
     live: bool = False,
     died: int | None = None,
     parked: frozenset[int] = frozenset(),
-    stack: Callable[[Rank], list[str]] | None = None,
+    others: Elsewhere | None = None,
     sampler: Sampler | None = None,
     judge: Judge = slow.verdicts,
     probe: Probe | None = None,
+    looked: Looked | None = None,
 ) -> list[Verdict]:
     """Verdicts, the gravest first. live: the trace is of now, so that processes of this host are looked at, which takes proc.INTERVAL seconds. died: the rank that was the
-    first to die, of a job that is over. stack: asks other hosts where a rank is. sampler: of a job that is looked at again and again, what it has seen of its processes so far.
-    judge: what is said of slow iterations. probe: of the network between hosts of a job that is live. A schedule that doesn't fit is said so in the evidence, and not used."""
+    first to die, of a job that is over. others: the job's other hosts. sampler: of a job that is looked at again and again, what it has seen of its processes so far.
+    judge: what is said of slow iterations. probe: of the network between hosts of a job that is live. looked: earlier looks. A schedule that doesn't fit is said so in the evidence, and not used."""
     if live:
         sampler = sampler or Sampler()
         sampler.watch(trace)
@@ -52,11 +71,20 @@ def diagnose(
         trace = replace(trace, ranks={rank: replace(known, process=proc.DEAD if rank == died else "") for rank, known in trace.ranks.items()})
     matching = match.match(trace)
     labels, misfit = labels_of(trace, schedule)
-    found = hang.verdicts(trace, matching, labels=labels, parked=parked, delays=delays, probe=probe if live else None)
+    looked = looked or Looked()
+
+    def judged(trace: Trace) -> list[Verdict]:
+        return hang.verdicts(trace, matching, labels=labels, parked=parked, delays=delays, probe=probe if live else None, memory=looked.memory)
+
+    found = judged(trace)
+    if live and (late := {verdict.rank for verdict in found if verdict.state is State.LATE and verdict.rank is not None}):
+        trace = _with_activity(trace, late, looked.activity, others)
+        found = judged(trace)
     if state(found) is State.HEALTHY and not parked:
-        return _slow(found, judge(trace, None if misfit else schedule, delays=delays, labels=labels), misfit)
+        ended = all(known.ended for known in trace.ranks.values())
+        return _slow(found, judge(trace, None if misfit else schedule, delays=delays, labels=labels), misfit, ended)
     if live:
-        found = [_with_stack(verdict, trace, stack) if i < STACKS and verdict.state is State.HUNG else verdict for i, verdict in enumerate(found)]
+        found = [_with_stack(verdict, trace, others) if i < STACKS and verdict.state in (State.HUNG, State.LATE) else verdict for i, verdict in enumerate(found)]
     return [replace(found[0], evidence=(*found[0].evidence, misfit)), *found[1:]] if misfit else found
 
 
@@ -74,29 +102,50 @@ def labels_of(trace: Trace, schedule: Schedule | None) -> tuple[stages.Labels | 
         return None, str(error) if schedule is not None else ""
 
 
-def _slow(healthy: list[Verdict], found: list[Verdict], misfit: str) -> list[Verdict]:
-    """Of a job that isn't stuck. That nothing can be said of its speed is no reason not to call it healthy."""
+def _slow(healthy: list[Verdict], found: list[Verdict], misfit: str, ended: bool) -> list[Verdict]:
+    """Of a job that isn't stuck. Where nothing can be said of its speed it isn't known to be healthy, unless it has ended well."""
     if state(found) is State.UNKNOWN:
-        found = [replace(healthy[0], evidence=(*healthy[0].evidence, *(verdict.sentence for verdict in found)))]
+        why = tuple(verdict.sentence for verdict in found)
+        if ended:
+            found = [replace(healthy[0], evidence=(*healthy[0].evidence, *why))]
+        else:
+            text = f"nobody is stuck; whether anything is slow can't be told: {why[0]}"
+            found = [replace(found[0], sentence=text, evidence=(*healthy[0].evidence, *found[0].evidence, healthy[0].sentence)), *found[1:]]
     return [replace(found[0], evidence=(*found[0].evidence, misfit)), *found[1:]] if misfit else found
 
 
 def state(verdicts: list[Verdict]) -> State:
     """Of the job: the gravest."""
-    for grave in (State.HUNG, State.SLOW, State.UNKNOWN):
+    for grave in (State.HUNG, State.LATE, State.SLOW, State.UNKNOWN):
         if any(verdict.state is grave for verdict in verdicts):
             return grave
     return State.HEALTHY
 
 
-def _with_stack(verdict: Verdict, trace: Trace, elsewhere: Callable[[Rank], list[str]] | None) -> Verdict:
+def _with_activity(trace: Trace, ranks: set[int], look: Activity, others: Elsewhere | None) -> Trace:
+    """What the processes of these ranks do is looked at: all at once on this host, and on others."""
+    inside = (trace.events["exit"] == OPEN) & (trace.events["op"] != Op.FILE)  # a file call reads and writes
+    suspects = {}
+    for rank in ranks:
+        known = trace.ranks[rank]
+        calling = np.unique(trace.events["thread"][inside & (trace.events["rank"] == rank)]).tolist()
+        suspects[rank] = Suspect(known.pid, known.pid_start, frozenset(known.threads[thread] for thread in calling if thread in known.threads))
+    here = set(proc.here(trace))
+    found = look.look({rank: suspect for rank, suspect in suspects.items() if rank in here})
+    if others is not None and (elsewhere := {rank: suspect for rank, suspect in suspects.items() if rank not in here}):
+        found |= others.activity(elsewhere)
+    known = {rank: replace(trace.ranks[rank], doing=doing.what, still_s=doing.still) for rank, doing in found.items()}
+    return replace(trace, ranks=trace.ranks | known)
+
+
+def _with_stack(verdict: Verdict, trace: Trace, others: Elsewhere | None) -> Verdict:
     known = trace.ranks.get(verdict.rank) if verdict.rank is not None else None
     if known is None:
         return verdict
     if known.rank in proc.here(trace):
         found = stacks.of(known.pid, known.pid_start)
     else:
-        found = elsewhere(known) if elsewhere is not None else []
+        found = others.stack(known) if others is not None else []
     return replace(verdict, evidence=(*verdict.evidence, *found))
 
 

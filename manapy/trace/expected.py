@@ -1,13 +1,15 @@
 """How long things take in this job, as far as its trace knows: a rank's time outside MPI after a certain call, and a call's transfer.
 
-A wait is suspicious when it is longer than twice what is expected (the paper's n = 100 %), never below FLOOR. What is expected is the longest of the last
-RECENT at the same place, not the median: a loop that computes for long every hundredth round is no fault each time. The samples before a change
-of level are forgotten (a median of the last ones that is a quarter, or four times, that of the ones before: the program does something else now).
+A wait is suspicious when it is longer than twice what is expected (the paper's n = 100 %), never below FLOOR. What is expected is the longest at the same place, not the median: a loop
+that writes a file every thousandth round is no fault each time. The samples before a change of level are forgotten (a median of the last ones that is a quarter, or four times,
+that of the ones before: the program does something else now). Rings forget, too: a watch therefore keeps in a Memory how long a rank was late that went on.
 
 A place that was never seen says nothing: then the longest that was seen anywhere counts, and FIRST at least.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,14 +20,12 @@ FACTOR = 2.0
 FLOOR = 500_000_000  # ns
 FIRST = 5_000_000_000  # ns, for what has not been seen FEW times
 FEW = 3
-RECENT = 1024
 _LEVEL = 64  # samples a level is judged by
 _CHANGE = 4.0
 
 
 def recent(samples: np.ndarray) -> np.ndarray:
     """The newest samples, from the last change of level on; samples in order of time."""
-    samples = samples[-RECENT:]
     while len(samples) >= 2 * _LEVEL:
         before, after = np.median(samples[:-_LEVEL]), np.median(samples[-_LEVEL:])
         if max(before, 1) < _CHANGE * max(after, 1) and max(after, 1) < _CHANGE * max(before, 1):
@@ -34,11 +34,36 @@ def recent(samples: np.ndarray) -> np.ndarray:
     return samples
 
 
+Place = tuple[int, ...]  # in a program: rank, and the call's kind, communicator (cid), peer and tag
+
+
+@dataclass
+class Memory:
+    """Of a job that is looked at again and again: the longest times outside MPI of ranks that others waited for and that went on in the end, ns. away: those that had not gone on at the
+    last look: thread and seq of the call before, and the place."""
+
+    longest: dict[Place, int] = field(default_factory=dict)
+    away: dict[int, tuple[int, int, Place]] = field(default_factory=dict)
+
+    def learn(self, trace: Trace) -> None:
+        """Of those that have gone on since the last look."""
+        events = trace.events
+        for rank, (thread, seq, place) in list(self.away.items()):
+            mine = events[(events["rank"] == rank) & (events["thread"] == thread) & (events["seq"] >= seq)]
+            if len(mine) < 2:
+                continue
+            if mine["seq"][0] == seq and mine["seq"][1] == seq + 1 and mine["exit"][0] != OPEN and not (mine["flags"][:2] & Flag.STOPPED).any():
+                self.longest[place] = max(self.longest.get(place, 0), int(mine["enter"][1] - mine["exit"][0]))
+            del self.away[rank]
+
+
 class Expected:
     """What is expected, and from when on something takes too long. Times in ns."""
 
-    def __init__(self, trace: Trace, matching: Matching) -> None:
+    def __init__(self, trace: Trace, matching: Matching, memory: Memory | None = None) -> None:
         self._trace, self._matching = trace, matching
+        self._memory = memory if memory is not None else Memory()
+        self._memory.learn(trace)
         events = trace.events
         same = (events["rank"][1:] == events["rank"][:-1]) & (events["thread"][1:] == events["thread"][:-1]) & (events["generation"][1:] == events["generation"][:-1])
         usable = same & (events["exit"][:-1] != OPEN) & ((events["flags"][:-1] | events["flags"][1:]) & Flag.STOPPED == 0)
@@ -52,11 +77,22 @@ class Expected:
         alike = (events["op"][before] == events["op"][event]) & (events["comm"][before] == events["comm"][event])
         mine = alike & (events["rank"][before] == events["rank"][event])
         here = mine & (events["peer"][before] == events["peer"][event]) & (events["tag"][before] == events["tag"][event])
+        known = self._limit(self._memory.longest.get(self._place(event), 0))
         for which in (here, mine, alike):
             samples = recent(self._gaps[which])
             if len(samples) >= FEW:
-                return int(np.median(samples)), self._limit(int(samples.max()))
-        return 0, max(FIRST, self._limit(int(self._gaps.max(initial=0))))
+                return int(np.median(samples)), max(known, self._limit(int(samples.max())))
+        return 0, max(FIRST, known, self._limit(int(self._gaps.max(initial=0))))
+
+    def awaited(self, event: int) -> None:
+        """Others wait for the rank that is outside MPI since this call: how long that takes is to be remembered."""
+        row = self._trace.events[event]
+        self._memory.away[int(row["rank"])] = int(row["thread"]), int(row["seq"]), self._place(event)
+
+    def _place(self, event: int) -> Place:
+        row, comms = self._trace.events[event], self._trace.comms
+        comm = int(row["comm"])
+        return int(row["rank"]), int(row["op"]), comms[comm].cid if 0 <= comm < len(comms) else comm, int(row["peer"]), int(row["tag"])
 
     def transfer(self, event: int) -> tuple[int, int]:
         """Of a collective, after its last arrival, or of a message, after both sides' posts: the median, and the time from which on it is too long."""

@@ -4,6 +4,9 @@ The graph of who waits for whom is always built. What then is at its ends is loo
 together; a knot of calls that wait for each other; a rank outside MPI, or one that has ended, whose call others wait for; and where everybody has arrived, the transfer.
 The suspect is always a rank that waits for nobody (the least advanced one has no open wait on a peer), so that its victims are never accused.
 
+Late is not hung: a rank outside MPI that computes, reads or writes is LATE, however long it takes, and so is one of which it can't be seen what it does. It is HUNG if its process does
+nothing by any measure (activity.py), or can't go on whatever it does: dead, stopped, in a knot, finalized.
+
 Invariants
  1. No rank is accused of a call that its trace couldn't show (invariant 1 of waitfor.py): then the verdict is UNKNOWN, unless another rank is proven guilty.
  2. A rank outside MPI, or a transfer, is only suspected after the time that expected.py allows, and the uncertainty of its clock. Time for which a rank was ready to run
@@ -19,22 +22,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import answers, calls, habits, network
+from . import activity, answers, calls, habits, network
 from .calls import span
 from .events import NO_PEER, Op, Trace
-from .expected import FIRST, FLOOR
+from .expected import FIRST, FLOOR, Memory
 from .match import IS_COLLECTIVE, IS_RECEIVE, IS_SEND, Matching, match
 from .network import Probe
 from .runqueue import Delays
 from .stages import REDUCING
 from .suspects import Suspects
-from .verdict import Cause, Phase, State, Verdict
+from .verdict import PARKED, Cause, Phase, State, Verdict
 from .waitfor import Open, Want
 from .waiting import cycle_in
 
 if TYPE_CHECKING:
     from .stages import Labels
 
+STILL = 60.0  # seconds without doing anything, from which on a rank is surely hung where nothing is known of how long it usually takes
 STARVING = 0.9  # of its time without a processor: a rank that gets no further for that alone
 
 
@@ -46,17 +50,20 @@ def verdicts(
     parked: frozenset[int] = frozenset(),
     delays: Delays | None = None,
     probe: Probe | None = None,
+    memory: Memory | None = None,
 ) -> list[Verdict]:
     """One for each fault found, the surest first; or one that says HEALTHY, or UNKNOWN and why. labels: of a schedule, if one is known (stages.py).
-    parked: ranks that a checkpoint holds. delays: what is known of ranks' waits for a processor. probe: of the network between hosts."""
+    parked: ranks that a checkpoint holds. delays: what is known of ranks' waits for a processor. probe: of the network between hosts. memory: of earlier looks at this job."""
     if not len(trace.events):
         return [Verdict(State.UNKNOWN, "nothing was recorded", confidence=0.0, action="is the job running under manapy-launch, without --no-trace?")]
-    return _Search(trace, matching if matching is not None else match(trace), labels, parked, delays or Delays(), probe).run()
+    return _Search(trace, matching if matching is not None else match(trace), labels, parked, delays or Delays(), probe, memory).run()
 
 
 class _Search(Suspects):
-    def __init__(self, trace: Trace, matching: Matching, labels: Labels | None, parked: frozenset[int], delays: Delays, probe: Probe | None) -> None:
-        super().__init__(trace, matching, labels, delays)
+    def __init__(
+        self, trace: Trace, matching: Matching, labels: Labels | None, parked: frozenset[int], delays: Delays, probe: Probe | None, memory: Memory | None
+    ) -> None:
+        super().__init__(trace, matching, labels, delays, memory)
         self.parked, self.probe = parked, probe
         self.unproven: list[str] = []
         self._inside_halted()
@@ -64,7 +71,7 @@ class _Search(Suspects):
     def run(self) -> list[Verdict]:
         """The whole search."""
         if self.parked:
-            return [Verdict(State.HEALTHY, f"a checkpoint is being taken: {len(self.parked)} of {self.trace.size} ranks are parked for it")]
+            return [Verdict(State.HEALTHY, f"{PARKED}: {len(self.parked)} of {self.trace.size} ranks are parked for it", detail=PARKED)]
         self._halted()
         mismatched = self._mismatches()
         self._knots(mismatched)
@@ -72,7 +79,7 @@ class _Search(Suspects):
         self._transfers(mismatched)
         order = list(Cause)
         if self.found:
-            return sorted(self.found, key=lambda v: (order.index(v.cause), -v.confidence, v.since_ns or 0))
+            return sorted(self.found, key=lambda v: (v.state is State.LATE, order.index(v.cause), -v.confidence, v.since_ns or 0))
         if self.unproven:
             text = self.unproven[0] + (f" (and {len(self.unproven) - 1} more like this)" if len(self.unproven) > 1 else "")
             return [Verdict(State.UNKNOWN, text, confidence=0.0, evidence=tuple(self.unproven[1:5]), action="look again; more records: a larger ring, or `manapy trace record` from the start")]
@@ -197,15 +204,16 @@ class _Search(Suspects):
                     return want
         return None
 
-    def _missing(self, rank: int, want: Want, went_on: str, confidence: float) -> None:
+    def _missing(self, rank: int, want: Want, went_on: str, confidence: float, late: bool = False) -> None:
         call = self.needed(want, rank)
         said, detail = self.process(rank) if rank not in self.graph.opened else ("", "")
         waiter = int(self.trace.events["rank"][want.event])
         self.add(
             rank,
             Cause.MISSING,
-            f"{self.stuck(rank, self.posted_by(want.event))}: it never called {call}{went_on}{f'; {said}' if said else ''}",
+            f"{self.stuck(rank, self.posted_by(want.event), 'late' if late else 'stuck')}: it never called {call}{went_on}{f'; {said}' if said else ''}",
             at=self.posted_by(want.event),
+            state=State.LATE if late else State.HUNG,
             peer=waiter,
             call=call,
             detail=detail,
@@ -329,38 +337,49 @@ class _Search(Suspects):
             if self.over:
                 continue  # it isn't known how long it would still have taken
             typical, limit = self.outside(rank)
+            if rank in self.graph.last:
+                self.expected.awaited(self.graph.last[rank])
             if self.idle(rank) <= limit:
                 continue
             waited = self.starved([rank], self.trace.now - self.idle(rank))
             if self.idle(rank) - waited <= limit:
                 self._starving(rank, waited)
                 continue
+            late = self.doing(rank) != activity.NOTHING
             skip = self._skip_awaited(rank)
             if skip is not None:
-                self._missing(rank, skip, ", and went on", 0.95)
+                self._missing(rank, skip, ", and went on", 0.95, late)
                 continue
-            said, detail = self.process(rank)
-            needed = self.needed(want, rank)
-            behind = self.waiting.behind(rank)
-            sure = 0.95 if typical else 0.6
-            posted = not want.ranks
-            lacks = f"it has posted {needed}, but makes no call in which that could go on" if posted else f"it never called {needed}"
-            self.add(
-                rank,
-                Cause.COMPUTE,
-                f"{self.stuck(rank)}{'' if self.where(rank) else f' outside MPI for {span(self.idle(rank))}'}: {lacks}{f'; {said}' if said else ''}",
-                peer=call.rank,
-                call=needed,
-                detail=detail,
-                since_ns=self.last_active(rank),
-                evidence=tuple([*self.facts(rank), *self.victims(rank)]),
-                alternatives=(*self._between(rank), *(() if typical else (f"it computes for longer than anything seen so far, and {calls.count(len(behind), 'rank')} for it",))),
-                confidence=sure if detail != "starved" else 0.7,
-                action=f"look at the stack of process {known.pid}{f' on {known.host}' if known.host else ''}: py-spy dump --pid {known.pid}",
-            )
+            self._awaited(rank, call, want, typical, late)
+
+    def _awaited(self, rank: int, call: Open, want: Want, typical: int, late: bool) -> None:
+        """A rank outside MPI for longer than expected."""
+        known, said, detail = self.trace.ranks[rank], *self.process(rank)
+        needed, behind, idle = self.needed(want, rank), self.waiting.behind(rank), span(self.idle(rank))
+        lacks = f"it never called {needed}" if not late else f"it has not called {needed} yet"
+        if not want.ranks:
+            lacks = f"it has posted {needed}, but makes no call in which that could go on"
+        others = () if typical else (f"it computes for longer than anything seen so far, and {calls.count(len(behind), 'rank')} for it",)
+        if late and not said:
+            others = (*others, "it may be stuck: what its process does can't be seen from here")
+        sure = typical or known.still_s >= STILL
+        self.add(
+            rank,
+            Cause.COMPUTE,
+            f"{self.stuck(rank, how='late' if late else 'stuck')}{'' if self.where(rank) else f' outside MPI for {idle}'}: {lacks}{f'; {said}' if said else ''}",
+            state=State.LATE if late else State.HUNG,
+            peer=call.rank,
+            call=needed,
+            detail=detail,
+            since_ns=self.last_active(rank),
+            evidence=tuple([*self.facts(rank), *self.victims(rank)]),
+            alternatives=(*self._between(rank), *others),
+            confidence=0.7 if detail == "starved" else 0.95 if sure else 0.6,
+            action=f"look at the stack of process {known.pid}{f' on {known.host}' if known.host else ''}: py-spy dump --pid {known.pid}",
+        )
 
     def _starving(self, rank: int, waited: int) -> None:
-        """It would go on if it could. That is only stuck if it has as good as no processor, for long, and all of that was sampled."""
+        """It would go on if it could. That is only said if it has as good as no processor, for long, and all of that was sampled."""
         since = self.trace.now - self.idle(rank)
         if waited < max(FIRST, STARVING * self.idle(rank)) or self.delays.waited(rank, since, self.trace.now) is None:
             return
@@ -368,7 +387,8 @@ class _Search(Suspects):
         self.add(
             rank,
             Cause.STARVED,
-            f"{self.stuck(rank)}: its process is ready to run, and has had no processor for {span(waited)} of the last {span(self.idle(rank))}",
+            f"{self.stuck(rank, how='late')}: its process is ready to run, and has had no processor for {span(waited)} of the last {span(self.idle(rank))}",
+            state=State.LATE,
             since_ns=self.last_active(rank),
             evidence=tuple([*self.facts(rank), *self.victims(rank)]),
             confidence=0.9,

@@ -16,6 +16,7 @@ from .events import Trace
 
 DEAD, STOPPED, ZOMBIE = "dead", ("T", "t"), "Z"  # in Rank.process
 INTERVAL = 0.2  # seconds over which processor time is measured, in ticks of 10 ms
+BUSY = 0.05  # of a processor: little may be left of one where many spin
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,19 @@ def look(pid: int, start: int = 0) -> Seen:
     """One process now. start 0: not known."""
     base = Path("/proc") / str(pid)
     try:
-        fields = (base / "stat").read_text().rpartition(")")[2].split()
+        found = fields((base / "stat").read_text())
     except (FileNotFoundError, ProcessLookupError):
         return Seen(DEAD)
     except OSError:
         return Seen("")
-    if start and int(fields[19]) != start:
+    if start and int(found[19]) != start:
         return Seen(DEAD)
-    return Seen(fields[0], int(fields[11]) + int(fields[12]), _word(base / "wchan"))
+    return Seen(found[0], int(found[11]) + int(found[12]), _word(base / "wchan"))
+
+
+def fields(stat: str) -> list[str]:
+    """Of /proc/PID/stat, those behind the name: the state first."""
+    return stat.rpartition(")")[2].split()
 
 
 def _word(path: Path) -> str:

@@ -375,6 +375,8 @@ class Reader:
         rank.first_ns = before.first_ns if before else 0
         for i, ring in enumerate(file.rings[: head.rings]):
             head_now = file.ring(i)
+            if head_now.used:
+                rank.threads[i] = int(head_now.tid)
             older = 0 if newest is None else max(ring.count - newest, 0)
             rank.lost += ring.lost + older
             mine = events[(events["thread"] == i) & (events["seq"] >= ring.whole_from)]

@@ -17,6 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from . import activity
 from .events import EVENT, NO_PEER, OPEN, Communicator, Flag, Op, Rank, Trace
 from .graph import Graph, Timing, graph_of
 from .schedule import Schedule
@@ -322,6 +323,7 @@ def _trace(model: Model, graph: Graph, columns: Sequence[_Calls], faults: Sequen
     for fault in faults:
         if (state := {Kind.SLEEP: ("S", 0.0), Kind.STOP: ("T", 0.0), Kind.DEAD: ("dead", 0.0)}.get(fault.kind)) is not None:
             ranks[fault.rank].process, ranks[fault.rank].cpu_share = state
+            ranks[fault.rank].doing = activity.NOTHING
     return Trace(events, comms, schedule.size, ranks, now, job="simulated")
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import answers, calls
+from . import activity, answers, calls
 from .calls import span
 from .events import OPEN, Op, Trace
-from .expected import FIRST, Expected
+from .expected import FIRST, Expected, Memory
 from .match import IS_COMPLETION, IS_RECEIVE, IS_SEND, Matching
-from .proc import DEAD, STOPPED, ZOMBIE
+from .proc import BUSY, DEAD, STOPPED, ZOMBIE
 from .runqueue import Delays
 from .verdict import Cause, Phase, State, Verdict
 from .waitfor import Graph, Want, build
@@ -21,15 +21,13 @@ from .waiting import Waiting
 if TYPE_CHECKING:
     from .stages import Labels
 
-BUSY = 0.05  # of a processor: little may be left of one where many spin
-
 
 class Suspects:
     """Of one trace. found: verdicts so far, and accused: of whom there needs to be no other one."""
 
-    def __init__(self, trace: Trace, matching: Matching, labels: Labels | None, delays: Delays) -> None:
+    def __init__(self, trace: Trace, matching: Matching, labels: Labels | None, delays: Delays, memory: Memory | None = None) -> None:
         self.trace, self.matching, self.labels, self.delays = trace, matching, labels, delays
-        self.expected = Expected(trace, matching)
+        self.expected = Expected(trace, matching, memory)
         self.over = bool(trace.ranks) and all(r.process in (DEAD, ZOMBIE) or r.ended for r in trace.ranks.values())  # of no process anything can be learned
         self.dead = set() if self.over else {r for r, known in trace.ranks.items() if known.process in (DEAD, ZOMBIE) and not known.ended}
         self.stopped = {r for r, known in trace.ranks.items() if known.process in STOPPED}
@@ -74,17 +72,34 @@ class Suspects:
         """For how long one of these ranks had to wait for a processor since then, ns."""
         return max((self.delays.about(rank, since, self.trace.now) for rank in ranks), default=0)
 
+    def doing(self, rank: int) -> str | None:
+        """What its process does beside MPI: activity.NOTHING, or what it is; None: not known."""
+        known = self.trace.ranks.get(rank)
+        if known is None or self.over or not known.process:
+            return None
+        if known.doing is not None:
+            return known.doing
+        if known.process == "D":
+            return activity.STORAGE
+        return activity.COMPUTES if known.cpu_share >= BUSY else None
+
     def process(self, rank: int) -> tuple[str, str]:
         """What its process does, for the sentence, and the detail of a verdict."""
         known = self.trace.ranks.get(rank)
         if known is None or self.over or not known.process:
             return "", ""
-        if known.process == "D":
+        doing = self.doing(rank)
+        if doing == activity.STORAGE:
             return "its process is in an uninterruptible wait of the kernel (storage?)", "waits for the kernel"
-        if known.cpu_share >= BUSY:
-            return "its process is alive and spinning in user code", "spinning"
-        if known.cpu_share < BUSY and known.process in ("S", "I"):
-            return "its process is alive and asleep outside MPI", "asleep"
+        if doing == activity.COMPUTES:
+            return "its process is alive and busy in user code: it computes, or spins", "spinning"
+        if doing in (activity.READS, activity.WRITES):
+            return f"its process is alive and {doing} data", doing
+        if doing == activity.MOVES:
+            return "its process is alive and wakes up now and then", "asleep"
+        if known.process in ("S", "I"):
+            still = f", and has done nothing for {span(known.still_s * 1e9)}" if doing == activity.NOTHING and known.still_s else ""
+            return f"its process is alive and asleep outside MPI{still}", "asleep"
         if known.cpu_share == known.cpu_share:
             return f"its process is alive, but gets only {known.cpu_share:.0%} of a processor", "starved"
         return "its process is alive", ""
@@ -183,14 +198,14 @@ class Suspects:
         where = answered if answered is not None else where
         return {"phase": where.phase, "stage": where.stage, "iteration": where.iteration, "micro": where.micro}
 
-    def add(self, rank: int | None, cause: Cause, sentence: str, at: int | None = None, **more: object) -> None:
-        """A verdict HUNG; once for each rank. at: the event that it should have answered, if that says where it is stuck."""
+    def add(self, rank: int | None, cause: Cause, sentence: str, at: int | None = None, state: State = State.HUNG, **more: object) -> None:
+        """A verdict; once for each rank. at: the event that it should have answered, if that says where it is stuck."""
         if rank is not None:
             if rank in self.accused:
                 return
             self.accused.add(rank)
             more = {**self.place(rank, at), **more}
-        self.found.append(Verdict(State.HUNG, sentence, cause, rank, **more))  # type: ignore[arg-type]
+        self.found.append(Verdict(state, sentence, cause, rank, **more))  # type: ignore[arg-type]
 
     def where(self, rank: int, at: int | None = None) -> str:
         """`backward of micro-batch 3 in iteration 12`, or nothing."""
@@ -200,7 +215,7 @@ class Suspects:
         micro = f" of micro-batch {place['micro']}" if place["micro"] is not None else ""
         return f"{place['phase'].value}{micro} in iteration {place['iteration']}"  # type: ignore[attr-defined]
 
-    def stuck(self, rank: int, at: int | None = None) -> str:
+    def stuck(self, rank: int, at: int | None = None, how: str = "stuck") -> str:
         """`rank 17 (node24) is stuck in backward of micro-batch 3`, as far as that is known."""
         where = self.where(rank, at)
-        return f"{self.name(rank)} is stuck{f' in {where}' if where else ''}"
+        return f"{self.name(rank)} is {how}{f' in {where}' if where else ''}"

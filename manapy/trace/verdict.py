@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 
 
 class State(enum.Enum):
-    """Exit codes of `manapy why`: HEALTHY 0, SLOW 3, HUNG 4; UNKNOWN 1."""
+    """Exit codes of `manapy why`: HEALTHY 0, UNKNOWN 1, LATE and SLOW 3, HUNG 4."""
 
     HEALTHY = "healthy"
+    LATE = "late"  # others wait for it longer than ever before, and it computes, reads or writes, or what it does can't be seen: it may go on
     SLOW = "slow"
-    HUNG = "hung"
+    HUNG = "hung"  # it can't go on, or does nothing by any measure
     UNKNOWN = "unknown"
 
 
@@ -30,6 +31,9 @@ class Cause(enum.Enum):
     COMPUTE = "compute"  # it is in user code: busy (spinning, slow) or asleep; `detail` says which
     STARVED = "starved processor"  # ready to run, and others run on its processors
     NETWORK = "network"  # all that take part have entered, and the transfer doesn't end, or takes longer than it did
+
+
+PARKED = "a checkpoint is being taken"  # `detail` of a verdict on a job that is held for it
 
 
 class Phase(enum.Enum):

@@ -25,10 +25,15 @@ def why(job: Job, *options: str) -> tuple[int, dict[str, Any]]:
     return code, said
 
 
-def hung(job: Job, *options: str) -> dict[str, Any]:
+def hung(job: Job, *options: str, state: str = "hung") -> dict[str, Any]:
     """The verdict, as soon as it is HUNG."""
-    (verdict,) = verdicts.until_hung(job, lambda: verdicts.why(job.dir, *options))
+    (verdict,) = verdicts.until_hung(job, lambda: verdicts.why(job.dir, *options), state)
     return verdict
+
+
+def late(job: Job, *options: str) -> dict[str, Any]:
+    """The verdict, as soon as it is LATE."""
+    return hung(job, *options, state="late")
 
 
 @pytest.fixture
@@ -41,47 +46,47 @@ def job(tmp_path: Path) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("kind", "rank", "causes", "says"),
+    ("kind", "state", "rank", "causes", "says"),
     [
-        ("spin", 1, ("compute",), "spinning in user code"),
-        ("sleep", 1, ("compute",), "asleep outside MPI"),
-        ("skip", 1, ("missing call",), "never called MPI_Recv from rank 0, tag 7"),
-        ("mismatch", 1, ("mismatched calls", "missing call"), "MPI_Barrier"),
-        pytest.param("deadlock", None, ("deadlock",), "MPI_Recv from rank 1, tag 8", marks=pytest.mark.quick),
+        ("spin", "late", 1, ("compute",), "busy in user code"),
+        ("sleep", "hung", 1, ("compute",), "asleep outside MPI, and has done nothing for"),
+        ("skip", "hung", 1, ("missing call",), "never called MPI_Recv from rank 0, tag 7"),
+        ("mismatch", "hung", 1, ("mismatched calls", "missing call"), "MPI_Barrier"),
+        pytest.param("deadlock", "hung", None, ("deadlock",), "MPI_Recv from rank 1, tag 8", marks=pytest.mark.quick),
     ],
 )
-def test_the_rank_and_the_cause(job: Job, kind: str, rank: int | None, causes: tuple[str, ...], says: str) -> None:
+def test_the_rank_and_the_cause(job: Job, kind: str, state: str, rank: int | None, causes: tuple[str, ...], says: str) -> None:
     job.start_python("stuck.py", kind)
     job.wait_for("stuck")
-    verdict = hung(job)
+    verdict = hung(job, state=state)
     assert verdict["rank"] == rank and verdict["cause"] in causes and says in verdict["sentence"], verdict
 
 
 @pytest.mark.parametrize(
     ("kind", "rank", "cause", "says"),
     [
-        ("collective", 1, "compute", "never called MPI_Start of MPI_Allreduce_init on MPI_COMM_WORLD (call 2 there, start 6)"),
-        ("messages", 1, "compute", "never called MPI_Send to rank 2, tag 7"),
-        ("fence", 1, "compute", "never called MPI_Win_fence"),
-        ("file", 1, "compute", "never called MPI_File call on data (call 6 there)"),
-        ("lock", 1, "compute", "never called MPI_Win_unlock of rank 0"),
+        ("collective", 1, "compute", "has not called MPI_Start of MPI_Allreduce_init on MPI_COMM_WORLD (call 2 there, start 6)"),
+        ("messages", 1, "compute", "has not called MPI_Send to rank 2, tag 7"),
+        ("fence", 1, "compute", "has not called MPI_Win_fence"),
+        ("file", 1, "compute", "has not called MPI_File call on data (call 6 there)"),
+        ("lock", 1, "compute", "has not called MPI_Win_unlock of rank 0"),
         ("locks", None, "deadlock", "MPI_Win_lock of rank 2"),
-        ("overwritten", 1, "compute", "never called MPI_Start of MPI_Allreduce_init on MPI_COMM_WORLD (call 2 there, start 6)"),
-        ("post", 1, "compute", "never called MPI_Win_post for rank 0 on the window"),
-        ("complete", 1, "compute", "never called MPI_Win_complete for rank 2 on the window"),
+        ("overwritten", 1, "compute", "has not called MPI_Start of MPI_Allreduce_init on MPI_COMM_WORLD (call 2 there, start 6)"),
+        ("post", 1, "compute", "has not called MPI_Win_post for rank 0 on the window"),
+        ("complete", 1, "compute", "has not called MPI_Win_complete for rank 2 on the window"),
     ],
 )
 def test_calls_that_are_made_seldom(job: Job, kind: str, rank: int | None, cause: str, says: str) -> None:
     job.start_python("stuck_calls.py", kind)
     job.wait_for("stuck")
-    verdict = hung(job)
+    verdict = hung(job) if cause == "deadlock" else late(job)
     assert (verdict["rank"], verdict["cause"]) == (rank, cause) and says in verdict["sentence"], verdict
 
 
 def test_a_watch_says_what_is_new_runs_a_command_and_ends_the_job(job: Job) -> None:
-    job.start_python("stuck.py", "spin")
+    job.start_python("stuck.py", "sleep")
     job.wait_for("stuck")
-    done = manapy("why", job.dir, "--watch", "--run", 'echo "$MANAPY_SENTENCE" >> said', "--on-hang", "kill", cwd=job.where)
+    done = manapy("why", job.dir, "--watch", "--patience", "0", "--run", 'echo "$MANAPY_SENTENCE" >> said', "--on-hang", "kill", cwd=job.where)
     assert done.returncode == 4, done.stderr
     assert "rank 1" in done.stdout and done.stdout.endswith("the job was ended\n")
     (said,) = (job.where / "said").read_text().splitlines()
@@ -91,7 +96,7 @@ def test_a_watch_says_what_is_new_runs_a_command_and_ends_the_job(job: Job) -> N
 
 def on_hang(job: Job, what: str) -> tuple[int, str, str]:
     """Exit code, output and complaints of a watch that does `what` when the job is stuck."""
-    done = manapy("why", job.dir, "--watch", "--on-hang", what)
+    done = manapy("why", job.dir, "--watch", "--patience", "0", "--on-hang", what)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout, done.stderr
 
@@ -110,7 +115,7 @@ def test_a_job_that_is_stuck_is_saved_and_its_restart_is_stuck_at_the_same_place
 
 
 def test_a_job_whose_ranks_are_in_a_collective_that_one_never_comes_to_is_not_saved_but_said_why(job: Job) -> None:
-    job.start_python("stuck_calls.py", "fence")
+    job.start_python("stuck_calls.py", "fence", "asleep")
     job.wait_for("stuck")
     code, _, said = on_hang(job, "checkpoint")
     assert code == 1 and "no checkpoint can be made in 20 s: rank 1 has computed for" in said
@@ -152,7 +157,7 @@ def test_kill_ends_the_job_that_is_stuck_and_no_other(job: Job, tmp_path: Path) 
 
 
 def test_kill_ends_a_job_that_is_only_recorded(job: Job) -> None:
-    job.spawn([BIN / "manapy", "trace", "run", "--dir", job.dir, "--", *job.mpirun, "-n", "3", sys.executable, PROGRAMS / "stuck.py", "spin"])
+    job.spawn([BIN / "manapy", "trace", "run", "--dir", job.dir, "--", *job.mpirun, "-n", "3", sys.executable, PROGRAMS / "stuck.py", "sleep"])
     try:
         job.wait_for("stuck")
         code, _, said = on_hang(job, "checkpoint")
@@ -170,7 +175,7 @@ def test_a_training_job_without_a_word_on_its_schedule(job: Job) -> None:
     job.start(sys.executable, BENCH / "pipeline.py", "--schedule", "pp=4,micro=8", "--iterations", "10", "--fault", fault)
     job.wait_for("fault spin")
     for options in ((), ("--schedule", "pp=4,micro=8")):
-        verdict = hung(job, *options)
+        verdict = late(job, *options)
         assert (verdict["rank"], verdict["phase"], verdict["micro"], verdict["iteration"]) == (2, "backward", 3, 5), verdict
 
 

@@ -39,9 +39,9 @@ def why(job: Job, which: Path | None = None, rsh: str = RSH, *options: str) -> t
     return verdicts.why(which or job.dir, "--rsh", rsh, *options, inside=inside(HERE))
 
 
-def hung(job: Job) -> dict[str, Any]:
+def hung(job: Job, state: str = "hung") -> dict[str, Any]:
     """The verdict, as soon as it is HUNG. Beside it there may only be those that MPI ends because one has died."""
-    first, *others = verdicts.until_hung(job, lambda: why(job))
+    first, *others = verdicts.until_hung(job, lambda: why(job), state)
     assert all(other["cause"] == first["cause"] == "dead process" for other in others), (first, others)
     return first
 
@@ -50,14 +50,14 @@ def test_a_rank_stuck_on_the_other_host(job: Job, tmp_path: Path) -> None:
     """Its process is seen there. What is kept on disk of all hosts says the same; a host that can't be reached costs no rank its good name."""
     job.start_python("stuck.py", "spin")
     job.wait_for("stuck")
-    verdict = hung(job)
+    verdict = hung(job, "late")
     assert verdict["rank"] == 1 and verdict["cause"] == "compute", verdict
-    assert f"rank 1 ({THERE})" in verdict["sentence"] and "spinning in user code" in verdict["sentence"], verdict
+    assert f"rank 1 ({THERE})" in verdict["sentence"] and "busy in user code" in verdict["sentence"], verdict
 
     done = manapy("trace", "record", job.dir, "--rsh", RSH, "--for", "1s", "--out", tmp_path / "saved", inside=inside(HERE))
     assert f"of {RANKS} ranks" in done.stdout, (done.stdout, done.stderr)
     code, said, _ = why(job, tmp_path / "saved")
-    assert code == 4 and said["verdicts"][0]["rank"] == 1, said
+    assert code == 3 and said["verdicts"][0]["rank"] == 1, said
 
     shown = json.loads(manapy("trace", "top", job.dir, "--json", "--rsh", RSH, inside=inside(HERE)).stdout)
     assert [(row["rank"], row["host"]) for row in shown["ranks"]] == [(0, HERE), (1, THERE), (2, THERE)], shown

@@ -22,13 +22,13 @@ def why(job: Path, *options: str, **how: Any) -> Answer:
     return done.returncode, json.loads(done.stdout), done.stderr
 
 
-def until_hung(job: Job, ask: Callable[[], Answer]) -> list[dict[str, Any]]:
-    """The verdicts, as soon as the state is HUNG; whatever is said before must accuse nobody."""
+def until_hung(job: Job, ask: Callable[[], Answer], state: str = "hung") -> list[dict[str, Any]]:
+    """The verdicts, as soon as that is the state; whatever is said before must accuse nobody."""
     deadline = time.monotonic() + PATIENCE
     while True:
         code, said, errors = ask()
-        if said["state"] == "hung":
-            assert code == 4, said
+        if said["state"] == state:
+            assert code == {"late": 3, "hung": 4}[state], said
             return list(said["verdicts"])
         assert all(verdict["rank"] is None for verdict in said["verdicts"]), said
         assert time.monotonic() < deadline, (said, errors, job.report())
@@ -43,7 +43,7 @@ def watched(said: Path, *arguments: str | Path, inside: Sequence[str | Path] = (
         lines = said.read_text().splitlines(keepends=True) if said.exists() else []
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
-    command = [*inside, BIN / "manapy", "why", "--watch", "--every", "200ms", "--run", f'echo "$MANAPY_VERDICT" >> {said}', *arguments]
+    command = [*inside, BIN / "manapy", "why", "--watch", "--every", "200ms", "--patience", "0", "--run", f'echo "$MANAPY_VERDICT" >> {said}', *arguments]
     watcher = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
         yield so_far

@@ -1,9 +1,10 @@
 """Rounds of the calls that programs seldom make: persistent ones, windows, files; after some rounds rank 1 does something else for ever.
 
-stuck_calls.py KIND: which calls. Prints `stuck` where it happens.
+stuck_calls.py KIND [asleep]: which calls. Prints `stuck` where it happens.
 """
 
 import sys
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -19,7 +20,8 @@ mine, theirs = np.full(8, rank, "d"), np.zeros(8)
 def spin() -> None:
     print("stuck", flush=True)
     while True:
-        pass
+        if "asleep" in sys.argv:
+            time.sleep(10**6)
 
 
 def rounds(one: Callable[[], object]) -> None:

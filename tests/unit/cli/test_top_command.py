@@ -48,7 +48,7 @@ def test_a_saved_recording_is_shown_once(tmp_path: Path, capsys: pytest.CaptureF
     assert columns.split() == ["rank", "state", "for", "calls/s", "waited", "sent/s", "call"]
     assert ranks[0].split()[:4] == ["0", "waiting", "58.0", "s"] and ranks[0].endswith("MPI_Recv from rank 1, tag 3")
     assert ranks[1].split()[:2] == ["1", "awaited"] and ranks[1].endswith("after MPI_Send to rank 0, tag 4; 1 rank waits for it")
-    assert why.startswith("why: rank 1 (elsewhere) is stuck")
+    assert why.startswith("why: rank 1 (elsewhere) is late")
 
 
 def test_as_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

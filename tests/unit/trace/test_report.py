@@ -131,7 +131,7 @@ def test_a_link_on_the_critical_path() -> None:
 def test_a_job_that_is_stuck() -> None:
     trace = simulated(Fault(Kind.SPIN, 5, 5, 2))
     page, _ = made(trace, MODEL.schedule)
-    assert {"class": "verdict hung"} in page.all("div") and "Calls that have not returned" in page.texts["h2"]
+    assert {"class": "verdict late"} in page.all("div") and "Calls that have not returned" in page.texts["h2"]
     bits, length = column(page.data["marks"]["bits"]), column(page.data["marks"]["length"])
     stuck = trace.events["exit"] == OPEN
     assert ((bits & 1 == 1) == stuck).all() and (length[stuck] >= 4e9).all()

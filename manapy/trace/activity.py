@@ -1,0 +1,140 @@
+"""What the processes of suspects do beside MPI: compute, read, write, wait for storage, or nothing at all. Late is not hung: a rank that does any of this is late.
+
+A rank is its process with all its threads and descendants. Two looks are compared; who looks again and again (a watch) compares with its look before, so that the time looked at grows.
+
+Invariants
+ 1. Whatever can't be read (another user's process, one of another host) is no proof that nothing is done: then nothing is known.
+ 2. Threads of manapy itself, and those in an MPI call (`inside`), prove nothing: they wake up, or wait busily, whatever the program does.
+ 3. Reading takes nothing from the job: /proc only, and only of suspects.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import proc
+from .proc import BUSY
+
+INTERVAL = 0.5  # seconds between two looks, if there was none before
+STEP = 0.05  # seconds: what a process waits for is seen only at the moment of a look
+RUNS = 1e-4  # of a processor: less is the heartbeat of some library
+OWN = ("manapy-control", "manapy-worker")  # names of threads
+NOTHING = ""
+
+COMPUTES, READS, WRITES, STORAGE, MOVES = "computes", "reads", "writes", "waits for storage", "runs now and then"
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A process, and its threads that are in an MPI call."""
+
+    pid: int
+    start: int = 0
+    inside: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Doing:
+    """what: NOTHING, or what it was seen to do. still: for so many seconds it has done nothing."""
+
+    what: str
+    still: float = 0.0
+
+
+@dataclass
+class _Sight:
+    """Of each thread, by process and thread: processor time, ns, and bytes read and written; and whether one waits for storage."""
+
+    at: float
+    ran: dict[tuple[int, int], int] = field(default_factory=dict)
+    read: dict[tuple[int, int], int] = field(default_factory=dict)
+    written: dict[tuple[int, int], int] = field(default_factory=dict)
+    stored: bool = False
+
+
+class Activity:
+    """Looks at suspects; each look tells what they have done since the one before, or in INTERVAL seconds."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[int, int], _Sight] = {}
+        self._still: dict[tuple[int, int], float] = {}  # since when nothing was done
+
+    def look(self, suspects: Mapping[int, Suspect]) -> dict[int, Doing]:
+        """By rank; nothing of one whose process can't be looked at. Takes INTERVAL seconds at most."""
+        keys = {rank: (suspect.pid, suspect.start) for rank, suspect in suspects.items()}
+        self._before = {key: self._before[key] for key in keys.values() if key in self._before}
+        self._still = {key: since for key, since in self._still.items() if key in self._before}
+        sights = {rank: sight for rank, suspect in suspects.items() if (sight := _sight(suspect)) is not None}
+        first = {rank: self._before.get(keys[rank], sight) for rank, sight in sights.items()}
+        end = max((sight.at + INTERVAL for rank, sight in sights.items() if first[rank] is sight), default=0.0)
+        stored = {rank for rank, sight in sights.items() if sight.stored}
+        while sights and (left := end - time.monotonic()) > 0:
+            time.sleep(min(STEP, left))
+            sights = {rank: sight for rank in sights if (sight := _sight(suspects[rank])) is not None}
+            stored |= {rank for rank, sight in sights.items() if sight.stored}
+        return {rank: self._compared(keys[rank], first[rank], sight, rank in stored) for rank, sight in sights.items()}
+
+    def _compared(self, key: tuple[int, int], before: _Sight, now: _Sight, stored: bool) -> Doing:
+        what = STORAGE if stored else _done(before, now)
+        self._before[key] = now
+        if what != NOTHING:
+            self._still.pop(key, None)
+            return Doing(what)
+        return Doing(NOTHING, now.at - self._still.setdefault(key, before.at))
+
+
+def _done(before: _Sight, now: _Sight) -> str:
+    """Between two looks. What a process or thread that is new has done counts whole, if another was there before."""
+    took = max(now.at - before.at, 1e-3)
+    share = sum(max(ran - before.ran.get(task, 0), 0) for task, ran in now.ran.items()) / 1e9 / took
+    if share >= BUSY:
+        return COMPUTES
+    for what, old, new in ((WRITES, before.written, now.written), (READS, before.read, now.read)):
+        if any(count > old.get(task, 0) for task, count in new.items()):
+            return what
+    return MOVES if share >= RUNS else NOTHING
+
+
+def _sight(suspect: Suspect) -> _Sight | None:
+    """None: it can't be looked at, or isn't there."""
+    if proc.look(suspect.pid, suspect.start).state == proc.DEAD:
+        return None
+    found = _Sight(time.monotonic())
+    try:
+        for pid in _family(suspect.pid):
+            _add(found, pid, suspect.inside)
+    except OSError:
+        return None
+    return found if found.ran or suspect.inside else None
+
+
+def _add(found: _Sight, pid: int, inside: Collection[int]) -> None:
+    """One process. What can't be read of it ends the look, unless the process has just ended."""
+    base = Path(f"/proc/{pid}")
+    try:
+        for task in (base / "task").iterdir():
+            if int(task.name) in inside or (task / "comm").read_text().strip() in OWN:
+                continue
+            key = pid, int(task.name)
+            found.ran[key] = int((task / "schedstat").read_text().split()[0])
+            found.stored |= proc.fields((task / "stat").read_text())[0] == "D"
+            counts = dict(line.split(": ") for line in (task / "io").read_text().splitlines())
+            found.read[key] = int(counts["rchar"]) + int(counts["read_bytes"])
+            found.written[key] = int(counts["wchar"]) + int(counts["write_bytes"])
+    except (FileNotFoundError, ProcessLookupError):
+        return
+
+
+def _family(pid: int) -> Iterable[int]:
+    """A process and its descendants."""
+    todo = [pid]
+    while todo:
+        yield (at := todo.pop())
+        for children in Path(f"/proc/{at}/task").glob("*/children"):
+            try:
+                todo += map(int, children.read_text().split())
+            except (FileNotFoundError, ProcessLookupError):
+                continue
