@@ -166,6 +166,7 @@ const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uin
     b->table_hash = MPY_TABLE_HASH;
     b->svc = &services;
     b->tls_upper_fs = mpy_thread_tls_offset();
+    b->signal_above = mpy_stop_signal_above;
     snprintf(b->job_dir, sizeof b->job_dir, "%s", job.dir);
     snprintf(b->checkpoint, sizeof b->checkpoint, "%s", resume ? resume : "");
     note_checkpoint_dir(b);

@@ -6,9 +6,11 @@
  * thread's stack is what a restart continues from; all below it (our handler's frame) is dead then.
  *
  * Invariants
- *  1. A thread is halted only if it was interrupted in code of the upper half, not the wrappers' (invariant 6 of boundary.h), and is not,
- *     further up its stack, in the lower half (in_lower). Otherwise it answers BUSY and is asked again.
- *  2. The handler's mask is full but for SIGSYS: hooks may map memory.
+ *  1. A thread is halted only where all that it will return to is still there after a restart: it was interrupted in haltable code,
+ *     is not in the lower half further up its stack (in_lower), and no signal handler of the program below it interrupted code
+ *     that isn't haltable (marks). Otherwise it answers BUSY and is asked again.
+ *  2. The handler's mask is full but for SIGSYS: hooks may map memory. It runs on the alternate stack, if there is one: the stacks
+ *     of some languages' coroutines have no room for a signal frame.
  *  3. Threads that appear while we halt others are found by listing /proc/self/task again until nothing changes.
  */
 #include "state/fdguard.h"
@@ -69,6 +71,65 @@ static int in_wrappers(uint64_t rip) {
     return rip >= MPY_UPPER->code_begin + 2 && rip < MPY_UPPER->code_end && !is_syscall(at) && !is_syscall(at - 2);
 }
 
+/* Code to which a thread may return after a restart. Not the lower half, its services included, nor the kernel's vDSO, which both lie
+ * elsewhere then; not the wrappers, who may hold what a restart replaces (invariant 6 of boundary.h); nor the way into and out of handlers. */
+static int haltable(uint64_t rip) {
+    return in_upper(rip) && !in_wrappers(rip) && !(rip >= MPY_CODE_ADDR && rip < mpy_code_address(mpy_code_haltable));
+}
+
+/* ---- handlers of the program above code that isn't haltable ---- */
+
+enum { MARKS = 4 * MPY_THREADS_MAX };
+typedef struct mark {
+    volatile int32_t tid; /* 0: free */
+    uint64_t at;          /* on the handler's stack: the word that holds this mark's address */
+} mark_t;
+static mark_t marks[MARKS];
+
+/* Whether an address can be read: with a `how` that doesn't exist the kernel only gets as far as copying the set. */
+static int readable(uint64_t address) { return mpy_sys(SYS_rt_sigprocmask, -1, address, 0, 8) != -EFAULT; }
+
+static int on_stack(const stack_t *s, uint64_t address) { return !(s->ss_flags & SS_DISABLE) && address - (uint64_t)s->ss_sp < s->ss_size; }
+
+/* A handler may end by longjmp, and its mark stays. It has, if the thread's stack doesn't reach down to it any more, or if
+ * something else lies where it was. */
+static int still_below(const mark_t *m, const ucontext_t *uc) {
+    uint64_t sp = (uint64_t)uc->uc_mcontext.gregs[REG_RSP];
+    int mark_aside = on_stack(&uc->uc_stack, m->at), aside = on_stack(&uc->uc_stack, sp);
+    if (mark_aside == aside ? sp > m->at : mark_aside) return 0;
+    return readable(m->at) && *(const uint64_t *)m->at == (uint64_t)m;
+}
+
+static int marked(int32_t tid, const ucontext_t *uc) {
+    for (int i = 0; i < MARKS; i++)
+        if (marks[i].tid == tid && still_below(&marks[i], uc)) return 1;
+    return 0;
+}
+
+/* A free one, or one of our own that is left over; -tid: another handler may interrupt us before it is complete. */
+static mark_t *take_mark(int32_t tid, const ucontext_t *uc) {
+    for (int i = 0; i < MARKS; i++) {
+        int32_t was = marks[i].tid;
+        if (was != 0 && !(was == tid && !still_below(&marks[i], uc))) continue;
+        if (__atomic_compare_exchange_n(&marks[i].tid, &was, -tid, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return &marks[i];
+    }
+    return NULL; /* four times as many as threads are allowed */
+}
+
+int mpy_stop_signal_above(const void *context, uint64_t at) {
+    const ucontext_t *uc = context;
+    if (haltable((uint64_t)uc->uc_mcontext.gregs[REG_RIP])) return 0;
+    int32_t tid = (int32_t)mpy_sys(SYS_gettid);
+    mark_t *m = take_mark(tid, uc);
+    if (!m) return 0;
+    m->at = at;
+    *(uint64_t *)at = (uint64_t)m;
+    __atomic_store_n(&m->tid, tid, __ATOMIC_RELEASE);
+    return 1;
+}
+
+/* ---- halting ---- */
+
 /* System calls that return EINTR whenever a handler ran, SA_RESTART or not (signal(7)). The program sees no signal, so it must not
  * see the EINTR either: it is made to issue the call again. A relative sleep goes on with what remains of it where the kernel
  * said so; a time-out in milliseconds starts anew. */
@@ -104,7 +165,7 @@ static void on_stop(int sig, siginfo_t *info, void *context) {
     for (uint32_t i = 0; i < MPY_THREADS_MAX; i++)
         if (MPY_UPPER->threads[i].used && MPY_UPPER->threads[i].tid == shown) { slot = &MPY_UPPER->threads[i]; r->mpi_slot = i; break; }
     uint64_t rip = (uint64_t)uc->uc_mcontext.gregs[REG_RIP];
-    if ((slot && slot->in_lower) || !in_upper(rip) || in_wrappers(rip)) { announce(r, BUSY); return; }
+    if ((slot && slot->in_lower) || !haltable(rip) || marked(tid, uc)) { announce(r, BUSY); return; }
 
     reissue(r, uc);
     r->ucontext = (uint64_t)uc;
@@ -131,7 +192,7 @@ static void on_stop(int sig, siginfo_t *info, void *context) {
 }
 
 void mpy_stop_install(void) {
-    mpy_ksigaction_t k = {(uint64_t)on_stop, SA_SIGINFO | SA_RESTART | 0x04000000ul, mpy_code_address("restorer"), ~(1ul << (SIGSYS - 1))};
+    mpy_ksigaction_t k = {(uint64_t)on_stop, SA_SIGINFO | SA_RESTART | SA_ONSTACK | 0x04000000ul, mpy_code_address(mpy_code_restorer), ~(1ul << (SIGSYS - 1))};
     mpy_sys(SYS_rt_sigaction, MPY_SIGNAL_STOP, &k, 0, 8);
 }
 

@@ -4,27 +4,31 @@
  * its addresses (as handler and as restorer), so it must not move; it refers to the rest of the lower half only through the
  * lower block.
  *
- * mpy_code_restorer       return address of every signal handler: rt_sigreturn.
- * mpy_code_masked_call    see below.
+ * mpy_code_restorer       return address of every signal handler: rt_sigreturn, in the very bytes by which unwinders know it.
  * mpy_code_signal_entry   the kernel's handler for every signal the program catches.
  *   in:  rdi = signal, rsi = siginfo, rdx = ucontext (as the kernel calls handlers)
  *   The sender's pid in siginfo, if it is our own (raise, pthread_cancel, sigqueue), becomes the one the program knows: glibc
  *   ignores a cancellation that another process seems to have sent.
- *   If the thread is on its upper TLS (FS base within the arena) it jumps to the program's handler. If the signal came in
- *   the middle of an MPI call, FS is the lower half's: it is switched to the upper one for the time of the handler.
+ *   If the signal came in the middle of an MPI call, FS is the lower half's: it is switched to the upper one for the time of
+ *   the handler. Else lower->signal_above is asked whether the interrupted code may still be there after a restart. If it may,
+ *   we jump to the program's handler; if not, we call it, and the thread is not halted until it has returned (stop.c).
  *   Clobbers only what a C call may clobber.
+ * mpy_code_masked_*       system calls that take a signal mask: see below.
+ *
+ * No thread is halted between mpy_code_begin and mpy_code_haltable: there a frame may lead back into a lower half.
  */
-#define TRAP_ADDR      0x200000080000
-#define LOWER_TLS_WORD 0x200000000000 + 0x30 /* offsetof(mpy_lower_t, tls_upper_fs): asserted in trap.c */
+#define TRAP_ADDR          0x200000080000
+#define LOWER_TLS_WORD     0x200000000000 + 0x30 /* offsetof(mpy_lower_t, tls_upper_fs): asserted in trap.c */
+#define LOWER_SIGNAL_ABOVE 0x200000000000 + 0x38 /* offsetof(mpy_lower_t, signal_above) */
 
     .section .rodata
-    .globl mpy_code_begin, mpy_code_restorer, mpy_code_signal_entry, mpy_code_end
-    .hidden mpy_code_begin, mpy_code_restorer, mpy_code_signal_entry, mpy_code_end
+    .globl mpy_code_begin, mpy_code_restorer, mpy_code_signal_entry, mpy_code_haltable, mpy_code_end
+    .hidden mpy_code_begin, mpy_code_restorer, mpy_code_signal_entry, mpy_code_haltable, mpy_code_end
     .balign 64
 mpy_code_begin:
     nop /* unwinders look up the return address - 1 */
 mpy_code_restorer:
-    movl $15, %eax
+    movq $15, %rax
     syscall
     ud2
 
@@ -45,12 +49,33 @@ mpy_code_signal_entry:
     rdfsbase %r8
     movq %r8, %r9
     shrq $40, %r9
+    pushq %rbp
+    movq %rsp, %rbp
     cmpl $0x20, %r9d /* 0x2000_0000_0000 <= FS < 0x2100_0000_0000 */
     jne 1f
+    pushq %rdi
+    pushq %rsi
+    pushq %rdx
+    pushq %rax
+    subq $16, %rsp /* the mark, and 16-aligned */
+    movq %rdx, %rdi
+    movq %rsp, %rsi
+    movabsq $LOWER_SIGNAL_ABOVE, %rax
+    call *(%rax)
+    testl %eax, %eax
+    movq 16(%rsp), %rax
+    movq 24(%rsp), %rdx
+    movq 32(%rsp), %rsi
+    movq 40(%rsp), %rdi
+    jnz 3f
+    leave
     jmp *%rax
-1:  pushq %rbp
-    movq %rsp, %rbp
-    pushq %r8
+3:  call *%rax
+    movq (%rsp), %rax
+    movl $0, (%rax) /* the mark's thread: none */
+    leave
+    ret
+1:  pushq %r8
     pushq %r8 /* keep the stack 16-aligned at the call */
     movabsq $LOWER_TLS_WORD, %r9
     movq (%r9), %r9
@@ -63,19 +88,53 @@ mpy_code_signal_entry:
     ret
 
 /* Where a system call that takes a signal mask is made on behalf of the program (mpy_trap_with_mask): with a corrected copy of the
- * mask, interruptible as at its own place, and exempt from the filter. On the stack: rdi, r10, r8, r9, the return address, and
- * 152 bytes (copies, red zone) that the return skips. */
+ * mask, interruptible as at its own place, and exempt from the filter. The signal frame of the trap is gone by then, so the
+ * stack below the red zone is free.
+ *   in:  rax = number; rcx = where the program goes on; r11 = the corrected mask; the entry says which argument is, or leads to,
+ *        the mask. All other registers as at the program's own system call, which clobbers just these three.
+ *   Flags are left as they are. */
+#define BEGIN                                                                                                              \
+    leaq -128(%rsp), %rsp;                                                                                                 \
+    pushq %rcx
+#define WITH(reg)                                                                                                          \
+    BEGIN;                                                                                                                 \
+    pushq %reg;                                                                                                            \
+    pushq %r11;                                                                                                            \
+    movq %rsp, %reg;                                                                                                       \
+    call masked_call;                                                                                                      \
+    leaq 8(%rsp), %rsp;                                                                                                    \
+    popq %reg;                                                                                                             \
+    ret $128
+    .globl mpy_code_masked_none, mpy_code_masked_rdi, mpy_code_masked_r10, mpy_code_masked_r8, mpy_code_masked_r9_pair, mpy_code_masked_done
+    .hidden mpy_code_masked_none, mpy_code_masked_rdi, mpy_code_masked_r10, mpy_code_masked_r8, mpy_code_masked_r9_pair, mpy_code_masked_done
     .balign 16
-    .globl mpy_code_masked_call, mpy_code_masked_call_done
-    .hidden mpy_code_masked_call, mpy_code_masked_call_done
-mpy_code_masked_call:
-    syscall
-mpy_code_masked_call_done:
-    popq %rdi
-    popq %r10
-    popq %r8
+mpy_code_haltable:
+mpy_code_masked_none:
+    BEGIN
+    call masked_call
+    ret $128
+mpy_code_masked_rdi:
+    WITH(rdi)
+mpy_code_masked_r10:
+    WITH(r10)
+mpy_code_masked_r8:
+    WITH(r8)
+mpy_code_masked_r9_pair: /* pselect6: a pointer to {mask, its size} */
+    BEGIN
+    pushq %r9
+    pushq %r11
+    movq %rsp, %r11
+    pushq $8
+    pushq %r11
+    movq %rsp, %r9
+    call masked_call
+    leaq 24(%rsp), %rsp
     popq %r9
-    ret $152
+    ret $128
+masked_call:
+    syscall
+mpy_code_masked_done:
+    ret
 mpy_code_end:
 
 /* void mpy_jump(uint64_t entry, uint64_t stack): start the upper half as the kernel starts a program. */

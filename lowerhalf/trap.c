@@ -1,6 +1,7 @@
 /* trap.c - which system calls of the upper half are intercepted, and how.
  *
- * Half: lower. The SIGSYS handler runs on the upper TLS, on the program's stack: no libc, no stack protector, raw system calls.
+ * Half: lower. The SIGSYS handler runs on the upper TLS, on the program's stack or alternate stack: no libc, no stack protector, raw
+ * system calls, little stack.
  *
  * A seccomp filter returns TRAP for the calls of the table below when the instruction pointer is in the arena. It tests the
  * call's number first, so the kernel caches all other calls as "always allow". The handler redoes the call in a form that keeps
@@ -8,6 +9,8 @@
  *
  * Invariants
  *  1. SIGSYS is never blocked in an upper thread (trap_signal.c), and its own sa_mask is full: a handler is never interrupted.
+ *     What it writes of the interrupted context are general registers and the signal mask. The frame around them, which ends just
+ *     below the program's red zone, is the kernel's: extended state that isn't whole any more is lost, or kills the process.
  *  2. Children inherit the filter; it does nothing to them unless they map code into the arena's address range.
  *  3. Identities (`ids` rows of the table) are trapped only after a restart, when the kernel's differ from the program's.
  */
@@ -21,16 +24,14 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
-extern const char mpy_code_begin[], mpy_code_restorer[], mpy_code_signal_entry[], mpy_code_masked_call[], mpy_code_masked_call_done[], mpy_code_end[];
+extern const char mpy_code_begin[], mpy_code_masked_done[], mpy_code_end[];
 void (*mpy_trap_on_exit)(int code);
 
-_Static_assert(offsetof(mpy_lower_t, tls_upper_fs) == 0x30, "trampoline.S knows this offset");
+_Static_assert(offsetof(mpy_lower_t, tls_upper_fs) == 0x30 && offsetof(mpy_lower_t, signal_above) == 0x38, "trampoline.S knows these offsets");
 _Static_assert(offsetof(mpy_trapstate_t, signals) == 0 && sizeof(mpy_ksigaction_t) == 32, "trampoline.S knows this layout");
 _Static_assert(offsetof(mpy_trapstate_t, pid) == 0x820 && offsetof(mpy_trapstate_t, real_pid) == 0x824, "trampoline.S knows these offsets");
 
-uint64_t mpy_code_address(const char *symbol) {
-    return MPY_CODE_ADDR + (uint64_t)((symbol[0] == 'r' ? mpy_code_restorer : symbol[0] == 'm' ? mpy_code_masked_call : mpy_code_signal_entry) - mpy_code_begin);
-}
+uint64_t mpy_code_address(const char *symbol) { return MPY_CODE_ADDR + (uint64_t)(symbol - mpy_code_begin); }
 
 void mpy_code_install(void) {
     void *page = (void *)MPY_CODE_ADDR;
@@ -153,7 +154,7 @@ static void on_sigsys(int sig, siginfo_t *info, void *context) {
 }
 
 void mpy_trap_install(void) {
-    mpy_ksigaction_t k = {(uint64_t)on_sigsys, SA_SIGINFO | 0x04000000ul /* SA_RESTORER */, mpy_code_address("restorer"), ~0ul};
+    mpy_ksigaction_t k = {(uint64_t)on_sigsys, SA_SIGINFO | SA_ONSTACK | 0x04000000ul /* SA_RESTORER */, mpy_code_address(mpy_code_restorer), ~0ul};
     mpy_sys(SYS_rt_sigaction, SIGSYS, &k, 0, 8);
 }
 
@@ -180,7 +181,7 @@ int mpy_trap_filter(int low_exec, int with_ids) {
     }
     f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     for (unsigned i = 0; i < njumps; i++) f[jumps[i]].jt = (unsigned char)(n - jumps[i] - 1);
-    uint64_t exempt = MPY_CODE_ADDR + (uint64_t)(mpy_code_masked_call_done - mpy_code_begin); /* the pointer is behind the instruction */
+    uint64_t exempt = mpy_code_address(mpy_code_masked_done); /* the pointer is behind the instruction */
     f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer));
     f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)exempt, 0, 3);
     f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer) + 4);

@@ -13,7 +13,9 @@ void mpy_trap_install(void);                     /* SIGSYS handler; call in ever
 int mpy_trap_filter(int low_exec, int with_ids); /* seccomp filter; 0 or -errno */
 extern void (*mpy_trap_on_exit)(int code);       /* called at the program's exit_group; may return */
 
-uint64_t mpy_code_address(const char *symbol); /* address of a trampoline symbol in the code page */
+/* The code page's symbols (trampoline.S), and where one of them lies in the page. */
+extern const char mpy_code_restorer[], mpy_code_signal_entry[], mpy_code_haltable[];
+uint64_t mpy_code_address(const char *symbol);
 int32_t mpy_id_real(int32_t shown);
 int32_t mpy_id_shown(int32_t real);
 

@@ -64,7 +64,10 @@ long mpy_trap_execve(mpy_trap_t *t) {
     if (r) return r;
     long argc = 0;
     while (argv && argv[argc]) argc++;
-    char *next[argc + 13];
+    uint64_t bytes = (uint64_t)(argc + 13) * sizeof(char *); /* may be more than an alternate stack has room for */
+    long map = mpy_sys6(SYS_mmap, 0, (long)bytes, 3 /* PROT_READ | PROT_WRITE */, 0x22 /* MAP_PRIVATE | MAP_ANONYMOUS */, -1, 0);
+    if (map < 0 && map > -4096) return map;
+    char **next = (char **)map;
     long n = 0;
     next[n++] = (char *)launcher;
     next[n++] = (char *)"--exec";
@@ -82,5 +85,6 @@ long mpy_trap_execve(mpy_trap_t *t) {
     if (kept_fd >= 0) mpy_sys(SYS_fcntl, kept_fd, 2 /* F_SETFD */, 0);
     r = exec_program(launcher, next, envp, mask);
     if (kept_fd >= 0) mpy_sys(SYS_fcntl, kept_fd, 2, 1 /* FD_CLOEXEC */);
+    mpy_sys(SYS_munmap, map, bytes);
     return r;
 }

@@ -15,6 +15,8 @@
 #include "sys.h"
 #include "trap.h"
 
+extern const char mpy_code_masked_none[], mpy_code_masked_rdi[], mpy_code_masked_r10[], mpy_code_masked_r8[], mpy_code_masked_r9_pair[];
+
 #define FLAG_RESTORER 0x04000000ul
 #define BIT(sig) (1ul << ((sig) - 1))
 #define RESERVED (BIT(SIGSYS) | BIT(MPY_SIGNAL_STOP))
@@ -40,11 +42,11 @@ static long install(long sig, const mpy_ksigaction_t *want) {
     mpy_ksigaction_t k = *want;
     k.mask &= ~RESERVED;
     if (k.handler > 1) {
-        k.handler = mpy_code_address("signal_entry");
-        k.restorer = mpy_code_address("restorer");
+        k.handler = mpy_code_address(mpy_code_signal_entry);
+        k.restorer = mpy_code_address(mpy_code_restorer);
         k.flags |= FLAG_RESTORER;
     } else if (shielded && sig == SIGTERM && k.handler == 0 && mpy_sys(SYS_getpid) == MPY_TRAP->real_pid) {
-        k = (mpy_ksigaction_t){(uint64_t)shield, SA_SIGINFO | SA_RESTART | SA_ONSTACK | FLAG_RESTORER, mpy_code_address("restorer"), ~0ul};
+        k = (mpy_ksigaction_t){(uint64_t)shield, SA_SIGINFO | SA_RESTART | SA_ONSTACK | FLAG_RESTORER, mpy_code_address(mpy_code_restorer), ~0ul};
     }
     return mpy_sys(SYS_rt_sigaction, sig, &k, 0, 8);
 }
@@ -67,7 +69,7 @@ long mpy_trap_sigaction(mpy_trap_t *t) {
     } else {
         long r = mpy_sys(SYS_rt_sigaction, sig, 0, &old, 8);
         if (r) return r;
-        old = old.handler == mpy_code_address("signal_entry") ? *mine : shown(&old);
+        old = old.handler == mpy_code_address(mpy_code_signal_entry) ? *mine : shown(&old);
         if (want) {
             mpy_ksigaction_t next = *want; /* `want` and `out` may be the same object */
             mpy_ksigaction_t before = *mine;
@@ -101,30 +103,28 @@ long mpy_trap_sigprocmask(mpy_trap_t *t) {
 
 /* Calls that install a mask while they sleep, or that take signals away: with our signals stripped, lest a sleeping thread can't be
  * halted, and a handler that runs meanwhile can't trap. They must not sleep in this handler, where all signals are blocked, so
- * the program makes them itself, at mpy_code_masked_call, when the handler has returned. */
+ * the program makes them itself, at mpy_code_masked_*, when the handler has returned. Nothing is written to the program's
+ * stack before: the frame that the kernel has saved (its extended state too) ends just below the red zone. */
 long mpy_trap_with_mask(mpy_trap_t *t) {
     greg_t *g = t->uc->uc_mcontext.gregs;
-    int at = t->nr == SYS_rt_sigsuspend || t->nr == SYS_rt_sigtimedwait ? 0 : t->nr == SYS_ppoll ? 3 : t->nr == SYS_pselect6 ? 5 : 4;
-    static const int registers[] = {REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9};
-    uint64_t *frame = (uint64_t *)(g[REG_RSP] - 192), *mask = frame + 5, *pair = frame + 6;
-    frame[0] = (uint64_t)g[REG_RDI];
-    frame[1] = (uint64_t)g[REG_R10];
-    frame[2] = (uint64_t)g[REG_R8];
-    frame[3] = (uint64_t)g[REG_R9];
-    frame[4] = (uint64_t)g[REG_RIP];
-    const uint64_t *given = (const uint64_t *)t->a[at];
-    if (given && at == 5) { /* pselect: a pointer to {mask, size} */
-        pair[0] = given[0];
-        pair[1] = given[1];
-        given = (const uint64_t *)given[0];
-        if (given) pair[0] = (uint64_t)mask;
-        g[REG_R9] = (greg_t)pair;
-    } else if (given) {
-        g[registers[at]] = (greg_t)mask;
+    const uint64_t *given;
+    const char *entry;
+    switch (t->nr) {
+    case SYS_pselect6: { /* a pointer to {mask, size} */
+        const uint64_t *pair = (const uint64_t *)t->a[5];
+        given = pair ? (const uint64_t *)pair[0] : 0;
+        if (given && pair[1] != 8) return -22;
+        entry = mpy_code_masked_r9_pair;
+        break;
     }
-    if (given) *mask = *given & ~RESERVED;
-    g[REG_RSP] = (greg_t)frame;
-    g[REG_RIP] = (greg_t)mpy_code_address("masked_call");
+    case SYS_ppoll: given = (const uint64_t *)t->a[3], entry = mpy_code_masked_r10; break;
+    case SYS_epoll_pwait:
+    case SYS_epoll_pwait2: given = (const uint64_t *)t->a[4], entry = mpy_code_masked_r8; break;
+    default: given = (const uint64_t *)t->a[0], entry = mpy_code_masked_rdi; break; /* sigsuspend, sigtimedwait */
+    }
+    g[REG_RCX] = g[REG_RIP];
+    if (given) g[REG_R11] = (greg_t)(*given & ~RESERVED);
+    g[REG_RIP] = (greg_t)mpy_code_address(given ? entry : mpy_code_masked_none);
     return t->nr; /* into rax, for the system call there */
 }
 
@@ -133,7 +133,7 @@ void mpy_signals_collect(void) {
     for (long sig = 1; sig < MPY_SIGNALS; sig++) {
         mpy_ksigaction_t k;
         if (reserved(sig) || mpy_sys(SYS_rt_sigaction, sig, 0, &k, 8)) continue;
-        if (k.handler != mpy_code_address("signal_entry")) MPY_TRAP->signals[sig] = shown(&k);
+        if (k.handler != mpy_code_address(mpy_code_signal_entry)) MPY_TRAP->signals[sig] = shown(&k);
     }
 }
 
