@@ -6,22 +6,41 @@
  * aligned to 2 MiB so that the kernel can use huge pages.
  *
  * Invariants
- *  1. All state is in the trap block, under arena_lock; handlers run with every signal blocked, so the holder is never
+ *  1. All state is in the trap block, under the lock; handlers run with every signal blocked, so the holder is never
  *     interrupted by a handler that wants the lock.
  *  2. A range in the free list is unmapped, except for mappings the program put there itself with MAP_FIXED (those are
  *     carved out) - so callers still map with MAP_FIXED_NOREPLACE and retry.
  *  3. Losing a free range (the table is full) costs address space, never correctness.
+ *  4. A child that the program forks has the lock free: it lies in a page that a fork fills with zeros. If another thread was at
+ *     work on the table just then, arena_busy is set, and the child does without the table (invariant 3). arena_next is
+ *     changed by one store, so that it lies above all that was given out at any moment.
  */
 #include "arena.h"
 #include "sys.h"
+#include <sys/mman.h>
 
 #define HUGE 0x200000ul
 #define PAGE 4096ul
 
-static void lock(void) {
-    while (__atomic_exchange_n(&MPY_TRAP->arena_lock, 1, __ATOMIC_ACQUIRE)) mpy_sys(SYS_sched_yield);
+static volatile uint32_t *the_lock;
+
+int mpy_arena_attach(void) {
+    long page = mpy_sys6(SYS_mmap, 0, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page < 0 && page > -4096) return (int)page;
+    the_lock = (volatile uint32_t *)page;
+    return (int)mpy_sys(SYS_madvise, page, PAGE, MADV_WIPEONFORK);
 }
-static void unlock(void) { __atomic_store_n(&MPY_TRAP->arena_lock, 0, __ATOMIC_RELEASE); }
+
+static void lock(void) {
+    while (__atomic_exchange_n(the_lock, 1, __ATOMIC_ACQUIRE)) mpy_sys(SYS_sched_yield);
+    if (MPY_TRAP->arena_busy) MPY_TRAP->nfree = 0; /* invariant 4: who was at work exists in our parent only */
+    __atomic_store_n(&MPY_TRAP->arena_busy, 1, __ATOMIC_RELAXED);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+static void unlock(void) {
+    __atomic_store_n(&MPY_TRAP->arena_busy, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(the_lock, 0, __ATOMIC_RELEASE);
+}
 
 void mpy_arena_init(void) {
     MPY_TRAP->arena_next = MPY_HEAP_LO;

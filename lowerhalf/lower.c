@@ -7,6 +7,7 @@
  *  2. say and die compose a line on the stack and write it in one system call, so lines of ranks don't mix.
  */
 #include "lower.h"
+#include "arena.h"
 #include "checkpoint.h"
 #include "control/control.h"
 #include "control/jobdir.h"
@@ -52,6 +53,8 @@ void mpy_blocks_map(void) {
     mpy_fixed_map(MPY_LOWER_ADDR, MPY_UPPER_ADDR - MPY_LOWER_ADDR);
     mpy_fixed_map(MPY_SERVICE_STACK_ADDR, MPY_SERVICE_STACK_SIZE);
     mpy_code_install();
+    int r = mpy_arena_attach();
+    if (r) mpy_fail(1, "no memory that forked children don't inherit (%s): manapy needs Linux 5.9 or newer", strerror(-r));
 }
 
 void mpy_blocks_map_saved(void) {

@@ -3,7 +3,7 @@
  * Lives at MPY_TRAP_ADDR, inside the arena, so that it needs no section of its own in an image.
  *
  * Invariants
- *  1. Written only by trap handlers (arena lock held for `arena`) and, before the program starts or while it is stopped, by
+ *  1. Written only by trap handlers (the arena's part under the lock of arena.c) and, before the program starts or while it is stopped, by
  *     the lower half.
  *  2. Holds no address of the lower half.
  */
@@ -33,7 +33,7 @@ typedef struct mpy_trapstate {
     mpy_ksigaction_t signals[MPY_SIGNALS]; /* the program's actions; valid where the kernel's handler is our entry. First: see trampoline.S */
     int32_t pid;      /* as the program knows it */
     int32_t real_pid; /* as the kernel knows it; after a restart another one. trampoline.S knows both */
-    volatile uint32_t arena_lock;
+    uint32_t arena_busy; /* the table of free ranges is being changed; set in a forked child: for ever (arena.c) */
     uint32_t nfree;
     uint64_t arena_next; /* bump pointer */
     uint64_t foreign; /* address of a mapping the program put outside the arena, where no image can hold it; 0: none */

@@ -3,7 +3,10 @@
 
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 static pthread_t thread(void *(*body)(void *), void *argument) {
     pthread_t t;
@@ -269,4 +272,45 @@ static void lives_check(void) {
     }
 }
 
-MAIN(STATE(held), STATE(others), STATE(conditions), STATE(locals), STATE(cancellation), STATE(lives))
+/* ---- children forked while other threads map and unmap memory ---- */
+
+static pthread_t mapping[3];
+static volatile int mapping_stop;
+static void *maps(void *a) {
+    void *at[64];
+    while (!mapping_stop) {
+        for (int i = 0; i < 64; i++) at[i] = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        for (int i = 0; i < 64; i += 2) munmap(at[i], 4096);
+        for (int i = 1; i < 64; i += 2) munmap(at[i], 4096);
+    }
+    return a;
+}
+
+static void forks_set_up(void) {
+    for (int i = 0; i < 3; i++) mapping[i] = thread(maps, NULL);
+}
+
+static void forks_check(void) {
+    int hung = 0;
+    for (int i = 0; i < 300 && !hung; i++) {
+        int status = -1;
+        pid_t child = fork();
+        if (child == 0) {
+            char *own = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            own[0] = 1;
+            void *result = NULL;
+            pthread_join(thread(quick, (void *)5l), &result);
+            _exit(result == (void *)5l ? 7 : 1);
+        }
+        double until = now() + 20;
+        while (waitpid(child, &status, WNOHANG) == 0 && now() < until) usleep(100);
+        hung = status == -1;
+        if (hung) kill(child, SIGKILL), waitpid(child, NULL, 0);
+        else CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+    }
+    CHECK(!hung);
+    mapping_stop = 1;
+    for (int i = 0; i < 3; i++) pthread_join(mapping[i], NULL);
+}
+
+MAIN(STATE(held), STATE(others), STATE(conditions), STATE(locals), STATE(cancellation), STATE(lives), STATE(forks))

@@ -3,7 +3,8 @@
  * Upper half, upper TLS. The constructor and mpy_self_slow may use libc: they run on behalf of one thread, never in a hook.
  *
  * Invariants
- *  1. mpy_above is true only if the two blocks are mapped and of this build's version and table.
+ *  1. mpy_above is true only if the two blocks are mapped and of this build's version and table, and only in the rank itself,
+ *     not in children that it forks.
  *  2. A slot belongs to one live thread (used = 1); slot 0 to the thread that called MPI_Init. The thread-local pointer, the
  *     slot and pthread's destructor agree.
  *  3. A thread that waits here has in_lower = 0, and reads phase again after every wake.
@@ -25,6 +26,7 @@ extern const mpy_hooks_t mpy_hooks MPY_HIDDEN;
 extern const char __ehdr_start[] MPY_HIDDEN, etext[] MPY_HIDDEN; /* the linker's: this library's first byte, and the end of its code */
 
 static void thread_end(void *unused);
+static void forked(void);
 
 __attribute__((constructor)) static void find_boundary(void) {
     if (getauxval(MPY_AT_BOUNDARY) != MPY_LOWER_ADDR) return;
@@ -38,6 +40,7 @@ __attribute__((constructor)) static void find_boundary(void) {
     MPY_UPPER->code_end = (uint64_t)etext;
     MPY_UPPER->magic = MPY_BOUNDARY_MAGIC;
     pthread_key_create(&thread_key, thread_end);
+    pthread_atfork(NULL, NULL, forked);
     mpy_above = true;
 }
 
@@ -137,10 +140,21 @@ mpy_thread_t *mpy_self_main(void) {
     return first;
 }
 
+/* A child that the program has forked. Other threads may have held any lock of ours; the rings, and what the real library shares with
+ * other ranks, are the parent's. So it is a process without MPI like any other child; questions that need no thread are still answered. */
+static void forked(void) {
+    mpy_above = false;
+    mpy_self_tls = NULL;
+    pthread_setspecific(thread_key, NULL);
+}
+
 static void thread_end(void *slot) {
     mpy_thread_t *t = slot;
     mpy_self_tls = NULL;
-    if (t == &MPY_UPPER->threads[0]) return; /* hooks need it; pthread_exit in main() */
+    if (t == &MPY_UPPER->threads[0]) { /* hooks need it; pthread_exit in main() */
+        t->tid = 0;
+        return;
+    }
     if (t->lower_fs != 0) MPY_LOWER->svc->thread_unbind(t);
     t->lower_fs = 0;
     __atomic_store_n(&t->used, 0, __ATOMIC_RELEASE);

@@ -166,6 +166,7 @@ static void set_up(void) {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
     mmap((void *)MPY_LOWER_ADDR, MPY_CODE_ADDR - MPY_LOWER_ADDR, PROT_READ | PROT_WRITE, flags, -1, 0);
     mpy_code_install();
+    if (mpy_arena_attach()) abort();
     mpy_arena_init();
     MPY_LOWER->signal_above = never_above;
     MPY_TRAP->real_pid = getpid();
