@@ -207,13 +207,16 @@ static int rebuild_on_service_stack(void *argument) {
     return result;
 }
 
+/* Hooks cross to the lower half as the thread that called MPI_Init, which need not be the process's first, and which doesn't run yet. */
 int mpy_restore_rebuild(const mpy_image_t *image, char *error, size_t n) {
     if (!uses_mpi() || !MPY_UPPER->hooks.rebuild) return 0;
-    if (image->threads[0].mpi_slot != 0) { snprintf(error, n, "MPI_Init was called by another thread than the first; such programs cannot be restarted yet"); return -1; }
     lower_main_fs = mpy_fs_get();
-    mpy_thread_bind(&MPY_UPPER->threads[0]); /* hooks cross to the lower half as this thread */
-    rebuild_t r = {image->threads[0].fs_base, error, n};
-    return mpy_on_stack(rebuild_on_service_stack, &r, MPY_SERVICE_STACK_ADDR + MPY_SERVICE_STACK_SIZE);
+    mpy_thread_t *t = &MPY_UPPER->threads[0];
+    mpy_thread_bind(t);
+    rebuild_t r = {t->upper_fs, error, n};
+    int result = mpy_on_stack(rebuild_on_service_stack, &r, MPY_SERVICE_STACK_ADDR + MPY_SERVICE_STACK_SIZE);
+    if (image->threads[0].mpi_slot != 0) t->lower_fs = 0; /* it was lent ours: it gets another one when it calls MPI again */
+    return result;
 }
 
 int mpy_restore_commit(char *error, size_t n) {

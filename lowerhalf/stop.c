@@ -238,6 +238,19 @@ static void note_syscall(record_t *r, const sleep_t *s) {
  * isn't the program's, as every stack of a thread of the program is, also while it is in the lower half. */
 static int sleeps_on_lower_stack(const sleep_t *s) { return s->nr >= 0 && !in_upper(s->sp) && s->sp >= 0x100000000ul; }
 
+/* The first thread may end before the others do (pthread_exit in main). It remains in the lists, but no signal reaches it, and it is
+ * the one of which a restart makes the first again. */
+int mpy_stop_check(char *error, size_t n) {
+    char text[512] = "";
+    FILE *f = fopen("/proc/self/stat", "re");
+    if (f && !fgets(text, sizeof text, f)) text[0] = 0;
+    if (f) fclose(f);
+    const char *end = strrchr(text, ')');
+    if (!end || end[1] == 0 || end[2] != 'Z') return 0;
+    snprintf(error, n, "the program's first thread has ended (pthread_exit in main); such a program can't be saved");
+    return -1;
+}
+
 /* One pass over the threads; returns how many are not halted yet, -1 on failure. */
 static int pass(char *error, size_t n) {
     int running = 0;
@@ -274,6 +287,7 @@ int mpy_stop_all(char *error, size_t n) {
         int before = nrecords, running = pass(error, n);
         if (running < 0) return -1;
         if (running == 0 && nrecords == before) return 0;
+        if (mpy_stop_check(error, n)) return -1;
         struct timespec nap = {0, 200000}; /* BUSY threads are asked again soon; the futex tells of the others */
         mpy_sys(SYS_futex, &progress, MPY_FUTEX_WAIT, seen, &nap);
     }

@@ -13,6 +13,7 @@ void mpy_thread_unbind(mpy_thread_t *t);
 
 /* stop.c: called by the control plane's worker thread */
 void mpy_stop_install(void);                  /* handler of MPY_SIGNAL_STOP; in every new lower half */
+int mpy_stop_check(char *error, size_t n);    /* before anything stops: could all threads be halted? */
 int mpy_stop_all(char *error, size_t n);      /* halt every upper thread outside the lower half */
 int mpy_stop_signal_above(const void *ucontext, uint64_t mark); /* lower->signal_above; in upper threads */
 void mpy_stop_release(void);                  /* let them go on */

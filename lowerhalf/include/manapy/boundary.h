@@ -94,7 +94,7 @@ enum { MPY_WAIT_ALL = 0, MPY_WAIT_ANY = 1 };
 typedef struct mpy_thread {
     volatile uint32_t in_lower; /* invariants 2 and 3 */
     uint32_t used;
-    int32_t tid;        /* as the program knows it (virtual) */
+    int32_t tid;        /* as the program knows it (virtual); 0: of slot 0, whose thread has ended */
     uint32_t state;     /* mpy_state_t */
     uint64_t upper_fs;  /* FS base of this thread in the upper half */
     uint64_t lower_fs;  /* FS base lent by the lower half; 0 = none yet. Zeroed by the restore in every slot */
