@@ -105,7 +105,7 @@ typedef struct mpy_request { /* the fast path touches the first of its two cache
     int datatype;  /* virtual handle */
     int error;     /* MPI error code when COMPLETE */
     mpy_comm_t *comm;         /* may be NULL if kind is FAMILY */
-    struct mpy_request *next; /* in the free list, or a list of orphans or synchronous sends */
+    struct mpy_request *next; /* in a magazine, or a list of orphans or synchronous sends */
     union {
         void *buf;
         mpy_stored_t *stored; /* MESSAGE whose content is in our store */
@@ -119,7 +119,7 @@ typedef struct mpy_request { /* the fast path touches the first of its two cache
     mpy_object_t *type; /* with REF_TYPE */
     const mpy_request_family_t *family; /* with MPY_RF_FAMILY */
     void *more; /* the family's; or with MPY_RF_MORE `bytes` bytes that live as long as the request */
-    struct mpy_request *prev;
+    struct mpy_request *prev; /* of the first slot of a full magazine that no thread has: the first one of the next */
     MPI_Status status;
     uint32_t later; /* SSEND: later sends in the same (comm, dest, tag) stream */
 } mpy_request_t;
@@ -135,11 +135,16 @@ enum {
 extern MPY_HIDDEN mpy_request_t *mpy_request_chunks[MPY_CHUNKS_MAX]; /* of MPY_CHUNK slots; behind them as many serials */
 extern MPY_HIDDEN volatile uint32_t mpy_request_limit; /* slots that exist */
 extern MPY_HIDDEN uint64_t mpy_request_order;
-extern MPY_HIDDEN uint32_t mpy_p2p_lock; /* slots in the global pool, synchronous sends, store */
+extern MPY_HIDDEN uint32_t mpy_p2p_lock; /* synchronous sends, orphans, letters, store */
 
-/* Per registered thread; the slot of a thread that ended is inherited with its free list and counts. */
+/* Per registered thread; the slot of a thread that ended is inherited with its free slots and counts. Free slots go in magazines (Bonwick and
+ * Adams): a thread takes from and gives to its own without a lock; full and empty ones are exchanged with the other threads', so that it keeps
+ * less than two, whoever posts and whoever completes. */
+enum { MPY_MAGAZINE = 64 };
 typedef struct mpy_p2p_thread {
-    mpy_request_t *free;
+    mpy_request_t *free;       /* the magazine in use ... */
+    uint32_t nfree;            /* ... and how many slots are in it: less than MPY_MAGAZINE */
+    mpy_request_t *full;       /* another one, full; or NULL */
     uint64_t *sent, *received; /* by world rank */
     uint32_t fails;            /* polls that failed while a checkpoint is pending ... */
     int64_t failing_since;     /* ... the first of them in milliseconds */
@@ -209,11 +214,13 @@ static inline mpy_request_t *mpy_request_unrecorded(mpy_request_t *r) {
 }
 
 MPY_HIDDEN void mpy_request_refill(mpy_p2p_thread_t *th);
+MPY_HIDDEN void mpy_request_hand_over(mpy_p2p_thread_t *th);
 /* A slot; flags 0. The caller fills it and sets kind last. */
 static inline mpy_request_t *mpy_request_take(mpy_p2p_thread_t *th) {
     if (MPY_UNLIKELY(th->free == NULL)) mpy_request_refill(th);
     mpy_request_t *r = th->free;
     th->free = r->next;
+    th->nfree--;
     r->flags = 0;
     return r;
 }
@@ -223,6 +230,7 @@ static inline void mpy_request_release(mpy_p2p_thread_t *th, mpy_request_t *r) {
     r->kind = MPY_REQ_FREE;
     r->next = th->free;
     th->free = r;
+    if (MPY_UNLIKELY(++th->nfree == MPY_MAGAZINE)) mpy_request_hand_over(th);
 }
 MPY_HIDDEN void mpy_request_ref_type(mpy_request_t *r);
 /* In the lower half; the program may have freed the type. */

@@ -21,7 +21,7 @@ uint32_t mpy_p2p_lock;
 mpy_p2p_thread_t mpy_p2p_threads[MPY_THREADS_MAX];
 __thread mpy_p2p_thread_t *mpy_p2p_tls __attribute__((tls_model("initial-exec")));
 
-enum { REFILL = 64, STACK_REQUESTS = 64 };
+enum { STACK_REQUESTS = 64 };
 
 /* ---- slots ---- */
 
@@ -42,21 +42,50 @@ mpy_p2p_thread_t *mpy_p2p_self_slow(mpy_thread_t *t) {
     return mpy_p2p_tls = th;
 }
 
-/* New slots, never from another thread's list: a slot that is free stays with the thread that freed it. */
-void mpy_request_refill(mpy_p2p_thread_t *th) {
-    mpy_lock(&mpy_p2p_lock);
+static uint32_t slots_lock; /* of these and mpy_request_limit; mpy_p2p_lock may be held when a slot is released */
+static mpy_request_t *magazines; /* full ones that no thread has */
+
+/* A magazine of slots that did not exist, with the lock. */
+static mpy_request_t *magazine_make(void) {
     uint32_t first = mpy_request_limit;
     if (first == (uint32_t)MPY_CHUNKS_MAX << MPY_CHUNK_BITS) MPY_LOWER->svc->die("too many MPI requests at once (4194304)", 1);
-    mpy_request_t **chunk = &mpy_request_chunks[first >> MPY_CHUNK_BITS];
+    mpy_request_t **chunk = &mpy_request_chunks[first >> MPY_CHUNK_BITS], *made = NULL;
     if (*chunk == NULL) *chunk = mpy_alloc(MPY_CHUNK * (sizeof(mpy_request_t) + sizeof(uint64_t)));
-    for (uint32_t i = first + REFILL; i-- > first;) {
+    for (uint32_t i = first + MPY_MAGAZINE; i-- > first;) {
         mpy_request_t *r = mpy_request_at(i);
         r->handle = (int)((uint32_t)MPY_REQUEST_BASE | i);
-        r->next = th->free;
-        th->free = r;
+        r->next = made;
+        made = r;
     }
-    __atomic_store_n(&mpy_request_limit, first + REFILL, __ATOMIC_RELEASE);
-    mpy_unlock(&mpy_p2p_lock);
+    __atomic_store_n(&mpy_request_limit, first + MPY_MAGAZINE, __ATOMIC_RELEASE);
+    return made;
+}
+
+/* The magazine in use is empty. */
+void mpy_request_refill(mpy_p2p_thread_t *th) {
+    th->free = th->full;
+    th->full = NULL;
+    th->nfree = MPY_MAGAZINE;
+    if (th->free != NULL) return;
+    mpy_lock(&slots_lock);
+    if ((th->free = magazines) != NULL)
+        magazines = magazines->prev;
+    else
+        th->free = magazine_make();
+    mpy_unlock(&slots_lock);
+}
+
+/* The magazine in use is full. */
+void mpy_request_hand_over(mpy_p2p_thread_t *th) {
+    if (th->full != NULL) {
+        mpy_lock(&slots_lock);
+        th->full->prev = magazines;
+        magazines = th->full;
+        mpy_unlock(&slots_lock);
+    }
+    th->full = th->free;
+    th->free = NULL;
+    th->nfree = 0;
 }
 
 void mpy_request_ref_type(mpy_request_t *r) {
