@@ -272,11 +272,11 @@ static int bad_arguments(mpy_thread_t *t, gathered_t *g, int n, mpy_traced_t *tr
 static inline bool stops(bool block, const MPI_Status *statuses) { return block && statuses != MPI_STATUSES_IGNORE; }
 
 /* The real call has finished a simple one, of which the program hears later. */
-static void finish_silently(mpy_p2p_thread_t *th, mpy_request_t *r, MPI_Status *s) {
+static void finish_silently(mpy_p2p_thread_t *th, mpy_request_t *r, const MPI_Status *s, int error) {
     mpy_count_request(th, r, s);
     r->real = MPI_REQUEST_NULL;
     r->status = *s;
-    r->error = s->MPI_ERROR;
+    r->error = error;
     r->flags |= MPY_RF_COMPLETE;
 }
 
@@ -326,12 +326,39 @@ static int all_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, 
     return failed ? MPI_ERR_IN_STATUS : MPI_SUCCESS;
 }
 
+/* Testall has found something open: until all have finished, or a checkpoint is pending, or one has failed (then *done is 0, and slots hold what finished
+ * alone). A Testall looks at every request each time, so the last open one is waited for alone; the others have mostly finished when it has. */
+static int wait_all(mpy_p2p_thread_t *th, int n, gathered_t *g, int *done) {
+    MPI_Status unused;
+    uint32_t spins = 0;
+    int end = n; /* those from here on have finished alone */
+    do {
+        mpy_request_t *r = g->slots[end - 1];
+        MPI_Status *s = g->statuses != MPI_STATUSES_IGNORE ? &g->statuses[end - 1] : r != NULL ? &r->status : &unused;
+        int last = 0, rc;
+        do rc = MPY_REAL(Test)(&g->real[end - 1], &last, s);
+        while (!last && !rc && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
+        if (MPY_UNLIKELY(!last || rc)) {
+            if (rc) finish_silently(th, r, s, rc);
+            for (int i = end; i < n; i++)
+                if (g->slots[i] != NULL) finish_silently(th, g->slots[i], g->statuses != MPI_STATUSES_IGNORE ? &g->statuses[i] : &g->slots[i]->status, MPI_SUCCESS);
+            return MPI_SUCCESS;
+        }
+        if (--end == 0) {
+            *done = 1;
+        } else if ((rc = MPY_REAL(Testall)(end, g->real, done, g->statuses)) != MPI_SUCCESS) {
+            for (int i = end; i < n && g->statuses != MPI_STATUSES_IGNORE; i++) g->statuses[i].MPI_ERROR = MPI_SUCCESS;
+            return rc;
+        }
+    } while (!*done);
+    return MPI_SUCCESS;
+}
+
 static inline __attribute__((always_inline)) int complete_all(int n, int *handles, int *flag, MPI_Status *statuses, bool block, const char *name) {
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     const mpy_comm_t *comm = NULL;
     int rc = MPI_SUCCESS, done = 0;
-    uint32_t spins = 0;
     gathered_t g;
 
     mpy_cross_in(t);
@@ -339,8 +366,8 @@ static inline __attribute__((always_inline)) int complete_all(int n, int *handle
     gather_t found = gather(&g, n, handles, statuses, true);
     if (MPY_UNLIKELY(found == SOME_BAD)) return bad_arguments(t, &g, n, &traced, name);
     if (MPY_LIKELY(found == ALL_SIMPLE)) {
-        do rc = MPY_REAL(Testall)(n, g.real, &done, g.statuses);
-        while (!done && !rc && block && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
+        rc = MPY_REAL(Testall)(n, g.real, &done, g.statuses);
+        if (block && !done && !rc) rc = wait_all(th, n, &g, &done);
         if (MPY_LIKELY(done && !rc)) {
             if (block) mpy_trace_all(t, &traced, g.slots, g.statuses);
             for (int i = 0; i < n; i++) {
@@ -354,7 +381,7 @@ static inline __attribute__((always_inline)) int complete_all(int n, int *handle
             for (int i = 0; i < n; i++) {
                 if (g.slots[i] == NULL || g.real[i] != MPI_REQUEST_NULL) continue;
                 if (stopped) {
-                    finish_silently(th, g.slots[i], &statuses[i]);
+                    finish_silently(th, g.slots[i], &statuses[i], statuses[i].MPI_ERROR);
                     statuses[i].MPI_ERROR = MPI_ERR_PENDING;
                     continue;
                 }
