@@ -11,7 +11,11 @@
 #include "file.h"
 #include <fcntl.h>
 #include <manapy/lock.h>
+#include <sys/mman.h>
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
 enum { TABLE_STEP = 1 << 16 }; /* reserved at a time */
 
 bool mpy_trace_reserve(const mpy_trace_t *trace, uint64_t offset, uint64_t bytes) {
@@ -53,6 +57,8 @@ static bool ring_make(mpy_trace_t *trace, uint32_t i) {
     mpy_trace_ring_t *ring = mpy_trace_ring_at(trace, i);
     if (i < file->rings && ring->first != 0) return true;
     if (!mpy_trace_reserve(trace, file->rings_offset + i * file->ring_stride, file->ring_stride)) return false;
+    /* The pages are there; mapped now, and not by a fault in every 64th call. Where the kernel can't, by faults. */
+    mpy_sys(SYS_madvise, ring, file->ring_stride, MADV_POPULATE_WRITE);
     ring->head = file->past[i];
     ring->first = file->past[i] + 1;
     ring->serials = (uint64_t)i << 48;

@@ -13,6 +13,7 @@
 
 #define MPY_TRACE_PAGE 4096ul
 #define MPY_TRACE_STRIDE (MPY_TRACE_PAGE + MPY_TRACE_CAPACITY * sizeof(mpy_trace_record_t))
+#define MPY_TRACE_AHEAD 4 /* records */
 #define MPY_TRACE_INLINE static inline __attribute__((always_inline))
 
 MPY_TRACE_INLINE uint64_t mpy_trace_ticks(void) { return __builtin_ia32_rdtsc(); }
@@ -46,6 +47,8 @@ MPY_TRACE_INLINE uint64_t mpy_trace_put(mpy_trace_ring_t *ring, uint64_t enter, 
     r->context = call.context;
     __atomic_store_n(&r->seq, seq, __ATOMIC_RELEASE);
     ring->head = seq;
+    /* A ring is larger than the caches that are near, and an MPI library's atomic operations wait for stores that miss them. */
+    __builtin_prefetch(mpy_trace_record(ring, seq + MPY_TRACE_AHEAD), 1);
     return seq;
 }
 
