@@ -403,8 +403,14 @@ def window_body(f: Function) -> list[str]:
         f"    mpy_win_t *w = mpy_win({win.name});",
         f"    int rc = mpy_win_access(w, {f.argument('RANK').name});",
         f'    if (MPY_UNLIKELY(rc != 0)) return mpy_win_error(w, rc, "{f.symbol}");',
+    ]
+    if direct := re.fullmatch("(Put|Get)(_c)?", f.name):
+        given = ", ".join(a.name for a in f.arguments if a is not win)
+        lines += [f"    if (mpy_win_{direct[1].lower()}(t, w, {given})) return MPI_SUCCESS;"]
+    lines += [
         "    mpy_cross_in(t);",
         f"    rc = {real_call(f, '')};",
+        f"    mpy_win_issued(w, {f.argument('RANK').name});",
     ]
     if request:
         lines += ["    if (MPY_LIKELY(rc == 0)) *request = mpy_request_unrecorded(mpy_request_other(th, real_request, NULL))->handle;"]

@@ -7,7 +7,8 @@
  *     to `saved`, and puts it back into the new board after a restart.
  *  3. Memory that the real library allocated is known to the program at an address in the arena only: the same pages, mapped a
  *     second time (win_memory.c). After a restart it is there again.
- *  4. Operations allocate nothing and take no lock; the calls that open and close epochs may.
+ *  4. Operations allocate nothing and take no lock; the calls that open and close epochs may. After one was given to the real library,
+ *     mpy_win_issued says so.
  *  5. An epoch's state changes with in_lower = 1 and w->lock held.
  */
 #ifndef MANAPY_WIN_H
@@ -50,6 +51,13 @@ typedef enum {
     MPY_MEMORY_SHARED,      /* the real library's; the program has a second mapping of the node's segment */
 } mpy_memory_t;
 
+/* A rank's part of the node's segment. */
+typedef struct mpy_part {
+    char *base;       /* in the arena; NULL: not reached by load and store */
+    MPI_Aint size, unit;
+    uint64_t issued;  /* 1: the real library was given operations on it, and hasn't flushed them all */
+} mpy_part_t;
+
 typedef struct mpy_win {
     mpy_object_t obj;
     mpy_link_t all;
@@ -78,6 +86,8 @@ typedef struct mpy_win {
     char *segment;       /* in the arena; pages [segment, segment + bytes) */
     size_t bytes, offset; /* offset: of our part in it */
     char *lower;         /* the same pages as the real library has them (SHARED) */
+    mpy_part_t *parts;   /* SHARED, by rank; else NULL. See win_direct.c */
+    uint32_t flushes;    /* in a row that the real library was spared */
 } mpy_win_t;
 
 static inline mpy_win_t *mpy_win(int handle) { return (mpy_win_t *)mpy_lookup(MPY_WIN, handle); }
@@ -87,6 +97,17 @@ MPY_HIDDEN int mpy_win_access_slow(mpy_win_t *w, int rank);
 static inline int mpy_win_access(mpy_win_t *w, int rank) {
     return MPY_LIKELY(w != NULL && w->access >= MPY_ACCESS_FENCE) ? MPI_SUCCESS : mpy_win_access_slow(w, rank);
 }
+/* ---- without the real library (win_direct.c); upper TLS, in_lower = 0 ---- */
+/* A Put or Get whose epoch is right, between `origin` and a rank's part; false: the real library must make it. */
+MPY_HIDDEN bool mpy_win_put(mpy_thread_t *t, mpy_win_t *w, const void *origin, MPI_Count n, int datatype, int rank, MPI_Aint disp, MPI_Count target_n, int target_datatype);
+MPY_HIDDEN bool mpy_win_get(mpy_thread_t *t, mpy_win_t *w, void *origin, MPI_Count n, int datatype, int rank, MPI_Aint disp, MPI_Count target_n, int target_datatype);
+/* A flush to `rank`; false: the real library must do it, and does. */
+MPY_HIDDEN bool mpy_win_flushed(mpy_thread_t *t, mpy_win_t *w, int rank);
+/* The real library has taken an operation; in the lower half. */
+static inline void mpy_win_issued(const mpy_win_t *w, int rank) {
+    if (w->parts != NULL && rank >= 0 && rank < w->team.size) w->parts[rank].issued = 1;
+}
+
 /* Calls the window's error handler (that of MPI_COMM_SELF for NULL); returns the code. */
 MPY_HIDDEN int mpy_win_error(mpy_win_t *w_or_null, int code, const char *function);
 

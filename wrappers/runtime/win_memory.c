@@ -94,6 +94,23 @@ static segment_t segment_of(const mpy_win_t *w, void *base) {
     return s;
 }
 
+static void parts_drop(mpy_win_t *w) {
+    mpy_free(w->parts, (size_t)w->team.size * sizeof *w->parts);
+    w->parts = NULL;
+}
+
+/* The segment is known, though perhaps not mapped yet. */
+static void parts_make(mpy_win_t *w) {
+    parts_drop(w);
+    w->parts = mpy_alloc((size_t)w->team.size * sizeof *w->parts);
+    for (int r = 0; r < w->team.size; r++) {
+        MPI_Aint size, unit;
+        char *base = NULL;
+        bool reached = MPY_REAL(Win_shared_query_c)(w->obj.real, r, &size, &unit, &base) == MPI_SUCCESS && base != NULL && size > 0;
+        if (reached) w->parts[r] = (mpy_part_t){.base = w->segment + (base - w->lower), .size = size, .unit = unit};
+    }
+}
+
 static bool is_as_before(const mpy_win_t *w, const segment_t *s) {
     return w->memory == MPY_MEMORY_SHARED && s->hi - s->lo == w->bytes && (w->size == 0 || s->own - s->lo == w->offset);
 }
@@ -105,15 +122,19 @@ static int place(mpy_win_t *w, int comm, int info, void *base) {
     if (rc != 0) return rc;
     if (all) {
         w->lower = (char *)s.lo;
-        if (w->memory != 0) return MPI_SUCCESS;
-        w->memory = MPY_MEMORY_SHARED;
-        w->bytes = s.hi - s.lo;
-        if (w->bytes == 0) return MPI_SUCCESS;
-        w->segment = map_anonymous(NULL, w->bytes);
-        w->offset = w->size > 0 ? s.own - s.lo : 0;
-        w->base = w->size > 0 ? w->segment + w->offset : NULL;
-        return mpy_win_map(w);
+        if (w->memory == 0) {
+            w->memory = MPY_MEMORY_SHARED;
+            w->bytes = s.hi - s.lo;
+            if (w->bytes == 0) return MPI_SUCCESS;
+            w->segment = map_anonymous(NULL, w->bytes);
+            w->offset = w->size > 0 ? s.own - s.lo : 0;
+            w->base = w->size > 0 ? w->segment + w->offset : NULL;
+            rc = mpy_win_map(w);
+        }
+        parts_make(w);
+        return rc;
     }
+    parts_drop(w);
     MPY_REAL(Win_free)(&w->obj.real);
     if (w->flavor == MPI_WIN_FLAVOR_SHARED && w->team.size > 1) return MPI_ERR_RMA_SHARED;
     if (w->memory == 0 && w->size > 0) {
@@ -176,5 +197,6 @@ void mpy_win_unmake(mpy_win_t *w) {
     MPY_REAL(Win_unlock_all)(w->obj.real);
     MPY_REAL(Win_free)(&w->board);
     MPY_REAL(Win_free)(&w->obj.real);
+    parts_drop(w);
     if (w->memory != MPY_MEMORY_PROGRAM) unmap(w->segment, w->bytes);
 }
