@@ -31,6 +31,7 @@ def _late(module: str, name: str, setting: Setting) -> list[Row]:
 JOBS: dict[str, Job] = {
     "calls": Job("one call on one rank, where nothing is waited for", 12, latency.calls),
     "p2p": Job("point-to-point latency", 10, latency.p2p),
+    "rate": Job("many small operations one after the other, recorded and not", 20, latency.rate),
     "blocking": Job("latency of blocking collectives (Figure 5 a)", 40, latency.blocking),
     "nonblocking": Job("latency of nonblocking collectives (Figure 5 b)", 25, latency.nonblocking),
     "overlap": Job("overlap of communication and computation (Figure 6)", 45, latency.overlap),

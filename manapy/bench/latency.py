@@ -31,6 +31,14 @@ GOALS = {
     "Ibcast+Wait, one rank, 4 B": "≤ +120 ns",
 }
 
+RATES = {
+    "a message of a window of 64, 4 B": "≤ 1.11",
+    "Put+flush, 4 B": "≤ 1.3",
+    "Put+flush, 1 KB": "≤ 1.3",
+    "Allreduce, 4 B": "≤ 1.15",
+    "Barrier": "≤ 1.15",
+}
+
 
 def calls(setting: Setting) -> list[Row]:
     """ns per call on one rank; the median and the minimum over the batches of each run. First without recording (--no-trace), then what recording adds."""
@@ -59,6 +67,15 @@ def p2p(setting: Setting) -> list[Row]:
     """ns per call between two ranks."""
     rows = Rows("p2p")
     compare(rows, setting, (NATIVE, CLOCK), RANKS, [setting.program("p2p"), str(setting.ms)], group="point-to-point")
+    return rows.all()
+
+
+def rate(setting: Setting) -> list[Row]:
+    """ns of an operation where many small ones follow each other, also without recording; of each run the median and the minimum over the batches."""
+    rows = Rows("rate")
+    program = [setting.program("rate"), str(setting.ms)]
+    read = functools.partial(json_lines, minimum=True)
+    compare(rows, setting, (NATIVE, CLOCK, UNTRACED), RANKS, program, group="rate of small operations", read=read, goals=RATES)
     return rows.all()
 
 

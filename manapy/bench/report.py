@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .samples import CLOCK, FCDP, MANAPY, NATIVE, RECORDED, SHIFT, TWO_PHASE, Estimate, Row
+from .samples import CLOCK, FCDP, MANAPY, NATIVE, RECORDED, SHIFT, TWO_PHASE, UNTRACED, Estimate, Row
 
 SPREAD = "quartiles apart"  # where there is nothing to compare with
 FORMAT = 2  # 1: with one baseline and one manapy variant
@@ -22,14 +22,15 @@ def columns(rows: Sequence[Row]) -> list[str]:
     ours = _ours(rows)
     two_phase = ["2pc", "2pc : native [95 %]"] if _measured(rows, TWO_PHASE) else []
     native = ["native", f"{ours} − native [95 %]", f"{ours} : native [95 %]"] if _measured(rows, NATIVE) else []
-    return ["", *native[:1], *two_phase[: 2 if native else 1], ours, *([] if native or ours != SHIFT else [SPREAD]), *native[1:], "goal"]
+    untraced = ["without recording", "without : native [95 %]"][: 2 if native else 1] if _measured(rows, UNTRACED) else []
+    return ["", *native[:1], *two_phase[: 2 if native else 1], ours, *([] if native or ours != SHIFT else [SPREAD]), *native[1:], *untraced, "goal"]
 
 
 def lines(rows: Sequence[Row]) -> list[list[str]]:
     """Cells for `columns`."""
     if methods := _methods(rows):
         return [[row.name, *(_compared(row, method) for method in methods), row.goal] for row in rows]
-    ours, two_phase, native = _ours(rows), _measured(rows, TWO_PHASE), _measured(rows, NATIVE)
+    ours, two_phase, native, untraced = _ours(rows), _measured(rows, TWO_PHASE), _measured(rows, NATIVE), _measured(rows, UNTRACED)
     result = []
     for row in rows:
         cells = [row.name]
@@ -44,6 +45,10 @@ def lines(rows: Sequence[Row]) -> list[list[str]]:
             cells.append(_spread(row, ours))
         if native:
             cells += [_difference(row, ours), _ratio(row, ours)]
+        if untraced:
+            cells.append(_value(row, UNTRACED))
+            if native:
+                cells.append(_ratio(row, UNTRACED))
         result.append([*cells, row.goal])
     return result
 

@@ -15,7 +15,7 @@ from .. import _install
 from ..ckpt.errors import ManapyError
 from ..mpi import candidates
 
-PROGRAMS = ("calls", "p2p", "collectives", "apps", "steps")
+PROGRAMS = ("calls", "p2p", "rate", "collectives", "apps", "steps")
 # Where mpi.h is, relative to the prefix of the library.
 HEADERS = ("include", "include/x86_64-linux-gnu/mpich", "lib/x86_64-linux-gnu/mpich/include")
 

@@ -17,6 +17,7 @@ PATTERNS = ("Bcast", "Reduce", "Allreduce", "Gather", "Scatter", "Allgather", "A
 ROWS = {
     "calls": ["Comm_rank", "Barrier, one rank", "Ibcast+Wait, one rank, 4 B", "Send to PROC_NULL, 4 B", "Isend+Irecv+Waitall, self, 4 B", "recording: Barrier, one rank"],
     "p2p": [f"{call}, {size}" for call in ("Send/Recv, one way", "Sendrecv", "Isend+Irecv+Waitall") for size in SIZES],
+    "rate": ["a message of a window of 64, 4 B", "a message of a window of 64, 64 KB", "Put+flush, 1 KB (min)", "Get+flush, 4 B", "Allreduce, 4 B", "Barrier"],
     "blocking": ["Barrier"] + [f"{call}, {size}" for call in PATTERNS for size in SIZES],
     "nonblocking": ["Ibarrier"] + [f"I{call.lower()}, {size}" for call in PATTERNS for size in SIZES],
     "overlap": ["Ibarrier"] + [f"I{call.lower()}, {size}" for call in PATTERNS for size in SIZES],
@@ -50,6 +51,8 @@ def test_quick_run_has_every_row(tmp_path: Path) -> None:
             assert row["difference"][ours] is not None, name
         if job in TWO_PHASE and not name.startswith("cg"):
             assert "2pc" in row["samples"], name
+        if job == "rate":
+            assert len(row["samples"]["untraced"]) == 1, name
         assert name in done.stdout
     assert {"cpu", "kernel", "file system", "mpi", "manapy"} <= record["machine"].keys()
     pictures = ["figure5-overhead", "figure6-overlap", "figure7-run-time", "figure8-scaling", "figure9-images", "messages", *(["figure9-verbs"] if "verbs" in only else [])]
