@@ -408,6 +408,61 @@ static void atomics_check(void) {
     MPI_Win_free(&counting);
 }
 
+/* ---- what manapy copies by itself (wrappers/runtime/win_direct.c), among what the real library does ---- */
+
+enum { CELLS = 8, ROUNDS = 40 }; /* more than flushes in a row that the library is spared */
+static MPI_Win mixed;
+static long *mixed_memory, turns;
+static MPI_Datatype two_longs;
+
+/* Only this rank writes to the next one's cells. */
+static void mix(void) {
+    for (int i = 0; i < ROUNDS; i++) {
+        long value = 100 * rank + turns, got = -1, one = 1, pair[2] = {value, -value}, both[2] = {0};
+        long words[2] = {7, rank}, read[2] = {0};
+        MPI_Put(&value, 1, MPI_LONG, next, 0, 1, MPI_LONG, mixed);
+        MPI_Win_flush(next, mixed);
+        MPI_Get(&got, 1, MPI_LONG, next, 0, 1, MPI_LONG, mixed);
+        MPI_Win_flush_local(next, mixed);
+        CHECK(got == value);
+        MPI_Accumulate(&one, 1, MPI_LONG, next, 1, 1, MPI_LONG, MPI_SUM, mixed);
+        MPI_Win_flush(next, mixed);
+        MPI_Get(&got, 1, MPI_LONG, next, 1, 1, MPI_LONG, mixed);
+        MPI_Win_flush(next, mixed);
+        CHECK(got == ++turns);
+        MPI_Put(pair, 2, MPI_LONG, next, CELLS - 2, 2, MPI_LONG, mixed); /* to the end */
+        MPI_Put(words, 1, two_longs, next, 2, 2, MPI_LONG, mixed);       /* by a derived type */
+        MPI_Put(&value, 1, MPI_LONG, MPI_PROC_NULL, 0, 1, MPI_LONG, mixed);
+        MPI_Win_flush_all(mixed);
+        MPI_Get(both, 2, MPI_LONG, next, CELLS - 2, 2, MPI_LONG, mixed);
+        MPI_Get(read, 2, MPI_LONG, next, 2, 1, two_longs, mixed);
+        MPI_Win_flush(next, mixed);
+        CHECK(both[0] == value && both[1] == -value && read[0] == 7 && read[1] == rank);
+        MPI_Put(&turns, 1, MPI_LONG, rank, 4, 1, MPI_LONG, mixed);
+        MPI_Win_flush(rank, mixed);
+        CHECK(mixed_memory[4] == turns);
+    }
+}
+
+static void mixed_set_up(void) {
+    MPI_Win_allocate(CELLS * sizeof(long), sizeof(long), MPI_INFO_NULL, MPI_COMM_WORLD, &mixed_memory, &mixed);
+    memset(mixed_memory, 0, CELLS * sizeof(long));
+    MPI_Type_contiguous(2, MPI_LONG, &two_longs);
+    MPI_Type_commit(&two_longs);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_lock_all(0, mixed); /* stays open over the checkpoint */
+    mix();
+}
+
+static void mixed_check(void) {
+    mix();
+    MPI_Win_unlock_all(mixed);
+    MPI_Barrier(MPI_COMM_WORLD);
+    CHECK(mixed_memory[0] == 100 * before + turns - 1 && mixed_memory[1] == turns && mixed_memory[CELLS - 1] == -mixed_memory[0]);
+    MPI_Type_free(&two_longs);
+    MPI_Win_free(&mixed);
+}
+
 /* ---- what belongs to a window ---- */
 
 static MPI_Win owned;
@@ -571,7 +626,8 @@ static void errors_check(void) {
 }
 
 static const state_t states[] = {
-    STATE(create), STATE(allocate), STATE(shared), STATE(alone), STATE(dynamic), STATE(locks), STATE(pscw), STATE(requests), STATE(atomics), STATE(belongings), STATE(errors),
+    STATE(create), STATE(allocate), STATE(shared), STATE(alone), STATE(dynamic), STATE(locks), STATE(pscw), STATE(requests), STATE(atomics), STATE(mixed),
+    STATE(belongings), STATE(errors),
 };
 
 int main(int argc, char **argv) {
