@@ -182,20 +182,40 @@ def test_a_training_job_without_a_word_on_its_schedule(job: Job) -> None:
 def test_stopped_going_on_and_killed(job: Job) -> None:
     job.start_python("stuck.py", "healthy")
     job.wait_for("going on")
-    code, said = why(job)
-    assert (code, said["state"]) == (0, "healthy"), said
-    job.checkpoint()
-    code, said = why(job)
-    assert (code, said["state"]) == (0, "healthy"), said
+    for _ in range(2):  # all its messages are from one rank to another: nobody is stuck, and who is slow can't be told
+        code, said = why(job)
+        assert (code, said["state"]) == (1, "unknown") and said["verdicts"][0]["sentence"].startswith("nobody is stuck"), said
+        job.checkpoint()
     pid = job.pids()[2]
     os.kill(pid, signal.SIGSTOP)
     verdict = hung(job)
     assert (verdict["rank"], verdict["cause"]) == (2, "stopped process"), verdict
     os.kill(pid, signal.SIGCONT)
     deadline = time.monotonic() + PATIENCE
-    while why(job)[0] != 0:
+    while why(job)[0] == 4:
         assert time.monotonic() < deadline
         time.sleep(0.1)
     os.kill(pid, signal.SIGKILL)
     verdict = hung(job)
     assert (verdict["rank"], verdict["cause"]) == (2, "dead process"), verdict
+
+
+def test_a_rank_that_writes_is_late_and_that_is_taken_back(job: Job) -> None:
+    """Twice: of the second time nothing is said any more. Nobody is killed."""
+    job.start_python("late.py", "3", "2")
+    job.wait_for("late")
+    done = manapy("why", job.dir, "--watch", "--every", "200ms", "--patience", "0", "--on-hang", "kill")
+    assert done.returncode != 4 and "Traceback" not in done.stderr, (done.stdout, done.stderr)
+    said = [line for line in done.stdout.splitlines() if " late outside MPI for " in line]
+    assert len(said) == 2, done.stdout
+    assert said[0].startswith(f"rank 0 ({os.uname().nodename}) is late") and "has not called MPI_Barrier" in said[0]
+    assert said[1].startswith("taken back: rank 0 goes on after ") and said[1].endswith(said[0])
+    job.finish()
+
+
+def test_a_command_that_takes_too_long_is_ended(job: Job) -> None:
+    job.start_python("stuck.py", "deadlock")
+    job.wait_for("stuck")
+    done = manapy("why", job.dir, "--watch", "--every", "200ms", "--run", "sleep 1000", "--run-limit", "500ms", "--on-hang", "kill")
+    assert done.returncode == 4 and "'sleep 1000' was ended: it took longer than " in done.stderr, done.stderr
+    job.wait()

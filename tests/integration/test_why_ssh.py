@@ -83,8 +83,8 @@ def test_a_rank_on_a_host_that_is_reached_by_ssh(make_job: Callable[..., Job], s
         assert list(said["unreachable"]) == [NOWHERE] and "Connection refused" in said["unreachable"][NOWHERE], (said, errors)
         return code, said, errors
 
-    (verdict,) = verdicts.until_hung(job, ask)
-    assert (verdict["rank"], verdict["cause"]) == (1, "compute") and "spinning in user code" in verdict["sentence"], verdict
+    (verdict,) = verdicts.until_hung(job, ask, "late")
+    assert (verdict["rank"], verdict["cause"]) == (1, "compute") and "busy in user code" in verdict["sentence"], verdict
     deadline = time.monotonic() + PATIENCE
     while left := subprocess.run(["pgrep", "-f", f"{BIN}/manapy _collect$"], capture_output=True, text=True).stdout.split():
         assert time.monotonic() < deadline, left

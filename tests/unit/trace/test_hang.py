@@ -13,6 +13,7 @@ from traces import SECOND, SPIN, STEP, Builder, Model, Step, allreduce, barrier,
 
 from manapy.trace import network
 from manapy.trace.events import ANY, OPEN, STARTS, Flag, Op, Trace
+from manapy.trace.expected import Memory
 from manapy.trace.hang import verdicts
 from manapy.trace.runqueue import Delays
 from manapy.trace.verdict import Cause, State, Verdict
@@ -627,3 +628,36 @@ def test_pauses_of_those_that_go_on_are_said() -> None:
         job.pause(rank, SECOND)
     found = only(verdicts(job.trace(2 * SECOND)))
     assert found.state is State.UNKNOWN and found.sentence == "the recording of all ranks is paused (MPI_Pcontrol): what they do isn't known"
+
+
+# ---- what is expected
+
+
+def phases(rounds: int, every: int, long: int) -> list[Step]:
+    """Steps, of which one in so many takes longer."""
+    return [step for i in range(1, rounds + 1) for step in (compute(long if i % every == 0 else STEP), allreduce())]
+
+
+def test_a_rare_phase_is_remembered_for_longer_than_a_thousand_rounds() -> None:
+    rare = phases(2 * 1500, 1500, 20 * SECOND)
+    model = Model([[*rare, *phases(1500, 9999, 0), allreduce()], [*rare, *phases(1500, 9999, 0), SPIN]])
+    model.run()
+    assert only(verdicts(model.trace(30 * SECOND))).state is State.HEALTHY
+    assert only(verdicts(model.trace(50 * SECOND))).state is State.LATE
+
+
+def test_a_watch_remembers_it_when_the_ring_has_gone_round() -> None:
+    memory = Memory()
+
+    def look(rounds: int, more: list[Step], later: int, lose: int = 0) -> State:
+        model = Model([[*phases(rounds, 9999, 0), allreduce(), *ROUND], [*phases(rounds, 9999, 0), *more]])
+        model.run()
+        if lose:
+            for rank in range(2):
+                model.builder.lose(rank, lose)
+        return only(verdicts(model.trace(later), memory=memory)).state
+
+    assert look(20, [SPIN], 20 * SECOND) is State.LATE
+    assert look(20, [compute(21 * SECOND), allreduce(), *ROUND], STEP) is State.HEALTHY  # it has gone on
+    assert look(1000, [SPIN], 30 * SECOND, lose=500) is State.HEALTHY
+    assert look(1000, [SPIN], 50 * SECOND, lose=500) is State.LATE

@@ -1,0 +1,52 @@
+"""What is seen of processes that do something, and of one that does nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from manapy.trace.activity import COMPUTES, NOTHING, WRITES, Activity, Suspect
+
+BUSY = "while True: pass"
+PROGRAMS = {
+    "asleep": "import time; time.sleep(999)",
+    "busy": BUSY,
+    "a thread": f"import threading, time; threading.Thread(target=exec, args=({BUSY!r},), daemon=True).start(); time.sleep(999)",
+    "a child": f"import os, time; child = os.fork()\nif not child: exec({BUSY!r})\ntime.sleep(999)",
+    "writes": "import os, time\nwhile True: os.write(file.fileno(), b'x'); time.sleep(0.05)",
+}
+
+
+@pytest.mark.parametrize(("program", "what"), [("asleep", NOTHING), ("busy", COMPUTES), ("a thread", COMPUTES), ("a child", COMPUTES), ("writes", WRITES)])
+def test_threads_and_children_count(program: str, what: str) -> None:
+    code = f"import tempfile\nfile = tempfile.TemporaryFile()\nprint(flush=True)\n{PROGRAMS[program]}"
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert child.stdout is not None and child.stdout.readline()
+        activity = Activity()
+        deadline = time.monotonic() + 60
+        while (seen := activity.look({7: Suspect(child.pid)})[7]).what != what:  # it is busy on its way to sleep, and waits for a processor before it is busy
+            assert time.monotonic() < deadline, seen
+            time.sleep(0.05)
+        if what == NOTHING:
+            assert activity.look({7: Suspect(child.pid)})[7].still > seen.still > 0
+        else:
+            assert seen.still == 0
+        if program == "busy":
+            assert activity.look({7: Suspect(child.pid, inside=frozenset({child.pid}))})[7].what == NOTHING  # it waits in MPI
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        assert child.stdout is not None
+        child.stdout.close()
+
+
+def test_of_a_process_that_is_not_there_nothing_is_known() -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    assert Activity().look({0: Suspect(child.pid), 1: Suspect(1, start=1)}) == {}
