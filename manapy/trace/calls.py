@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from .events import ANY, NO_PEER, PROC_NULL, Flag, Op, Trace
 from .match import IS_COLLECTIVE, IS_COMPLETION, IS_RECEIVE, IS_SEND, Matching
 
 _PLAIN = {
     Op.REDUCE_SCATTER: "Reduce_scatter",
     Op.COMM_CREATE: "Comm_create (or _split, _dup, _free)",
-    Op.WIN_CREATE: "Win_create",
+    Op.WIN_CREATE: "Win_create (or _allocate)",
     Op.FILE: "File call",
     Op.NEIGHBOR: "Neighbor collective",
 }
@@ -35,7 +37,14 @@ def communicator(trace: Trace, comm: int) -> str:
         return known.name
     if len(known.members) == trace.size:
         return "MPI_COMM_WORLD's group"
-    return f"the communicator of ranks {ranks(known.members)}" if len(known.members) else f"communicator {known.cid:x}"
+    return f"the communicator of {named(known.members)}" if len(known.members) else f"communicator {known.cid:x}"
+
+
+def is_window(trace: Trace, comm: int) -> bool:
+    """Was a call made on a window, not on a communicator? There are calls on it that only windows have, or its name says so."""
+    known = trace.comms[comm] if 0 <= comm < len(trace.comms) else None
+    ops = trace.events["op"][trace.events["comm"] == comm]
+    return known is not None and (known.name == "window" or bool(((ops >= Op.WIN_FENCE) & (ops <= Op.WIN_FLUSH)).any()))
 
 
 def window(trace: Trace, comm: int) -> str:
@@ -43,7 +52,7 @@ def window(trace: Trace, comm: int) -> str:
     known = trace.comms[comm] if 0 <= comm < len(trace.comms) else None
     if known is None or known.name and known.name != "window":
         return communicator(trace, comm)
-    return f"the window of ranks {ranks(known.members)}" if len(known.members) else f"window {known.cid:x}"
+    return f"the window of {named(known.members)}" if len(known.members) else f"window {known.cid:x}"
 
 
 def ranks(members: object, limit: int = 6) -> str:
@@ -54,6 +63,11 @@ def ranks(members: object, limit: int = 6) -> str:
     if every == list(range(every[0], every[-1] + 1)):
         return f"{every[0]} to {every[-1]}"
     return ", ".join(map(str, every[:limit])) + f" and {len(every) - limit} more"
+
+
+def named(members: Collection[int]) -> str:
+    """`rank 1`, `ranks 0, 1`"""
+    return f"rank{'s' if len(members) != 1 else ''} {ranks(members)}"
 
 
 def count(number: int, what: str) -> str:
@@ -87,6 +101,8 @@ def _operation(trace: Trace, matching: Matching, event: int) -> str:
         return f"{called} to {other(trace, peer)}{tags}"
     if IS_RECEIVE[op] or op in _PROBES:
         return f"{called} from {other(trace, peer)}{tags}"
+    if op == Op.WIN_CREATE and is_window(trace, int(matching.comm[event])):  # what is called on a window itself ends it
+        return f"MPI_Win_free on {window(trace, int(matching.comm[event]))}"
     if IS_COLLECTIVE[op]:
         root = f" with root {peer}" if peer >= 0 else ""
         started = f", start {turn}" if turn else ""

@@ -21,6 +21,7 @@ from .schedule import Schedule, ScheduleError
 from .verdict import State, Verdict
 
 STACKS = 4  # suspects
+TRAINS = 2  # iterations, from which on calls that look like a schedule are taken for one: a few messages look like many things
 
 
 class Judge(Protocol):
@@ -93,7 +94,7 @@ def labels_of(trace: Trace, schedule: Schedule | None) -> tuple[stages.Labels | 
     try:
         if schedule is None:
             labels = stages.inferred(trace)
-            return (labels if labels.schedule.pp > 1 else None), ""
+            return (labels if labels.schedule.pp > 1 and labels.iteration.max(initial=-1) >= TRAINS else None), ""
         if schedule.flat:
             stages.check_size(trace, schedule)
             return None, ""

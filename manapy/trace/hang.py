@@ -24,7 +24,7 @@ import numpy as np
 
 from . import activity, answers, calls, habits, network
 from .calls import span
-from .events import NO_PEER, Op, Trace
+from .events import NO_PEER, Flag, Op, Trace
 from .expected import FIRST, FLOOR, Memory
 from .match import IS_COLLECTIVE, IS_RECEIVE, IS_SEND, Matching, match
 from .network import Probe
@@ -32,7 +32,7 @@ from .runqueue import Delays
 from .stages import REDUCING
 from .suspects import Suspects
 from .verdict import PARKED, Cause, Phase, State, Verdict
-from .waitfor import Open, Want
+from .waitfor import Open, Want, described
 from .waiting import cycle_in
 
 if TYPE_CHECKING:
@@ -112,6 +112,8 @@ class _Search(Suspects):
         for rank in sorted(self.dead):
             behind = self.waiting.behind(rank)
             text = f"{self.name(rank)}: its process {self.trace.ranks[rank].pid} is dead, and had not finalized MPI"
+            if (at := self.graph.last.get(rank)) is not None and self.trace.events["flags"][at] & Flag.FAILED:
+                text += f"; its last call, {calls.describe(self.trace, self.matching, at)}, failed"
             self.add(
                 rank,
                 Cause.DEAD,
@@ -232,8 +234,6 @@ class _Search(Suspects):
             since = max(call.since for call in opens)
             if self.trace.now - since < FLOOR and not self.over:
                 continue
-            if self._finalizing(knot):
-                continue
             guilty = [(rank, skip) for rank in knot if (skip := self._skip_awaited(rank)) is not None]
             if len(guilty) == 1:
                 rank, want = guilty[0]
@@ -245,31 +245,39 @@ class _Search(Suspects):
                 self.accused.update(knot)
                 self.found.append(crossed)
                 continue
-            cycle = cycle_in(self.graph, knot)
-            chain = "; ".join(self._waits(r, want, p) for r, want, p in cycle[:6])
-            more = f"; and {len(cycle) - 6} more" if len(cycle) > 6 else ""
-            behind = {r for rank in knot for r in self.waiting.behind(rank)} - set(knot)
-            evidence = [f"{self.name(call.rank)} has been in {calls.describe(self.trace, self.matching, call.call)} for {span(self.trace.now - call.since)}" for call in opens[:8]]
-            self.accused.update(knot)
-            polling = any(call.polling or any(not w.known for w in call.wants) for call in opens)
-            self.found.append(
-                Verdict(
-                    State.HUNG,
-                    f"deadlock of ranks {calls.ranks(knot)}: {chain}{more}",
-                    Cause.DEADLOCK,
-                    call=calls.describe(self.trace, self.matching, cycle[0][1].event),
-                    detail=" -> ".join(str(r) for r in [*(r for r, _, _ in cycle), cycle[0][0]]),
-                    since_ns=int(max(events["enter"][call.call] for call in opens)),
-                    evidence=(*evidence, *((f"{calls.count(len(behind), 'more rank')} behind these",) if behind else ())),
-                    confidence=0.7 if polling else 0.98,
-                    alternatives=("a rank that tests may find something else to do",) if polling else (),
-                    action="these calls can't all be right: change the order of one of them, or make it nonblocking",
-                )
+            if not self._finalizing(knot):
+                self._deadlock(knot, opens)
+
+    def _deadlock(self, knot: tuple[int, ...], opens: list[Open]) -> None:
+        """Of a rank that polls it isn't known that it does nothing else: it is late, if it isn't even known what for."""
+        cycle = cycle_in(self.graph, knot)
+        chain = "; ".join(self._waits(r, want, p) for r, want, p in cycle[:6])
+        more = f"; and {len(cycle) - 6} more" if len(cycle) > 6 else ""
+        behind = {r for rank in knot for r in self.waiting.behind(rank)} - set(knot)
+        evidence = [f"{self.name(call.rank)} has been in {described(self.trace, self.matching, call, call.call)} for {span(self.trace.now - call.since)}" for call in opens[:8]]
+        self.accused.update(knot)
+        blind = any(not want.known for call in opens for want in call.wants)
+        polling = blind or any(call.polling for call in opens)
+        what = f"deadlock of {calls.named(knot)}" if len(knot) > 1 else f"rank {knot[0]} waits for itself"
+        self.found.append(
+            Verdict(
+                State.LATE if blind else State.HUNG,
+                f"{'perhaps a ' if blind else ''}{what}: {chain}{more}",
+                Cause.DEADLOCK,
+                call=described(self.trace, self.matching, self.graph.opened[cycle[0][0]], cycle[0][1].event),
+                detail=" -> ".join(str(r) for r in [*(r for r, _, _ in cycle), cycle[0][0]]),
+                since_ns=int(max(self.trace.events["enter"][call.call] for call in opens)),
+                evidence=(*evidence, *((f"{calls.count(len(behind), 'more rank')} behind these",) if behind else ()), *self.ended()),
+                confidence=0.5 if blind else 0.7 if polling else 0.98,
+                alternatives=("a rank that tests may find something else to do, or end by itself what it tests for",) if polling else (),
+                action="these calls can't all be right: change the order of one of them, or make it nonblocking",
             )
+        )
 
     def _waits(self, rank: int, want: Want, peer: int) -> str:
-        what = calls.describe(self.trace, self.matching, want.event)
-        return f"rank {rank} waits in {what}" + ("" if f"rank {peer}" in what else f" for rank {peer}")
+        call = self.graph.opened[rank]
+        what = described(self.trace, self.matching, call, want.event)
+        return f"rank {rank} {'is' if call.polling else 'waits'} in {what}" + ("" if f"rank {peer}" in what or call.polling else f" for rank {peer}")
 
     def _finalizing(self, knot: tuple[int, ...]) -> bool:
         """Ranks of a knot that are in Finalize while others wait for another call of theirs."""
@@ -286,32 +294,47 @@ class _Search(Suspects):
             self.accused.update(knot)
         return found
 
-    def _crossed(self, knot: tuple[int, ...]) -> Verdict | None:
-        """A receive in a knot for which a message has come with another tag, or on another communicator."""
-        m, events = self.matching, self.trace.events
-        for rank in knot:
+    def _crossed(self, ranks: tuple[int, ...]) -> Verdict | None:
+        """A receive of one of these ranks, who wait for ever, for which a message has come with another tag, on another communicator, or from another source."""
+        m = self.matching
+        for rank in ranks:
             for want in self.graph.opened[rank].wants:
                 post = self.posted_by(want.event)
                 peer = int(m.peer[post])
                 if not IS_RECEIVE[m.op[post]] or peer < 0 or peer not in want.ranks:
                     continue
-                lo, hi = m.of_rank(peer)
-                sends = lo + np.flatnonzero(IS_SEND[m.op[lo:hi]] & (m.peer[lo:hi] == rank) & (m.partner[lo:hi] < 0) & m.sure[lo:hi])
-                if not len(sends):
-                    continue
-                wants, sent = (calls.describe(self.trace, m, e) for e in (post, int(sends[-1])))
-                return Verdict(
-                    State.HUNG,
-                    f"rank {rank} and rank {peer} don't agree: rank {rank} waits in {wants}, and rank {peer} made {sent}, which nobody receives",
-                    Cause.MISMATCH,
-                    call=wants,
-                    peer=peer,
-                    since_ns=int(events["enter"][want.event]),
-                    evidence=tuple(self.facts(rank) + self.facts(peer)),
-                    confidence=0.9,
-                    action="compare tags and communicators of these two calls",
-                )
+                if (sent := self._unreceived(post)) is not None:
+                    return self._disagree(rank, peer, want, post, sent)
         return None
+
+    def _unreceived(self, post: int) -> int | None:
+        """The message that a receive was most probably meant for: one to its rank that nobody receives, from its source or, with its tag and communicator, from another one."""
+        m, events = self.matching, self.trace.events
+        rank, peer = int(events["rank"][post]), int(m.peer[post])
+        sends = np.flatnonzero(IS_SEND[m.op] & (m.peer == rank) & (m.partner < 0) & m.sure & (events["flags"] & Flag.FAILED == 0))
+        theirs = sends[events["rank"][sends] == peer]
+        alike = sends[(m.tag[sends] == m.tag[post]) & (m.comm[sends] == m.comm[post])]
+        found = theirs if len(theirs) else alike
+        return int(found[-1]) if len(found) else None
+
+    def _disagree(self, rank: int, peer: int, want: Want, post: int, sent: int) -> Verdict:
+        m, sender = self.matching, int(self.trace.events["rank"][sent])
+        wants, made = (calls.describe(self.trace, m, e) for e in (post, sent))
+        on = ""
+        if m.comm[post] != m.comm[sent]:
+            on = f" on {calls.communicator(self.trace, int(m.comm[sent]))}, not on {calls.communicator(self.trace, int(m.comm[post]))}"
+        which = "sources" if sender != peer else "communicators" if on else "tags"
+        return Verdict(
+            State.HUNG,
+            f"rank {rank} and rank {sender} don't agree: rank {rank} waits in {wants}, and rank {sender} made {made}{on}, which nobody receives",
+            Cause.MISMATCH,
+            call=wants,
+            peer=sender,
+            since_ns=int(self.trace.events["enter"][want.event]),
+            evidence=tuple(self.facts(rank) + self.facts(sender)),
+            confidence=0.9,
+            action=f"compare {which} of these two calls",
+        )
 
     def _outside(self) -> None:
         """Ranks that others wait for and that wait for nobody, and are in no call."""
@@ -332,6 +355,10 @@ class _Search(Suspects):
                 self._doubt(call, want, f", perhaps for {self.unrecorded(rank)}")
                 continue
             if known.ended and (self.trace.now - call.since > FLOOR or self.over):
+                if crossed := self._crossed(tuple(waiter.rank for waiter, _ in direct if waiter.rank not in self.accused)):
+                    self.found.append(crossed)
+                    self.accused.add(rank)
+                    continue
                 self._missing(rank, want, ", and has finalized MPI", 0.98)
                 continue
             if self.over:
@@ -446,7 +473,39 @@ class _Search(Suspects):
                 if self.trace.now - arrival <= limit or self.trace.now - arrival - self.starved(members, arrival) <= limit:
                     continue
                 seen.add(key)
+                if m.op[want.event] == Op.FINALIZE and self._left_over(call):
+                    continue
                 self._network(call, want, members, arrival, typical)
+
+    def _left_over(self, call: Open) -> bool:
+        """All are in Finalize, and one doesn't get out of it: is there a message that it has sent, or was sent to it, and that nobody receives? MPI may wait for its receiver."""
+        m, events = self.matching, self.trace.events
+        left = np.flatnonzero(IS_SEND[m.op] & (m.partner < 0) & m.sure & (m.peer >= 0) & (events["flags"] & (Flag.FAILED | Flag.PERSISTENT) == 0))
+        left = left[(events["rank"][left] == call.rank) | (m.peer[left] == call.rank)]
+        if not len(left):
+            return False
+        sent = int(left[-1])
+        sender, receiver = int(events["rank"][sent]), int(m.peer[sent])
+        if {sender, receiver} <= self.accused:
+            return True
+        needed = self.needed(Want(sent), receiver)
+        self.accused.update((sender, receiver))
+        self.found.append(
+            Verdict(
+                State.HUNG,
+                f"rank {receiver} and rank {sender} don't agree: rank {receiver} never called {needed}, and went on to MPI_Finalize; rank {sender} made"
+                f" {calls.describe(self.trace, m, sent)}, which nobody receives",
+                Cause.MISSING,
+                rank=receiver,
+                peer=sender,
+                call=needed,
+                since_ns=call.since,
+                evidence=(f"{self.name(call.rank)} has been in MPI_Finalize for {span(self.trace.now - call.since)}", f"messages that nobody receives: {len(left)}"),
+                confidence=0.9,
+                action="receive each message that is sent, or don't send it",
+            )
+        )
+        return True
 
     def _doubt(self, call: Open, want: Want, why: str) -> None:
         """A wait that may be too long, of which nothing is proven."""
@@ -484,7 +543,7 @@ class _Search(Suspects):
         self.found.append(
             Verdict(
                 State.HUNG,
-                f"{lasts}, though {everybody} and probes find the network working" if elsewhere else f"the network between ranks {calls.ranks(members)} is stuck: {everybody}, and {lasts}",
+                f"{lasts}, though {everybody} and probes find the network working" if elsewhere else f"the network {'between' if len(members) > 1 else 'of'} {calls.named(members)} is stuck: {everybody}, and {lasts}",
                 Cause.NONE if elsewhere else Cause.NETWORK,
                 rank=call.rank,
                 peer=None if collective or not others else others[0],
@@ -498,6 +557,26 @@ class _Search(Suspects):
             )
         )
 
+    def _failed(self) -> Verdict | None:
+        """Of a job that is over: a rank whose last call has returned an error, which by default ends it."""
+        events = self.trace.events
+        last = {rank: at for rank, at in self.graph.last.items() if not self.trace.ranks[rank].ended and events["flags"][at] & Flag.FAILED}
+        if not last:
+            return None
+        rank, at = min(last.items(), key=lambda one: int(events["exit"][one[1]]))
+        what = calls.describe(self.trace, self.matching, at)
+        return Verdict(
+            State.HUNG,
+            f"{self.name(rank)} has ended the job: its {what} failed, and it made no other call",
+            Cause.DEAD,
+            rank,
+            call=what,
+            since_ns=int(events["exit"][at]),
+            evidence=tuple(self.victims(rank)),
+            confidence=0.9,
+            action="see the job's output for what MPI says of that call",
+        )
+
     def _healthy(self) -> Verdict:
         events, trace = self.trace.events, self.trace
         newest = int(max(events["enter"].max(), events["exit"].max()))
@@ -506,9 +585,9 @@ class _Search(Suspects):
         if trace.ranks and all(r.ended for r in trace.ranks.values()):
             return Verdict(State.HEALTHY, f"healthy: all {len(trace.ranks)} ranks have finalized MPI")
         if self.over:
-            awaited = [rank for rank in sorted(self.waiting.ranks()) if rank in self.graph.free and rank not in self.graph.opened]
-            found = [f"at the end, {self.name(rank)} was outside MPI: {calls.count(len(self.waiting.behind(rank)), 'rank')} for it" for rank in awaited[:4]]
-            return Verdict(State.UNKNOWN, "the job's processes are gone, and their records prove no fault", confidence=0.0, evidence=tuple(found), action="see the job's output")
+            if (failed := self._failed()) is not None:
+                return failed
+            return Verdict(State.UNKNOWN, "the job's processes are gone, and their records prove no fault", confidence=0.0, evidence=self.ended(), action="see the job's output")
         paused, everywhere = self.paused()
         if everywhere:
             return Verdict(State.UNKNOWN, paused[0], confidence=0.0, action="look again when recording goes on")

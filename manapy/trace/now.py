@@ -166,7 +166,7 @@ def _doing(trace: Trace, matching: Matching, graph: Graph, known: Rank, awaited:
         state = State.AWAITED if awaited else State.COMPUTING
         since = max(since or 0, known.pauses[-1][1]) if known.pauses else since
     else:
-        since, call = opened.since, calls.describe(trace, matching, opened.call)
+        since, call = opened.since, waitfor.described(trace, matching, opened, opened.call)
         if any(want.ranks or want.unproven for want in opened.wants):
             state = State.WAITING
             waits_for = tuple(sorted({rank for want in opened.wants if not want.any for rank in (*want.ranks, *want.unproven)}))

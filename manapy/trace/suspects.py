@@ -15,7 +15,7 @@ from .match import IS_COMPLETION, IS_RECEIVE, IS_SEND, Matching
 from .proc import BUSY, DEAD, STOPPED, ZOMBIE
 from .runqueue import Delays
 from .verdict import Cause, Phase, State, Verdict
-from .waitfor import Graph, Want, build
+from .waitfor import Graph, Want, build, described
 from .waiting import Waiting
 
 if TYPE_CHECKING:
@@ -113,16 +113,28 @@ class Suspects:
         elif at is None:
             found.append(f"rank {rank} has made no MPI call")
         elif rank in self.graph.opened:
-            found.append(f"rank {rank} has been in {calls.describe(self.trace, self.matching, at)} for {span(self.idle(rank))}")
+            call = self.graph.opened[rank]
+            found.append(f"rank {rank} has been in {described(self.trace, self.matching, call, call.call)} for {span(self.trace.now - call.since)}")
         else:
             typical, limit = self.outside(rank)
             usually = f"; after this call it usually makes the next one in {span(typical)}" if typical else ""
             found.append(f"rank {rank} returned from {calls.describe(self.trace, self.matching, at)} {span(self.idle(rank))} ago{usually} (limit {span(limit)})")
         known = self.trace.ranks.get(rank)
+        if rank in self.graph.threads:
+            found.append(f"this is its thread {self.graph.threads[rank]}, which made such calls before; what its other threads do doesn't count")
         if known is not None and known.process and not self.over:
             share = f", {known.cpu_share:.0%} of a processor" if known.cpu_share == known.cpu_share else ""
             found.append(f"process {known.pid}{f' on {known.host}' if known.host else ''}: state {known.process}{share}")
         return found
+
+    def ended(self) -> tuple[str, ...]:
+        """Of a job that is over, evidence on who may have ended it."""
+        outside = [rank for rank, known in sorted(self.trace.ranks.items()) if self.over and not known.ended and rank not in self.graph.opened]
+        return tuple(
+            f"at the end, {self.name(rank)} was outside MPI and had not finalized: it may have ended the job (MPI_Abort, exit, a signal)"
+            + (f"; {calls.count(len(behind), 'rank')} for it" if (behind := self.waiting.behind(rank)) else "")
+            for rank in outside[:4]
+        )
 
     def paused(self) -> tuple[list[str], bool]:
         """Evidence on ranks whose recording is paused, and whether that are all that run."""
@@ -130,7 +142,7 @@ class Suspects:
         found = [rank for rank, known in running.items() if known.paused]
         if not found:
             return [], False
-        whose = "all ranks" if len(found) == len(running) else f"rank{'s' * (len(found) > 1)} {calls.ranks(found)}"
+        whose = "all ranks" if len(found) == len(running) else calls.named(found)
         return [f"the recording of {whose} is paused (MPI_Pcontrol): what {'they do' if len(found) > 1 else 'it does'} isn't known"], len(found) == len(running)
 
     def parts(self, event: int, rank: int) -> np.ndarray:
@@ -163,7 +175,7 @@ class Suspects:
         """Evidence on who waits for a suspect."""
         direct = self.waiting.on(rank)
         found = [
-            f"rank {call.rank} has waited {span(self.trace.now - call.since)} in {calls.describe(self.trace, self.matching, want.event)}" for call, want in direct[:4]
+            f"rank {call.rank} has waited {span(self.trace.now - call.since)} in {described(self.trace, self.matching, call, want.event)}" for call, want in direct[:4]
         ]
         more = len(self.waiting.behind(rank)) - min(len(direct), 4)
         return [*found, f"{calls.count(more, 'more rank')} behind or beside these"] if more > 0 else found

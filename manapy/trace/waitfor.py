@@ -6,14 +6,16 @@ strongly connected sets without a way out are the knots (Holt 1972, Misra and Ch
 
 Invariants
  1. Nobody is waited for unless the trace proves that its call is missing: a rank whose records of that time are lost, or whose recording was paused, is `unproven` instead.
- 2. A rank has one need: of its thread whose open call is the newest. A rank with several threads in calls needs any of theirs.
+ 2. A rank stands for one of its threads: the one that others wait for the longest, as it has made such calls before (the same communicator, and for a message the same peer). What its
+    other threads do says nothing about that. Where nobody waits for it, or it isn't known which thread would make the call, it needs any of the calls that its threads are in; and
+    nothing, if one of them is outside MPI.
  3. Nodes 0 to size - 1 are the ranks; a collective that many wait in is a node of its own, so that the edges stay few.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -49,6 +51,7 @@ class Open:
     wants: tuple[Want, ...]
     any: bool = False  # one of the wants suffices
     polling: bool = False
+    free: bool = False  # another thread of the rank is outside MPI, and may make the call that others wait for
 
     def awaited(self) -> Iterable[tuple[int, Want]]:
         """Whom it waits for, and why."""
@@ -57,12 +60,23 @@ class Open:
                 yield rank, want
 
 
+def described(trace: Trace, matching: Matching, call: Open, event: int) -> str:
+    """What a rank is in, for sentences: the call of this event, or of one that polls, that."""
+    if not call.polling:
+        return describe(trace, matching, event)
+    post = next((want.event for want in call.wants if want.known), None)
+    if post is not None:
+        return f"MPI_Test for its {describe(trace, matching, post)}, again and again"
+    return f"MPI_Test or MPI_Iprobe, again and again since its {describe(trace, matching, call.call)} has returned"
+
+
 @dataclass
 class Graph:
-    """opened: ranks in a call. last: index of each rank's newest record, -1: none."""
+    """opened: ranks in a call. last: index of each rank's newest record, of the thread that it stands for. threads: of ranks that stand for one of several threads, that one."""
 
     opened: dict[int, Open]
     last: dict[int, int]
+    threads: dict[int, int] = field(default_factory=dict)
     free: set[int] = field(default_factory=set)  # wait for nobody
     knots: list[tuple[int, ...]] = field(default_factory=list)
     deadlocked: set[int] = field(default_factory=set)  # in a knot, or waiting for one
@@ -71,13 +85,52 @@ class Graph:
 def build(trace: Trace, matching: Matching, halted: frozenset[int] = frozenset()) -> Graph:
     """halted: ranks whose process is known to be dead or stopped; whatever call they are in, they wait for nobody."""
     graph = Graph({}, _last(trace, matching))
-    absent = _Absent(trace, matching, graph.last)
-    for rank in range(trace.size):
-        found = _opened(trace, matching, rank, absent)
+    ends = {rank: _ends(trace, matching, rank) for rank in range(trace.size)}
+    inside = {rank for rank, newest in ends.items() if any(trace.events["exit"][end] == OPEN for end in newest)}
+    absent = _Absent(trace, matching, graph.last, inside)
+    calls = {rank: [call for end in ends[rank] if (call := _called(trace, matching, rank, end, absent)) is not None] for rank in range(trace.size)}
+    for rank, newest in ends.items():
+        if len(newest) > 1 and (answering := _answering(trace, matching, rank, calls)) is not None:
+            graph.threads[rank] = answering
+            graph.last[rank] = next(end for end in newest if trace.events["thread"][end] == answering)
+        found = _stands(trace, matching, rank, calls[rank], graph, absent)
         if found is not None:
             graph.opened[rank] = found
     _resolve(graph, trace.size, halted)
     return graph
+
+
+def _answering(trace: Trace, matching: Matching, rank: int, calls: dict[int, list[Open]]) -> int | None:
+    """The thread of a rank that would make the call that another rank waits for, the longest of them: the one that made the newest such call. None: there is none, or it has made none."""
+    events = trace.events
+    wanted = sorted(((call.since, want) for other, opens in calls.items() if other != rank for call in opens for want in call.wants if rank in want.ranks), key=lambda one: one[0])
+    lo, hi = matching.of_rank(rank)
+    for _, want in wanted:
+        post = int(matching.post[want.event]) if matching.post[want.event] >= 0 else want.event
+        alike = matching.comm[lo:hi] == matching.comm[post]
+        if IS_COLLECTIVE[matching.op[post]]:
+            alike &= IS_COLLECTIVE[matching.op[lo:hi]]
+        elif IS_SEND[matching.op[post]] or IS_RECEIVE[matching.op[post]]:
+            other_side = IS_RECEIVE if IS_SEND[matching.op[post]] else IS_SEND
+            alike &= other_side[matching.op[lo:hi]] & (matching.peer[lo:hi] == events["rank"][post])
+        if len(found := lo + np.flatnonzero(alike)):
+            return int(events["thread"][found[np.argmax(events["enter"][found])]])
+    return None
+
+
+def _stands(trace: Trace, matching: Matching, rank: int, calls: list[Open], graph: Graph, absent: _Absent) -> Open | None:
+    """What a rank is in (invariant 2)."""
+    events, known = trace.events, trace.ranks.get(rank)
+    if rank in graph.threads:
+        mine = [call for call in calls if events["thread"][call.call] == graph.threads[rank]]
+        return mine[0] if mine else _polling(trace, matching, rank, known, absent, graph.last[rank]) if known is not None else None
+    if not calls:
+        return _polling(trace, matching, rank, known, absent) if known is not None else None
+    idle = known is not None and bool(set(known.threads) - {int(events["thread"][call.call]) for call in calls})
+    if len(calls) == 1:
+        return replace(calls[0], free=idle)
+    newest = max(calls, key=lambda one: one.since)
+    return Open(rank, newest.call, newest.since, tuple(want for call in calls for want in call.wants), any=True, free=idle)
 
 
 def _last(trace: Trace, matching: Matching) -> dict[int, int]:
@@ -107,31 +160,19 @@ def _ends(trace: Trace, matching: Matching, rank: int) -> list[int]:
     return [*(lo + np.flatnonzero(thread[1:] != thread[:-1])).tolist(), hi - 1]
 
 
-def _opened(trace: Trace, matching: Matching, rank: int, absent: _Absent) -> Open | None:
+def _called(trace: Trace, matching: Matching, rank: int, end: int, absent: _Absent) -> Open | None:
+    """The open call of a thread whose newest record this is."""
     events = trace.events
-    calls = []
-    for end in _ends(trace, matching, rank):
-        at = end
-        records = []
-        while events["exit"][at] == OPEN and events["op"][at] < Op.MARK:
-            records.append(at)
-            if at == 0 or not events["flags"][at - 1] & Flag.MORE or events["rank"][at - 1] != rank or events["thread"][at - 1] != events["thread"][at]:
-                break
-            at -= 1
-        if records:
-            calls.append(records)
-    known = trace.ranks.get(rank)
-    if not calls:
-        return _polling(trace, matching, rank, known, absent) if known is not None else None
-    opens = []
-    for records in calls:
-        newest = records[0]
-        wants = tuple(_want(trace, matching, event, absent) for event in records if not _satisfied(matching, events, event))
-        opens.append(Open(rank, newest, int(events["enter"][newest]), wants, bool(events["op"][newest] == Op.WAITANY)))
-    if len(opens) == 1:
-        return opens[0]
-    newest_open = max(opens, key=lambda one: one.since)
-    return Open(rank, newest_open.call, newest_open.since, tuple(w for one in opens for w in one.wants), any=True)
+    at, records = end, []
+    while events["exit"][at] == OPEN and events["op"][at] < Op.MARK:
+        records.append(at)
+        if at == 0 or not events["flags"][at - 1] & Flag.MORE or events["rank"][at - 1] != rank or events["thread"][at - 1] != events["thread"][at]:
+            break
+        at -= 1
+    if not records:
+        return None
+    wants = tuple(_want(trace, matching, event, absent) for event in records if not _satisfied(matching, events, event))
+    return Open(rank, end, int(events["enter"][end]), wants, bool(events["op"][end] == Op.WAITANY))
 
 
 def _satisfied(matching: Matching, events: np.ndarray, event: int) -> bool:
@@ -140,11 +181,10 @@ def _satisfied(matching: Matching, events: np.ndarray, event: int) -> bool:
     return post >= 0 and int(matching.done[post]) >= 0
 
 
-def _polling(trace: Trace, matching: Matching, rank: int, known: Rank, absent: _Absent) -> Open | None:
-    """It isn't in a call, but calls Test or Iprobe again and again."""
+def _polling(trace: Trace, matching: Matching, rank: int, known: Rank, absent: _Absent, newest: int | None = None) -> Open | None:
+    """It isn't in a call, but calls Test or Iprobe again and again. newest: the last call of the thread in question."""
     events = trace.events
-    ends = _ends(trace, matching, rank)
-    newest = max(ends, key=lambda end: int(events["exit"][end]), default=None)
+    newest = newest if newest is not None else max(_ends(trace, matching, rank), key=lambda end: int(events["exit"][end]), default=None)
     if newest is None or known.paused or not _polls(trace, known, newest):
         return None
     since = int(events["exit"][newest])
@@ -199,8 +239,8 @@ def _want(trace: Trace, matching: Matching, event: int, absent: _Absent) -> Want
 class _Absent:
     """Which ranks have not made a call; each collective is looked at once."""
 
-    def __init__(self, trace: Trace, matching: Matching, last: dict[int, int]) -> None:
-        self._trace, self._matching, self._last = trace, matching, last
+    def __init__(self, trace: Trace, matching: Matching, last: dict[int, int], inside: set[int]) -> None:
+        self._trace, self._matching, self._last, self._inside = trace, matching, last, inside
         self._wants: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         events = trace.events
         finalized = set(np.unique(events["rank"][events["op"] == Op.FINALIZE]).tolist())
@@ -270,7 +310,7 @@ class _Absent:
         m, events = self._matching, self._trace.events
         target = int(m.peer[event])
         at, known = self._last.get(target), self._trace.ranks.get(target)
-        if target == events["rank"][event] or at is None or known is None or events["exit"][at] == OPEN or _polls(self._trace, known, at):
+        if target == events["rank"][event] or at is None or known is None or target in self._inside or _polls(self._trace, known, at):
             return Want(event, known=False)
         if known.paused:
             return Want(event, unproven=(target,))
@@ -331,7 +371,7 @@ def _resolve(graph: Graph, size: int, halted: frozenset[int]) -> None:
                 nodes.append(_node(want, shared, needs, any_of, size))
             elif call.any or want.unproven:
                 open_ended = True  # something else may end it
-        if nodes and not (open_ended and call.any):
+        if nodes and not (open_ended and call.any) and not call.free:
             needs[rank] = nodes
             if call.any:
                 any_of.add(rank)

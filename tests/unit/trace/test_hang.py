@@ -661,3 +661,127 @@ def test_a_watch_remembers_it_when_the_ring_has_gone_round() -> None:
     assert look(20, [compute(21 * SECOND), allreduce(), *ROUND], STEP) is State.HEALTHY  # it has gone on
     assert look(1000, [SPIN], 30 * SECOND, lose=500) is State.HEALTHY
     assert look(1000, [SPIN], 50 * SECOND, lose=500) is State.LATE
+
+
+# ---- misuse
+
+
+def finalized(job: Builder, rank: int, at: int) -> None:
+    job.call(rank, Op.FINALIZE, at, context=9)
+
+
+def test_wrong_tags_of_ranks_that_went_on_to_finalize() -> None:
+    job = Builder(2)
+    job.call(0, Op.SEND, STEP, 2 * STEP, peer=1, tag=0)
+    finalized(job, 0, 3 * STEP)
+    job.call(1, Op.RECV, STEP, peer=0, tag=1)
+    found = only(verdicts(job.trace(60 * SECOND)))
+    assert found.cause is Cause.MISMATCH and found.sentence.startswith("rank 1 and rank 0 don't agree") and found.action.startswith("compare tags")
+    job.ranks[0] = replace(job.ranks[0], ended=True)
+    job.rows[0, 0][-1]["exit"] = 4 * STEP
+    assert only(verdicts(job.trace(60 * SECOND))).sentence == found.sentence
+
+
+def test_a_receive_from_the_wrong_source() -> None:
+    job = Builder(3)
+    job.call(0, Op.RECV, STEP, peer=1, tag=7)
+    job.call(1, Op.RECV, STEP, peer=0, tag=3)
+    job.call(2, Op.SEND, STEP, 2 * STEP, peer=0, tag=7)
+    finalized(job, 2, 3 * STEP)
+    found = verdicts(job.trace(60 * SECOND))[0]
+    assert found.cause is Cause.MISMATCH and "rank 0 waits in MPI_Recv from rank 1, tag 7, and rank 2 made MPI_Send to rank 0, tag 7, which nobody receives" in found.sentence
+    assert found.action.startswith("compare sources")
+
+
+def test_a_message_that_nobody_receives_keeps_finalize() -> None:
+    job = Builder(2)
+    job.call(0, Op.SEND, STEP, 2 * STEP, peer=1, tag=4)
+    finalized(job, 0, 3 * STEP)
+    finalized(job, 1, 3 * STEP)
+    found = only(verdicts(job.trace(60 * SECOND)))
+    assert (found.state, found.cause, found.rank, found.peer, found.call) == (State.HUNG, Cause.MISSING, 1, 0, "MPI_Recv from rank 0, tag 4")
+
+
+def test_the_call_that_failed_is_named_when_the_job_is_over() -> None:
+    job = Builder(2)
+    job.call(0, Op.RECV, STEP, peer=1, tag=4)
+    job.call(1, Op.SEND, STEP, 2 * STEP, peer=0, tag=-5, flags=Flag.FAILED)
+    for rank in range(2):
+        job.ranks[rank] = replace(job.ranks[rank], process="dead")
+    found = only(verdicts(job.trace(SECOND)))
+    assert (found.cause, found.rank) == (Cause.DEAD, 1) and "has ended the job: its MPI_Send to rank 0" in found.sentence
+
+
+def test_of_a_rank_that_polls_it_is_not_said_to_be_in_a_call_that_has_returned() -> None:
+    """It may find something else to do, or end by itself what it asks for: nobody is called deadlocked."""
+    job = Builder(2)
+    for rank in range(2):
+        job.call(rank, Op.ALLREDUCE, 0, STEP)
+    job.call(0, Op.BARRIER, 2 * STEP)
+    now = 60 * SECOND
+    job.ranks[1] = replace(job.ranks[1], polls=10**6, polled_ns=now - STEP)
+    found = only(verdicts(job.trace(now)))
+    assert found.state is State.LATE and found.confidence < 0.9
+    assert "rank 1 is in MPI_Test or MPI_Iprobe, again and again since its MPI_Allreduce on MPI_COMM_WORLD's group (call 1 there) has returned" in found.sentence
+    assert found.sentence.startswith("perhaps a deadlock of ranks 0, 1: ")
+
+
+def test_a_rank_that_waits_for_itself() -> None:
+    job = Builder(2)
+    job.call(0, Op.RECV, STEP, peer=0, tag=4)
+    job.call(1, Op.BARRIER, STEP)
+    found = verdicts(job.trace(60 * SECOND))[0]
+    assert found.sentence.startswith("rank 0 waits for itself: rank 0 waits in MPI_Recv from rank 0, tag 4"), found.sentence
+
+
+# ---- threads
+
+
+def threads(blocked: bool) -> Builder:
+    """Rank 1 has two threads, each with a communicator of its own; its second one goes on. The others wait for its first one in an Allreduce."""
+    job = Builder(3)
+    other = job.comm(1)
+    job.ranks[1] = replace(job.ranks[1], threads={0: 11, 1: 12}, process="S", doing="")
+    for rank in range(3):
+        for i in range(5):
+            job.call(rank, Op.ALLREDUCE, i * SECOND, i * SECOND + STEP)
+    for rank in (0, 2):
+        job.call(rank, Op.ALLREDUCE, 5 * SECOND)
+    if blocked:
+        job.call(1, Op.RECV, 5 * SECOND, peer=0, tag=5)
+    for i in range(300):
+        job.call(1, Op.BARRIER, i * SECOND // 10, i * SECOND // 10 + STEP, thread=1, comm=other)
+    return job
+
+
+def test_a_thread_that_others_wait_for_is_hung_though_another_one_goes_on() -> None:
+    found = only(verdicts(threads(blocked=False).trace(30 * SECOND)))
+    assert (found.state, found.cause, found.rank) == (State.HUNG, Cause.COMPUTE, 1) and "never called MPI_Allreduce" in found.sentence
+    found = only(verdicts(threads(blocked=True).trace(30 * SECOND)))
+    assert (found.state, found.cause) == (State.HUNG, Cause.DEADLOCK) and "deadlock of ranks 0, 1" in found.sentence
+
+
+def test_a_server_thread_in_a_receive_does_not_make_a_deadlock_of_a_thread_that_computes() -> None:
+    job = Builder(2)
+    job.ranks[1] = replace(job.ranks[1], threads={0: 11, 1: 12})
+    server = job.comm(0, 1)
+    for i in range(5):
+        for rank in range(2):
+            job.call(rank, Op.BARRIER, i * 10 * SECOND, i * 10 * SECOND + STEP)
+    job.call(1, Op.RECV, STEP, thread=1, peer=0, tag=1, comm=server)
+    job.call(0, Op.BARRIER, 50 * SECOND)
+    assert only(verdicts(job.trace(52 * SECOND))).state is State.HEALTHY  # it usually computes for 10 s
+    found = only(verdicts(job.trace(99 * SECOND)))
+    assert (found.state, found.cause, found.rank) == (State.LATE, Cause.COMPUTE, 1)
+
+
+def test_a_window_that_one_rank_frees_is_not_said_to_be_created() -> None:
+    job = Builder(2)
+    window = job.comm(0, 1)
+    for rank in range(2):
+        job.call(rank, Op.WIN_CREATE, 0, STEP)
+        job.call(rank, Op.WIN_FENCE, STEP, 2 * STEP, comm=window, context=1)
+    job.call(0, Op.WIN_FENCE, 3 * STEP, comm=window, context=2)
+    job.call(1, Op.WIN_CREATE, 3 * STEP, comm=window, context=2)
+    found = only(verdicts(job.trace(60 * SECOND)))
+    assert found.cause is Cause.MISMATCH and "MPI_Win_free on the window of ranks 0, 1" in found.sentence and "MPI_Win_create" not in found.sentence
