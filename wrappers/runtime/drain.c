@@ -51,12 +51,12 @@ int mpy_p2p_init(void) {
     return MPY_REAL(Comm_dup)(mpy_world->obj.real, &mpy_private_comm);
 }
 
-/* Inside MPI_Finalize's crossing, when no drain can come any more. Buffered sends were flushed before (mpy_p2p_flush). */
+/* Inside MPI_Finalize's crossing, when no drain can come any more. Buffered sends were flushed before (mpy_p2p_flush). The real
+ * MPI_Finalize frees the communicator: MPI_Comm_free would receive messages that nobody has asked for, and Finalize then fails. */
 void mpy_p2p_finalize(void) {
     mpy_orphan_reap(&mpy_p2p_threads[0]);
     if (mpy_private_comm == MPI_COMM_NULL) return;
     while (!mpy_letters_gone()) continue;
-    if (!was_left) MPY_REAL(Comm_free)(&mpy_private_comm);
     mpy_private_comm = MPI_COMM_NULL;
 }
 

@@ -41,6 +41,12 @@ void mpy_connections_changed(void) {
     mpy_unlock(&mpy_objects_lock);
 }
 
+void mpy_obstacle(const char *line) {
+    mpy_lock(&MPY_UPPER->clock.lock);
+    mpy_text_format(MPY_UPPER->obstacle, sizeof MPY_UPPER->obstacle, "%s", line);
+    mpy_unlock(&MPY_UPPER->clock.lock);
+}
+
 static void wait_begin(mpy_thread_t *t, const char *function) {
     mpy_guard_in(t);
     waiting.function = function;

@@ -157,7 +157,7 @@ int mpy_errors_rebuild(char *error, uint64_t n) {
 /* As MPICH ends a job whose error handler is MPI_ERRORS_ARE_FATAL. */
 static void end_job(const mpy_comm_t *comm, int code, const char *function) {
     char text[MPI_MAX_ERROR_STRING + 1] = "", line[MPI_MAX_ERROR_STRING + 200];
-    int length = 0;
+    int length = 0, class = MPI_ERR_OTHER;
     mpy_thread_t *t = mpy_self();
     mpy_cross_in(t);
     MPY_REAL(Error_string)(real_code(code), text, &length);
@@ -170,7 +170,9 @@ static void end_job(const mpy_comm_t *comm, int code, const char *function) {
     if (MPY_UPPER->mpi_finalized) exit(1); /* there is nothing any more that could end the other ranks */
     mpy_cross_in(t);
     MPY_REAL(Abort)(comm != NULL ? comm->obj.real : MPI_COMM_WORLD, code);
+    MPY_REAL(Error_class)(real_code(code), &class);
     mpy_cross_out(t);
+    exit(class); /* after a failed MPI_Finalize the library has no communicator to abort; the process manager ends the other ranks */
 }
 
 /* What the call returns: the code, but MPI_SUCCESS when the program's own handler has returned, as MPICH has it since 4.3. */

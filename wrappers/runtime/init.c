@@ -8,6 +8,8 @@
  *  1. The world's row exists before the real MPI_Init: Init and Finalize are collectives on it. Its members come from what
  *     the process manager told the lower half.
  *  2. mpi_initialized is set when all objects of Init are complete, before in_lower is cleared.
+ *  3. mpi_finalized is set only if the real MPI_Finalize has succeeded. It fails where messages were never received: the library
+ *     is then half gone, the other ranks wait in it, and the end of this process has to look like a crash to them, as natively.
  */
 #include "objects.h"
 #include "p2p.h"
@@ -50,7 +52,7 @@ static int start(mpy_thread_t *t, int *argc, char ***argv, bool with_level, int 
     return rc;
 }
 
-/* The end of the real MPI. Collective over all ranks. */
+/* The end of the real MPI. Collective over all ranks. Calls the error handler if it fails. */
 static int finish(mpy_thread_t *t) {
     mpy_p2p_flush();
     uint64_t record = MPY_TRACE(t, .op = MPY_OP_FINALIZE, MPY_TRACE_COLLECTIVE(mpy_world));
@@ -58,13 +60,17 @@ static int finish(mpy_thread_t *t) {
     mpy_cross_in_collective(t);
     mpy_p2p_finalize();
     int rc = MPY_REAL(Finalize)();
-    MPY_UPPER->mpi_finalized = 1;
-    mpy_comm_finalize();
+    if (rc == 0) {
+        MPY_UPPER->mpi_finalized = 1;
+        mpy_comm_finalize();
+    } else {
+        mpy_obstacle("MPI_Finalize has failed");
+    }
     mpy_traced(t, record, rc);
-    MPY_LOWER->svc->trace_end();
+    if (rc == 0) MPY_LOWER->svc->trace_end();
     mpy_cross_out_collective(t);
-    mpy_clock_finish(t);
-    return rc;
+    if (rc == 0) mpy_clock_finish(t);
+    return mpy_error(NULL, rc, "MPI_Finalize");
 }
 
 /* The real library is initialized once only, so it's kept when the last session ends: another may begin. A program that leaves a

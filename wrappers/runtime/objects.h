@@ -202,6 +202,7 @@ MPY_HIDDEN int mpy_construct_end(mpy_construction_t *k, MPI_Comm *newcomm, const
 /* ---- connections (dynamic.c); in the lower half or a guard ---- */
 MPY_HIDDEN void mpy_connections_changed(void); /* a foreign communicator came, went or was named: the obstacle is told anew */
 MPY_HIDDEN void mpy_parent_adopt(void);        /* after the real MPI_Init */
+MPY_HIDDEN void mpy_obstacle(const char *line); /* from now on no checkpoint is possible, and why */
 MPY_HIDDEN int mpy_port_rebuild(char *error, uint64_t n);
 
 /* Arguments that are weights of a graph: MPI_UNWEIGHTED and MPI_WEIGHTS_EMPTY have other addresses in the real library. */

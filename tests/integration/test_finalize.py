@@ -1,0 +1,30 @@
+"""How jobs end under manapy: with the same exit code and errors as natively (tests/programs/unreceived.c)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from jobs import BIN, PROGRAMS, Job
+
+UNMATCHED = "1 unmatched message(s)"
+
+
+def ends(job: Job, program: Path, mode: str, *launcher: Path) -> tuple[int, set[str], bool]:
+    """Exit code; what the ranks that came to it said; whether the library's message was printed."""
+    job.env["LD_LIBRARY_PATH"] = str(Path(sys.prefix) / "lib")
+    job.spawn([BIN / "mpirun", "-n", "2", *launcher, program, mode])
+    code = job.wait(30)
+    output = job.output()
+    return code, {line for line in output.splitlines() if line.startswith("rank ")}, UNMATCHED in output
+
+
+@pytest.mark.parametrize("mode", ["early", "met", "returned", "freed"])
+def test_a_message_that_is_never_received(make_job: Callable[..., Job], c_program: Callable[[Path], Path], mode: str) -> None:
+    program = c_program(PROGRAMS / "unreceived.c")
+    native = ends(make_job(2), program, mode)
+    under_manapy = ends(make_job(2), program, mode, BIN / "manapy-launch")
+    assert under_manapy == native
+    assert (native[0], native[2]) == ((15, True) if mode == "met" else (0, False))

@@ -1,0 +1,30 @@
+/* A message of rank 0 that rank 1 never receives, and what then becomes of MPI_Finalize.
+ *
+ *     mpirun -n 2 unreceived early | met | returned | freed
+ *
+ * early: nobody looks at the network before MPI_Finalize; met: a barrier comes before it; returned: and errors are returned;
+ * freed: on a communicator that is freed then, where errors are returned. Each rank prints whether its last call has failed. */
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+
+int main(int argc, char **argv) {
+    int rank, value = 5, rc;
+    const char *mode = argc > 1 ? argv[1] : "";
+    MPI_Comm comm = MPI_COMM_WORLD;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(comm, &rank);
+    if (!strcmp(mode, "freed")) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    if (rank == 0) MPI_Send(&value, 1, MPI_INT, 1, 3, comm);
+    if (strcmp(mode, "early")) MPI_Barrier(comm);
+    if (!strcmp(mode, "returned") || !strcmp(mode, "freed")) MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (!strcmp(mode, "freed")) {
+        rc = MPI_Comm_free(&comm);
+        printf("rank %d: %s\n", rank, rc ? "failed" : "succeeded");
+        rc = MPI_Finalize();
+    } else {
+        rc = MPI_Finalize();
+        printf("rank %d: %s\n", rank, rc ? "failed" : "succeeded");
+    }
+    return 0;
+}
