@@ -6,7 +6,7 @@
     any row        a rank below target lets all its threads go
     deaf           frozen ranks make no progress for others
     flush inside   a flush is reported as a collective that isn't counted is
-    early drop     a persistent collective's row goes with its request
+    early drop     a communicator's row, or a persistent collective's, goes when it is freed
     counted error  a collective that fails on its arguments stays counted
     silent error   it is taken back, but nobody is told
     unrooted       who forbids checkpoints at its target isn't needed

@@ -66,7 +66,6 @@ class _Comm:
     key: int
     members: tuple[int, ...]
     calls: int = 0
-    dropped: list[int] = field(default_factory=list)  # keys of rows that go when it is freed
 
 
 @dataclass(slots=True)
@@ -77,6 +76,7 @@ class _Rank:
     comms: dict[str, _Comm]
     threads: list[int] = field(default_factory=list)  # indices into Machine.threads
     groups: dict[tuple[int, int], int] = field(default_factory=dict)
+    left: dict[int, tuple[int, ...]] = field(default_factory=dict)  # keys and members of rows whose communicator is freed here
     woken: int = 0  # clock.wake as of the last look
 
 
@@ -181,10 +181,10 @@ class Machine:
             return False
         if t.failing:
             return self._fail(t)
-        if isinstance(op, (Coll, Icoll, Fail, Split, CreateGroup, Free, Finalize)):
+        if isinstance(op, (Coll, Icoll, Fail, Split, CreateGroup, Finalize)):
             return self._collective(t, op) if t.inside is None else self._leave(t, op)
-        if isinstance(op, Drop):
-            return self._drop(t, op)
+        if isinstance(op, (Free, Drop)):
+            return self._free(t, op)
         if isinstance(op, Lock):
             return self._lock(t, op)
         if isinstance(op, Unlock):
@@ -238,7 +238,7 @@ class Machine:
         t.joins = []
         return self._next(t)
 
-    def _collective(self, t: _Thread, op: Coll | Icoll | Fail | Split | CreateGroup | Free | Finalize) -> bool:
+    def _collective(self, t: _Thread, op: Coll | Icoll | Fail | Split | CreateGroup | Finalize) -> bool:
         rank = self.ranks[t.rank]
         if t.parked == rank.clock.wake:
             return False
@@ -263,14 +263,17 @@ class Machine:
             t.requests[op.req] = Request(t.rank, "coll", comm.identity, collective=collective, loose=op.loose)
             return self._next(t)
         t.inside = collective
+        collective.left[t.rank] = frozenset(rank.left)
         if isinstance(op, Finalize):
             rank.clock.finish()
         return True
 
-    def _leave(self, t: _Thread, op: Coll | Icoll | Split | CreateGroup | Free | Finalize) -> bool:
+    def _leave(self, t: _Thread, op: Coll | Icoll | Split | CreateGroup | Finalize) -> bool:
         if not (t.inside is not None and t.inside.complete) and not (isinstance(op, Coll) and op.loose):
             return False
         rank = self.ranks[t.rank]
+        if isinstance(op, Split):
+            self._agree(rank, t.inside)
         t.inside = None
         if isinstance(op, Split) and t.rank in op.members:
             parent = rank.comms[op.parent]
@@ -279,12 +282,14 @@ class Machine:
             rank.clock.add_row(rank.comms[op.comm].key, op.members, handle=1)
         if not isinstance(op, Finalize):
             rank.clock.exit_collective(thread=t.number)
-        if isinstance(op, Free):
-            comm = rank.comms.pop(op.comm)
-            if self.broken != "by group":
-                for key in (comm.key, *comm.dropped):
-                    rank.clock.remove_row(key)
         return self._next(t)
+
+    def _agree(self, rank: _Rank, constructor: Collective) -> None:
+        """Rows that all members had left when they came go now. (C: in a constructor now and then.)"""
+        for key, members in list(rank.left.items()):
+            if all(key in constructor.left.get(member, ()) for member in members):
+                del rank.left[key]
+                rank.clock.remove_row(key)
 
     def _fail(self, t: _Thread) -> bool:
         """To the network and the other members the call has not been made."""
@@ -297,13 +302,13 @@ class Machine:
         clock.exit_collective(thread=t.number)
         return self._next(t)
 
-    def _drop(self, t: _Thread, op: Drop) -> bool:
+    def _free(self, t: _Thread, op: Free | Drop) -> bool:
         rank = self.ranks[t.rank]
         comm = rank.comms.pop(op.comm)
         if self.broken == "early drop":
             rank.clock.remove_row(comm.key)
         elif self.broken != "by group":
-            rank.comms[op.parent].dropped += [comm.key, *comm.dropped]
+            rank.left[comm.key] = comm.members
         return self._next(t)
 
     def _add(self, rank: _Rank, name: str, identity: int, members: tuple[int, ...], *, handle: int = 1) -> None:

@@ -26,6 +26,7 @@ class Collective:
 
     size: int
     started: list[int] = field(default_factory=list)
+    left: dict[int, frozenset[int]] = field(default_factory=dict)  # what each member had freed when it came (blocking ones)
 
     @property
     def complete(self) -> bool:

@@ -13,7 +13,7 @@ comes back, in order, on each rank's connection. One Controller lives as long as
 Invariants
  1. For a row known from a rank, "below" is exact or errs on the side of below: rank.py invariant 2.
  2. A member that has not reported a row counts as SEQ 0 while the row is *open* (WORLD; Comm_create_group that hasn't returned
-    somewhere), as nothing otherwise: it freed the communicator, whose Comm_free synchronizes, or is still inside the
+    somewhere), as nothing otherwise: all members have freed the communicator (before that none drops its row), or it is still inside the
     constructor, which counts on the parent, and will report the row when it leaves that.
  3. TARGET goes only to members that have reported the row; the others get it in answer to that report.
  4. ADVANCE goes to a rank with a parked thread, whatever its other threads do, that others ask, or that is below target on rows

@@ -115,12 +115,14 @@ class CreateGroup:
 
 @dataclass(frozen=True, slots=True)
 class Free:
+    """Comm_free: a local call. The row stays until all members have freed the communicator, and agree on that in a later Split."""
+
     comm: str
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The communicator (a persistent collective) is not used any more: a local call. Its row stays until ``parent`` is freed."""
+    """The same for a persistent collective of ``parent``."""
 
     comm: str
     parent: str

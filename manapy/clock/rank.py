@@ -185,7 +185,9 @@ class RankClock:
             self.outbox.append(Rows(self.epoch, self.version, (_report(row),)))
 
     def remove_row(self, cid: int) -> None:
-        """After a Comm_free that synchronized: no member may drop its row before every member has entered the call."""
+        """All members have freed the communicator, and have agreed on that in a collective: none may drop its row before, as others may not yet
+        have started what this rank has.
+        """
         row = self.rows.pop(cid)
         self.below -= row.seq < row.target
 
@@ -240,7 +242,7 @@ class RankClock:
             self._acknowledge()
 
     def on_target(self, cid: int, seq: int) -> None:
-        """A row that's unknown here was freed: every member is at its last SEQ."""
+        """A row that's unknown here was freed by all: every member is at its last SEQ."""
         self._raise_target(cid, seq)
         self._acknowledge()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import sys
 import time
 from collections.abc import Callable
 
@@ -34,3 +36,22 @@ def test_many_rows(make_job: Callable[..., Job], communicators: int, requests: i
     until_it_runs(job)
     job.checkpoint()
     assert "ok" in job.finish().splitlines()
+
+
+FREED = """
+from mpi4py import MPI
+from manapy import _boundary
+for _ in range(150):
+    rows = MPI.COMM_WORLD.Split(0, 0)
+    columns = rows.Dup()
+    for comm in (rows, columns) if MPI.COMM_WORLD.rank else (columns, rows):
+        comm.Free()
+print("rows", _boundary.upper().clock.nrows)
+"""
+
+
+def test_rows_of_freed_communicators_go(make_job: Callable[..., Job]) -> None:
+    """Now and then: no rank knows at once that the others have freed a communicator, too."""
+    output = make_job(2).start(sys.executable, "-c", FREED).finish()
+    rows = [int(n) for n in re.findall(r"rows (\d+)", output)]
+    assert len(rows) == 2 and max(rows) < 170, output

@@ -340,6 +340,78 @@ static void wrong_check(void) {
     MPI_Group_free(&world);
 }
 
+/* ---- MPI_Comm_free is local: members free when they like, and those that haven't go on with messages ---- */
+
+enum { LOOPS = 150 }; /* of communicators that go: the members have to agree on it now and then */
+
+static MPI_Comm part, late;
+static MPI_Request part_receive, part_send, part_barrier, part_sum;
+static int part_message, part_value, part_result;
+
+static void free_in_any_order(void) {
+    MPI_Comm chain = MPI_COMM_WORLD;
+    for (int i = 0; i < LOOPS; i++) {
+        MPI_Comm comms[3], next;
+        MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &comms[0]);
+        MPI_Comm_dup(comms[0], &comms[1]);
+        MPI_Comm_dup(MPI_COMM_WORLD, &comms[2]);
+        MPI_Comm_dup(chain, &next);
+        if (chain != MPI_COMM_WORLD) MPI_Comm_free(&chain);
+        chain = next;
+        for (int k = 0; k < 3; k++) MPI_Comm_free(&comms[(k + rank + i) % 3]);
+    }
+    MPI_Comm_free(&chain);
+}
+
+static void freed_set_up(void) {
+    MPI_Comm one, other;
+    MPI_Comm_dup(MPI_COMM_WORLD, &one);
+    MPI_Comm_dup(MPI_COMM_WORLD, &other);
+    if (rank > 0) MPI_Recv(NULL, 0, MPI_INT, rank - 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Comm_free(rank % 2 ? &one : &other);
+    MPI_Comm_free(rank % 2 ? &other : &one);
+    if (rank < size - 1) MPI_Send(NULL, 0, MPI_INT, rank + 1, 1, MPI_COMM_WORLD); /* only now may the next one free */
+
+    free_in_any_order();
+    MPI_Comm_dup(MPI_COMM_WORLD, &part);
+    MPI_Comm_dup(MPI_COMM_WORLD, &late);
+    part_value = rank + 1;
+    MPI_Allreduce_init(&part_value, &part_result, 1, MPI_INT, MPI_SUM, part, MPI_INFO_NULL, &part_sum);
+    MPI_Ibarrier(part, &part_barrier);
+    if (rank == 0) MPI_Irecv(&part_message, 1, MPI_INT, 1, 5, part, &part_receive);
+    if (rank == 2) MPI_Issend(&rank, 1, MPI_INT, 3, 6, part, &part_send);
+    if (rank == 0 || rank == 2) MPI_Comm_free(&part);
+}
+
+static void freed_check(void) {
+    int value = rank + 100, got = -1, done = 1;
+    if (rank == 2) MPI_Test(&part_send, &done, MPI_STATUS_IGNORE);
+    CHECK(rank != 2 || !done);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 1) {
+        MPI_Send(&value, 1, MPI_INT, 0, 5, part); /* to one that has freed it */
+        MPI_Sendrecv(&value, 1, MPI_INT, 3, 7, &got, 1, MPI_INT, 3, 7, part, MPI_STATUS_IGNORE);
+        CHECK(got == 103);
+    }
+    if (rank == 3) {
+        MPI_Recv(&got, 1, MPI_INT, 2, 6, part, MPI_STATUS_IGNORE);
+        CHECK(got == 2);
+        MPI_Sendrecv(&value, 1, MPI_INT, 1, 7, &got, 1, MPI_INT, 1, 7, part, MPI_STATUS_IGNORE);
+        CHECK(got == 101);
+    }
+    if (rank == 2) MPI_Wait(&part_send, MPI_STATUS_IGNORE);
+    if (rank == 0) MPI_Wait(&part_receive, MPI_STATUS_IGNORE);
+    CHECK(rank != 0 || part_message == 101);
+    MPI_Wait(&part_barrier, MPI_STATUS_IGNORE);
+    MPI_Start(&part_sum);
+    MPI_Wait(&part_sum, MPI_STATUS_IGNORE);
+    CHECK(part_result == total);
+    MPI_Request_free(&part_sum);
+    free_in_any_order();
+    if (rank == 1 || rank == 3) MPI_Comm_free(&part);
+    if (rank > 0) MPI_Comm_free(&late); /* one never frees it */
+}
+
 static void set_up(void) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     total = size * (size + 1) / 2;
@@ -347,7 +419,7 @@ static void set_up(void) {
 
 int main(int argc, char **argv) {
     static const state_t states[] = {
-        STATE(constructors), STATE(names), STATE(idup), STATE(handlers), STATE(many), STATE(groups), STATE(wrong),
+        STATE(constructors), STATE(names), STATE(idup), STATE(handlers), STATE(many), STATE(groups), STATE(freed), STATE(wrong),
     };
     return run_mpi_states(argc, argv, set_up, states, sizeof states / sizeof *states);
 }

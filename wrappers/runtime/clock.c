@@ -101,7 +101,14 @@ static void set_state(mpy_thread_t *t, uint32_t state, uint64_t cid) {
 /* ---- rows ---- */
 
 static uint32_t free_rows; /* index + 1 of the first free row; the next one's is kept in its handle */
-static uint32_t kept_rows; /* of freed communicators; their members are a copy, ours */
+static uint32_t kept_rows; /* removed while a checkpoint was pending; their members are a copy, ours */
+static uint8_t removed[MPY_ROWS_MAX / 8]; /* which these are */
+
+static bool is_removed(uint32_t index) { return removed[index / 8] >> index % 8 & 1; }
+static void set_removed(uint32_t index, bool on) {
+    uint8_t bit = (uint8_t)(1u << index % 8);
+    removed[index / 8] = (uint8_t)(on ? removed[index / 8] | bit : removed[index / 8] & ~bit);
+}
 
 static void row_clear(uint32_t index) { /* with the lock */
     CLOCK->rows[index] = (mpy_clock_row_t){.handle = free_rows};
@@ -111,7 +118,8 @@ static void row_clear(uint32_t index) { /* with the lock */
 static void rows_sweep(void) { /* with the lock, when nothing is pending */
     for (uint32_t i = 0; i < CLOCK->nrows && kept_rows > 0; i++) {
         mpy_clock_row_t *row = &CLOCK->rows[i];
-        if (row->cid == 0 || row->handle != MPY_ROW_FREED) continue;
+        if (!is_removed(i)) continue;
+        set_removed(i, false);
         mpy_free((void *)row->members, row->nmembers * sizeof *row->members);
         row_clear(i);
         kept_rows--;
@@ -141,6 +149,13 @@ uint32_t mpy_row_add(uint64_t cid, const int32_t *world, int n, int handle) {
     return index;
 }
 
+void mpy_row_leave(uint32_t index) {
+    mpy_lock(&CLOCK->lock);
+    CLOCK->rows[index].name = NULL;
+    CLOCK->rows[index].handle = MPY_ROW_FREED;
+    mpy_unlock(&CLOCK->lock);
+}
+
 /* While pending the row stays until a later call finds nothing pending: the control thread may not have reported yet that it has
  * reached its TARGET (or that it exists), and who isn't known to have reached it is waited for. */
 void mpy_row_remove(uint32_t index) {
@@ -153,6 +168,7 @@ void mpy_row_remove(uint32_t index) {
         row->members = members;
         row->name = NULL;
         row->handle = MPY_ROW_FREED;
+        set_removed(index, true);
         kept_rows++;
         CLOCK->version++;
     } else {

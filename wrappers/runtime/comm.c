@@ -3,8 +3,8 @@
  * Upper half, no libc.
  *
  * Invariants, besides those of comm.h
- *  1. A communicator freed by the program lives on, without handle (0) and row, while requests refer to it (refs); the real one
- *     is freed at the end. It isn't rebuilt: other members may have let go of it, and nothing can be sent on it any more.
+ *  1. A communicator freed by the program lives on, without handle (0), while requests refer to it (refs), the real one too; and its record while
+ *     another member may hold it (comm_left.c).
  */
 #include "comm.h"
 #include "p2p.h"
@@ -109,15 +109,21 @@ void mpy_comm_discard(mpy_comm_t *c) {
     mpy_free(r, sizeof *r);
 }
 
-/* Last reference: see mpy_object_unref. */
-void mpy_comm_destroy(mpy_comm_t *c) {
+/* Under the lock: whoever takes the last reference, or finds that the record may go, is the only one. */
+int mpy_comm_unref(mpy_comm_t *c) {
     mpy_comm_record_t *r = (mpy_comm_record_t *)c;
-    if (c->obj.real != MPI_COMM_NULL) MPY_REAL(Comm_free)(&c->obj.real);
+    int real = MPI_COMM_NULL;
     mpy_lock(&mpy_objects_lock);
-    mpy_link_remove(&r->all);
+    bool last = __atomic_sub_fetch(&c->obj.refs, 1, __ATOMIC_ACQ_REL) == 0, gone = last && !r->left;
+    if (last) real = c->obj.real, c->obj.real = MPI_COMM_NULL;
+    if (gone) mpy_link_remove(&r->all);
     mpy_unlock(&mpy_objects_lock);
-    mpy_comm_discard(c);
+    int rc = real != MPI_COMM_NULL ? MPY_REAL(Comm_free)(&real) : MPI_SUCCESS;
+    if (gone) mpy_comm_discard(c);
+    return rc;
 }
+
+uint64_t mpy_comm_cid(const mpy_comm_t *c) { return ((const mpy_comm_record_t *)c)->cid; }
 
 /* ---- groups of a real communicator ---- */
 
@@ -225,7 +231,47 @@ int mpy_comm_adopt_row(int real, uint64_t cid, int errhandler, uint32_t row) {
 /* `slot`: of MPI_Comm_free or MPI_Comm_disconnect, which have one type. */
 static int real_free(int slot, int *real) { return ((mpy_fn_Comm_free_t)MPY_LOWER->mpi[slot])(real); }
 
-static int leave(MPI_Comm *comm, int slot, const char *name) {
+/* In the lower half: the program has let go of it. */
+static void forget_handle(mpy_comm_t *c) {
+    mpy_p2p_comm_free(c);
+    mpy_info_drop(c->info);
+    c->info = MPI_INFO_NULL;
+    mpy_object_remove(MPY_COMM, c->obj.handle);
+    c->obj.handle = 0;
+    mpy_errhandler_unref(c->errhandler);
+    c->errhandler = MPI_ERRORS_RETURN;
+}
+
+/* A connection to processes outside the job is given up by both sides at the same time. */
+static int disconnect(mpy_thread_t *t, mpy_comm_t *c, int slot) {
+    uint64_t record = MPY_TRACE(t, .op = MPY_OP_COMM_CREATE, MPY_TRACE_COLLECTIVE(c));
+    mpy_clock_enter(t, mpy_row(c->row));
+    mpy_cross_in_collective(t);
+    forget_handle(c);
+    mpy_row_remove(c->row);
+    mpy_connections_changed();
+    int rc = real_free(slot, &c->obj.real);
+    c->obj.real = MPI_COMM_NULL;
+    mpy_partitioned_comm_free(c);
+    mpy_persistent_comm_free(c);
+    mpy_comm_unref(c);
+    mpy_cross_out_collective(t);
+    mpy_traced(t, record, rc);
+    return rc;
+}
+
+/* Local, as in MPICH; so is MPI_Comm_disconnect of processes of the job. */
+static int leave(mpy_thread_t *t, mpy_comm_t *c) {
+    uint64_t record = MPY_TRACE(t, .op = MPY_OP_COMM_CREATE, MPY_TRACE_ALONE);
+    mpy_cross_in(t);
+    forget_handle(c);
+    int rc = mpy_comm_leave(c);
+    mpy_cross_out(t);
+    mpy_traced(t, record, rc);
+    return rc;
+}
+
+static int give_up(MPI_Comm *comm, int slot, const char *name) {
     mpy_comm_t *c = mpy_comm(*comm);
     mpy_thread_t *t = mpy_self();
     int rc = 0;
@@ -241,30 +287,11 @@ static int leave(MPI_Comm *comm, int slot, const char *name) {
     void *buffer;
     MPI_Count size;
     mpy_buffer_detach(&c->buffer, &buffer, &size);
-    uint64_t record = MPY_TRACE(t, .op = MPY_OP_COMM_CREATE, MPY_TRACE_COLLECTIVE(c));
-    mpy_clock_enter(t, mpy_row(c->row));
-    mpy_cross_in_collective(t);
-    /* All members leave it together: none may drop its row while another's request for a checkpoint still counts on it, and
-     * after a restart either all of them or none make it again. Members outside the job know nothing of such a barrier. */
-    if (!c->foreign) MPY_REAL(Barrier)(c->obj.real);
-    mpy_p2p_comm_free(c);
-    mpy_partitioned_comm_free(c);
-    mpy_persistent_comm_free(c);
-    mpy_info_drop(c->info);
-    c->info = MPI_INFO_NULL;
-    mpy_object_remove(MPY_COMM, c->obj.handle);
-    c->obj.handle = 0;
-    mpy_errhandler_unref(c->errhandler);
-    c->errhandler = MPI_ERRORS_RETURN;
-    mpy_row_remove(c->row);
-    if (c->foreign) mpy_connections_changed();
-    if (c->foreign) real_free(slot, &c->obj.real); /* a connection is given up by both sides at the same time */
-    mpy_object_unref(MPY_COMM, &c->obj);
-    mpy_cross_out_collective(t);
-    mpy_traced(t, record, MPI_SUCCESS);
+    rc = c->foreign ? disconnect(t, c, slot) : leave(t, c);
+    if (rc != 0) return mpy_error(NULL, rc, name);
     *comm = MPI_COMM_NULL;
     return MPI_SUCCESS;
 }
 
-int PMPI_Comm_free(MPI_Comm *comm) { return leave(comm, MPY_FN_Comm_free, "MPI_Comm_free"); }
-int PMPI_Comm_disconnect(MPI_Comm *comm) { return leave(comm, MPY_FN_Comm_disconnect, "MPI_Comm_disconnect"); }
+int PMPI_Comm_free(MPI_Comm *comm) { return give_up(comm, MPY_FN_Comm_free, "MPI_Comm_free"); }
+int PMPI_Comm_disconnect(MPI_Comm *comm) { return give_up(comm, MPY_FN_Comm_disconnect, "MPI_Comm_disconnect"); }

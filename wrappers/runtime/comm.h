@@ -4,8 +4,8 @@
  * Upper half, no libc.
  *
  * Invariants
- *  1. Constructors and destructors of a communicator count on it (the parent): its identity, and the parent's SEQ of that call,
- *     name the child. Comm_create_group and Intercomm_create have no parent of all members: they count on the child, whose row
+ *  1. Constructors count on the communicator (the parent): its identity, and the parent's SEQ of that call,
+ *     name the child. Destructors don't count: they are local. Comm_create_group and Intercomm_create have no parent of all members: they count on the child, whose row
  *     is there before the communicator; groups, tag and how often name it.
  *  2. A new real communicator gets MPI_ERRORS_RETURN and its record (handle, groups, row) before in_lower is cleared.
  *  3. A clock row's members are the same list on all of them: the group in its order, or, where there are two groups, members
@@ -24,6 +24,9 @@ typedef struct mpy_comm_record {
     int nmembers;
     mpy_topology_t *topology; /* NULL: none */
     const char *origin;       /* of a foreign one: the function that has made it */
+    uint32_t made;            /* how many constructors on it and its ancestors have succeeded: the same on all members */
+    uint32_t persistent;      /* references that records of persistent.c hold */
+    bool left;                /* comm_left.c: freed here, perhaps not by all members; with mpy_objects_lock */
 } mpy_comm_record_t;
 
 #define MPY_COMM_RECORD(LINK) ((mpy_comm_record_t *)((char *)(LINK) - offsetof(mpy_comm_record_t, all)))
@@ -47,6 +50,12 @@ MPY_HIDDEN int32_t *mpy_comm_union(const int32_t *a, int na, const int32_t *b, i
 /* How often this identity and tag have been used: part of an identity, the same on all members. */
 MPY_HIDDEN uint64_t mpy_comm_count(uint64_t id, int tag);
 MPY_HIDDEN void mpy_comm_count_back(uint64_t id, int tag); /* the last one isn't made */
+
+/* ---- communicators freed here (comm_left.c); in the lower half ---- */
+/* The program has no handle of it any more. Returns the error of the real MPI_Comm_free. */
+MPY_HIDDEN int mpy_comm_leave(mpy_comm_t *c);
+/* At the end of a blocking constructor: all members of `parent` call it, or where there is none (NULL), all of `child`. */
+MPY_HIDDEN void mpy_comm_made(mpy_comm_t *parent, mpy_comm_t *child_or_null);
 
 /* The end of a constructor whose communicator (or NULL) has its handle already. */
 MPY_HIDDEN int mpy_construct_leave(const mpy_construction_t *k, const mpy_comm_t *c, MPI_Comm *newcomm, const char *name);

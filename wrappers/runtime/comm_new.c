@@ -40,7 +40,9 @@ int mpy_construct_leave(const mpy_construction_t *k, const mpy_comm_t *c, MPI_Co
 }
 
 int mpy_construct_end(mpy_construction_t *k, MPI_Comm *newcomm, const char *name) {
-    return mpy_construct_leave(k, adopt(k, name), newcomm, name);
+    mpy_comm_t *c = adopt(k, name);
+    if (k->rc == 0 && k->parent != NULL) mpy_comm_made(k->parent, c);
+    return mpy_construct_leave(k, c, newcomm, name);
 }
 
 /* ---- duplicates: with the attributes whose copy functions say so, and the hints ---- */
@@ -57,6 +59,7 @@ static int end_dup(mpy_construction_t *k, MPI_Info info, mpy_attr_t *attrs, MPI_
     if (c != NULL) {
         c->attrs = attrs;
         mpy_info_merge(&c->info, info);
+        mpy_comm_made(k->parent, c);
     }
     int rc = mpy_construct_leave(k, c, newcomm, name);
     if (c == NULL) mpy_attrs_delete(MPI_COMM_NULL, &attrs);
@@ -221,6 +224,7 @@ int mpy_comm_create_group(mpy_thread_t *t, const mpy_group_t *g, int tag, int er
     int rc = MPY_REAL(Comm_create_group)(mpy_real_comm(comm), g->obj.real, tag, &real);
     if (rc != 0 && mpy_clock_failed(mpy_row(row), rc)) mpy_comm_count_back(ggid, tag);
     *newcomm = mpy_comm_adopt_row(rc == 0 ? real : MPI_COMM_NULL, cid, errhandler, row);
+    if (rc == 0) mpy_comm_made(NULL, mpy_comm(*newcomm));
     mpy_cross_out_collective(t);
     mpy_traced(t, record, rc);
     return rc;

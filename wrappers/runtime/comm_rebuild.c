@@ -56,8 +56,8 @@ static mpy_comm_record_t **collect(uint32_t *n, uint32_t *allocated) {
     mpy_comm_record_t **records = mpy_alloc(*allocated * sizeof *records);
     for (mpy_link_t *l = mpy_comms.next; l != &mpy_comms; l = l->next) {
         mpy_comm_record_t *r = MPY_COMM_RECORD(l);
-        if (r->comm.obj.handle == 0)
-            r->comm.obj.real = MPI_COMM_NULL; /* freed: invariant 1 of comm.c */
+        if (mpy_comm_gone(&r->comm))
+            r->comm.obj.real = MPI_COMM_NULL; /* nothing can be sent on it any more */
         else if (!predefined(r))
             records[(*n)++] = r;
     }
@@ -76,6 +76,7 @@ int mpy_comm_rebuild(char *error, uint64_t n) {
     for (uint32_t i = 0; i < count && rc == 0; i++) {
         failed = &records[i]->comm;
         rc = rebuild_one(records[i]);
+        if (rc == 0 && failed->obj.refs == 0) rc = MPY_REAL(Comm_free)(&failed->obj.real); /* left: made for the other members */
     }
     mpy_free(records, allocated * sizeof *records);
     for (mpy_link_t *l = mpy_comms.next; rc == 0 && l != &mpy_comms; l = l->next) {

@@ -284,9 +284,7 @@ static int settle_ssends(int size) {
     for (mpy_request_t *r = mpy_ssend_first(); r != NULL; r = r->next) {
         if (!wants_notice(r)) continue;
         int i = next[mpy_peer_world(r->comm, r->peer)]++;
-        /* The row of a communicator that was freed is gone: 0 finds nothing there. */
-        uint64_t cid = r->flags & MPY_RF_REF_COMM ? 0 : mpy_row(r->comm->row)->cid;
-        out[i] = (notice_t){cid, r->order, r->tag, r->later};
+        out[i] = (notice_t){mpy_comm_cid(r->comm), r->order, r->tag, r->later};
         asked[i] = r;
     }
     if (!rc) rc = alltoallv(out, counts, in, in_counts, size, sizeof *out);
@@ -352,7 +350,7 @@ static bool is_open_receive(const mpy_request_t *r) {
 }
 
 static int repost(mpy_request_t *r) {
-    if (r->flags & MPY_RF_REF_COMM) { /* every member has freed it, and the drain took in all that was sent */
+    if (r->comm->obj.real == MPI_COMM_NULL) { /* every member has freed it, and the drain took in all that was sent */
         r->flags |= MPY_RF_NEVER;
         return MPI_SUCCESS;
     }

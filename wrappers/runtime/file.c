@@ -138,7 +138,7 @@ int PMPI_File_close(MPI_File *fh) {
     MPI_File real = mpy_real_file(call.f);
     if (call.f != NULL) {
         mpy_file_settle(call.f);
-        MPY_REAL(Barrier)(call.f->real_comm); /* all members leave it together: see comm_free */
+        MPY_REAL(Barrier)(call.f->real_comm); /* all members leave it together: their rows and records go now */
     }
     int rc = MPY_REAL(File_close)(&real);
     if (rc == 0) {

@@ -114,7 +114,10 @@ int PMPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_c
     mpy_cross_in_collective(t);
     rc = MPY_REAL(Intercomm_create)(local->obj.real, local_leader, mpy_real_comm(peer_comm), remote_leader, tag, &real);
     *newintercomm = mpy_comm_adopt_row(rc == 0 ? real : MPI_COMM_NULL, cid, local->errhandler, row);
-    if (rc == 0) mpy_comm(*newintercomm)->session = local->session;
+    if (rc == 0) {
+        mpy_comm(*newintercomm)->session = local->session;
+        mpy_comm_made(NULL, mpy_comm(*newintercomm));
+    }
     mpy_cross_out_collective(t);
     mpy_traced(t, record, rc);
     return mpy_error(local, rc, name);

@@ -175,7 +175,9 @@ typedef struct mpy_topology mpy_topology_t;
 MPY_HIDDEN void mpy_comm_init(void);      /* world and self, before the real MPI_Init */
 MPY_HIDDEN int mpy_comm_init_quiet(void); /* in the lower half, after it */
 MPY_HIDDEN void mpy_comm_finalize(void);  /* forget all of them */
-MPY_HIDDEN void mpy_comm_destroy(mpy_comm_t *c);
+MPY_HIDDEN int mpy_comm_unref(mpy_comm_t *c);       /* see mpy_object_unref; the error of the real MPI_Comm_free */
+MPY_HIDDEN bool mpy_comm_gone(const mpy_comm_t *c); /* all members have freed it, and know */
+MPY_HIDDEN uint64_t mpy_comm_cid(const mpy_comm_t *c);
 /* All processes of the job, for messages of ours that can be waited for and checkpointed like the program's and that no wildcard
  * of the program can match: its handle is given to nobody. */
 extern MPY_HIDDEN mpy_comm_t *mpy_quiet;

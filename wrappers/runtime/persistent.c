@@ -10,7 +10,7 @@
  * MPI_Request_free is local: while one member has freed its request, another may still have to start it as often as that one
  * did. Therefore the record and the row of a freed request stay ("retired"), and a restart makes the real request on
  * all members or on none. Nothing is started on it any more: at a safe state all members have started it equally often.
- * Retired records go with their communicator, or when the members agree, in an X_init now and then, that all have freed
+ * Retired records go with their communicator (comm_left.c: when all members have freed it and all their requests), or when the members agree, in an X_init now and then, that all have freed
  * them. So the 65536 rows of the clock bound the requests of this process that at least one member holds.
  *
  * Invariants
@@ -18,9 +18,8 @@
  *     on its arguments leaves none and isn't counted (invariant 6 of clock.c), and fails otherwise only where memory is short.
  *  2. A record holds references to its communicator and datatypes, and copies of arrays and of the info: the program may free
  *     them all after the X_init.
- *  3. Once its communicator is freed a record isn't retired but dropped. If the request is still held then, it goes on
- *     until a restart, which makes neither the communicator nor the request again: MPI_Start returns MPI_ERR_REQUEST.
  */
+#include "comm.h"
 #include "persistent.h"
 #include "p2p.h"
 #include "trace.h"
@@ -54,7 +53,6 @@ typedef struct persistent {
 
 static persistent_t *first; /* with mpy_objects_lock */
 
-static bool comm_freed(const persistent_t *p) { return p->comm->obj.handle == 0; }
 
 /* ---- records; in the lower half ---- */
 
@@ -117,6 +115,7 @@ static persistent_t *keep_call(const mpy_persistent_call_t *call, const mpy_argu
     p->fold = fold;
     p->info = MPI_INFO_NULL;
     mpy_object_ref(&comm->obj);
+    __atomic_add_fetch(&((mpy_comm_record_t *)comm)->persistent, 1, __ATOMIC_RELAXED);
     for (int i = 0; i < call->n; i++) keep(p, given, i);
     return p;
 }
@@ -132,6 +131,7 @@ static void destroy(persistent_t *p) {
     }
     if (p->fold != NULL) mpy_fold_destroy(p->fold);
     if (p->info != MPI_INFO_NULL) mpy_info_drop(p->info);
+    __atomic_sub_fetch(&((mpy_comm_record_t *)p->comm)->persistent, 1, __ATOMIC_RELAXED);
     mpy_object_unref(MPY_COMM, &p->comm->obj);
     mpy_free(p, sizeof *p);
 }
@@ -146,14 +146,24 @@ static void insert(persistent_t *p) {
     mpy_unlock(&mpy_objects_lock);
 }
 
-static void drop(persistent_t *p) {
-    mpy_lock(&mpy_objects_lock);
+/* With the lock. */
+static void unlist(const persistent_t *p) {
     persistent_t **link = &first;
     while (*link != p) link = &(*link)->next;
     *link = p->next;
-    mpy_unlock(&mpy_objects_lock);
+}
+
+/* It is in no list any more. */
+static void discard(persistent_t *p) {
     mpy_row_remove(p->row);
     destroy(p);
+}
+
+static void drop(persistent_t *p) {
+    mpy_lock(&mpy_objects_lock);
+    unlist(p);
+    mpy_unlock(&mpy_objects_lock);
+    discard(p);
 }
 
 /* The records of a communicator; `records` may be NULL. Returns their number. */
@@ -218,8 +228,12 @@ static void traced(const mpy_request_t *r, mpy_trace_call_t *call) {
 static void release(mpy_request_t *r) {
     persistent_t *p = r->more;
     if (p->real != MPI_REQUEST_NULL) MPY_REAL(Request_free)(&p->real);
+    mpy_lock(&mpy_objects_lock);
     p->retired = true;
-    if (comm_freed(p)) drop(p);
+    bool gone = mpy_comm_gone(p->comm); /* a connection that was given up */
+    if (gone) unlist(p);
+    mpy_unlock(&mpy_objects_lock);
+    if (gone) discard(p);
 }
 
 static const mpy_request_family_t family = {
@@ -279,14 +293,17 @@ int mpy_persistent_init(const mpy_persistent_call_t *call, const mpy_argument_t 
     return rc == 0 ? rc : mpy_error(c, rc, name);
 }
 
+static persistent_t *take_retired(const mpy_comm_t *comm) {
+    mpy_lock(&mpy_objects_lock);
+    persistent_t *p = first;
+    while (p != NULL && !(p->comm == comm && p->retired)) p = p->next;
+    if (p != NULL) unlist(p);
+    mpy_unlock(&mpy_objects_lock);
+    return p;
+}
+
 void mpy_persistent_comm_free(const mpy_comm_t *comm) {
-    int n = list(comm, NULL);
-    if (n == 0) return;
-    persistent_t **records = mpy_alloc((size_t)n * sizeof *records);
-    list(comm, records);
-    for (int i = 0; i < n; i++)
-        if (records[i]->retired) drop(records[i]);
-    mpy_free(records, (size_t)n * sizeof *records);
+    for (persistent_t *p; (p = take_retired(comm)) != NULL;) discard(p);
 }
 
 /* ---- rebuild ---- */
@@ -299,7 +316,7 @@ int mpy_persistent_rebuild(char *error, uint64_t n) {
     for (persistent_t *p = first; p != NULL && rc == 0; p = p->next) {
         name = p->call->name;
         p->real = MPI_REQUEST_NULL;
-        if (comm_freed(p)) continue;
+        if (mpy_comm_gone(p->comm)) continue;
         rc = make(p, mpy_real_info(p->info));
         if (rc == 0 && p->retired) rc = MPY_REAL(Request_free)(&p->real);
     }

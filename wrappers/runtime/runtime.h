@@ -211,6 +211,7 @@ MPY_HIDDEN uint64_t mpy_ggid(const int32_t *world, int n);
 MPY_HIDDEN uint64_t mpy_child_cid(uint64_t parent_cid, uint64_t parent_seq, int32_t smallest_world_rank);
 MPY_HIDDEN uint64_t mpy_group_cid(uint64_t ggid, int tag, uint64_t count);
 MPY_HIDDEN uint32_t mpy_row_add(uint64_t cid, const int32_t *world, int n, int handle);
+MPY_HIDDEN void mpy_row_leave(uint32_t row); /* freed here, perhaps not by all members: it stays, without handle and name */
 MPY_HIDDEN void mpy_row_remove(uint32_t row);
 /* State for the protocol while a blocking point-to-point call or failing poll waits (slow path: only while pending). */
 MPY_HIDDEN void mpy_clock_blocked(mpy_thread_t *t, const mpy_comm_t *comm_or_null, const int32_t *peers, uint32_t n, int all_members, int mode);

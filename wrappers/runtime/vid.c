@@ -61,8 +61,11 @@ void mpy_object_remove(mpy_kind_t kind, int handle) {
 }
 
 void mpy_object_unref(mpy_kind_t kind, mpy_object_t *obj) {
+    if (kind == MPY_COMM) {
+        mpy_comm_unref((mpy_comm_t *)obj);
+        return;
+    }
     if (__atomic_sub_fetch(&obj->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
-    if (kind == MPY_COMM) mpy_comm_destroy((mpy_comm_t *)obj);
     if (kind == MPY_DATATYPE) mpy_datatype_destroy((mpy_datatype_t *)obj);
     if (kind == MPY_OP) mpy_free(obj, sizeof(mpy_op_t));
 }

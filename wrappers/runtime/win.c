@@ -138,7 +138,8 @@ int PMPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win *win) {
 
 /* ---- destructor ---- */
 
-/* All members leave it together, for the reasons that Comm_free has; and nobody may reach its memory any more. */
+/* All members leave it together, as MPI has it: nobody may reach its memory any more, and none drops its row while another's request for a checkpoint
+ * still counts on it. */
 int PMPI_Win_free(MPI_Win *win) {
     mpy_win_t *w = mpy_win(*win);
     if (w == NULL) return mpy_win_error(NULL, MPI_ERR_WIN, "MPI_Win_free");

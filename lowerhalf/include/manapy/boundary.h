@@ -110,7 +110,7 @@ typedef struct mpy_thread {
 
 /* One communicator in the collective clock (the design's SEQ and TARGET). `members` points to world ranks in the order of
  * the communicator's ranks, in upper-half memory. An inter-communicator counts on the union of both groups, ascending. */
-#define MPY_ROW_FREED 0xffffffffu /* no handle: the communicator was freed while a checkpoint was pending */
+#define MPY_ROW_FREED 0xffffffffu /* no handle: the communicator was freed here, perhaps not by all members, or while a checkpoint was pending */
 typedef struct mpy_clock_row {
     uint64_t cid;  /* agreed identity: child_identity(parent cid, parent SEQ, smallest world rank); 0 = free row */
     uint64_t ggid; /* FNV-1a 64 over the sorted world ranks as little-endian uint32 */

@@ -274,7 +274,7 @@ def _group(b: _Builder) -> None:
 
 
 def _free(b: _Builder) -> None:
-    """Of a communicator, with its persistent collectives; or of one of those, which is local."""
+    """Of a communicator, with its persistent collectives; or of one of those. It is local, and now and then a member never does it."""
     if len(b.comms) == 1:
         return
     comm = b.rng.choice([c for c in b.comms if c != "world"])
@@ -289,7 +289,8 @@ def _free(b: _Builder) -> None:
             if comm in other.knows:
                 _complete(b, other, tuple(i for i, c in enumerate(other.open.values()) if c == comm))
                 b.order(other, stream)
-        stream.ops.append(Free(comm))
+        if b.rng.random() < 0.9:
+            stream.ops.append(Free(comm))
     _forget(b, comm)
 
 

@@ -22,6 +22,7 @@ from manapy.clock.programs import (
     Enable,
     Fail,
     Flush,
+    Free,
     Icoll,
     Lock,
     Op,
@@ -320,6 +321,24 @@ def test_row_of_a_persistent_collective_outlives_its_request() -> None:
     ]
     assert fails(program, "early drop", Violation, "was started only by")
     assert not fails(program, "", Exception, "")
+
+
+def test_row_of_a_communicator_outlives_its_free() -> None:
+    """Comm_free is local. Rank 0 is through with a collective and frees before rank 1 has started it; rank 2 frees only when rank 1 has done so."""
+    program: list[list[Op]] = [
+        [Split("world", "c", (0, 1, 2)), Coll("c", loose=True), Free("c"), Compute(30)],
+        [Split("world", "c", (0, 1, 2)), Compute(20), Coll("c", loose=True), Free("c"), Send(2, 0), Compute(5)],
+        [Split("world", "c", (0, 1, 2)), Coll("c"), Recv(1, 0), Free("c"), Compute(5)],
+    ]
+    assert fails(program, "early drop", Violation, "was started only by")
+    assert not fails(program, "", Exception, "")
+
+
+def test_rows_that_all_have_freed_go() -> None:
+    again: list[Op] = [op for i in range(20) for op in (Split("world", f"c{i}", (0, 1)), Coll(f"c{i}"), Free(f"c{i}"))]
+    run = Simulator([[*again, Split("world", "last", (0, 1))]] * 2, seed=1)
+    run.run()
+    assert all(len(rank.clock.rows) <= 4 for rank in run.machine.ranks)
 
 
 # ---- wrong calls
