@@ -9,10 +9,13 @@
 #include "arena.h"
 #include "sys.h"
 #include "trap.h"
+#include "mpi/foreign.h"
 
 #define FIXED 0x10
 #define FIXED_NOREPLACE 0x100000
+#define ANONYMOUS 0x20
 #define ANON_PRIVATE 0x22
+#define PROT_EXEC_ 4
 #define EEXIST_ (-17)
 #define ENOMEM_ (-12)
 #define PAGE_UP(x) (((x) + 4095ul) & ~4095ul)
@@ -21,6 +24,7 @@ static int failed(long r) { return r < 0 && r > -4096; }
 static int in_arena(uint64_t a) { return a >= MPY_HEAP_LO && a < MPY_ARENA_HI; }
 
 long mpy_trap_mmap(mpy_trap_t *t) {
+    if (t->a[2] & PROT_EXEC_ && !(t->a[3] & ANONYMOUS)) mpy_foreign_check((int)t->a[4]);
     if (t->a[3] & (FIXED | FIXED_NOREPLACE)) {
         long r = mpy_sys6(SYS_mmap, t->a[0], t->a[1], t->a[2], t->a[3], t->a[4], t->a[5]);
         if (failed(r)) return r;

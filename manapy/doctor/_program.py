@@ -14,6 +14,7 @@ from ._finding import Finding, Level
 
 SYSTEM_DIRECTORIES = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/usr/local/lib", "/lib", "/usr/lib")
 OPEN_MPI = ("libmpi.so.40", "libmpi.so.20", "libmpi.so.12.openmpi")
+STANDARD_ABI = ("libmpi_abi.so.0", "libmpi_abi.so.1", "libmpi_abi.so")
 MPICH = ("libmpi.so.12", "libmpich.so.12", "libmpi.so")
 
 # What a library on the list of needed ones says about the program's state.
@@ -121,6 +122,8 @@ def _mpi_linkage(name: str, elf: _elf.Elf, libraries: dict[str, Path | None]) ->
     for library in libraries:
         if library in OPEN_MPI:
             findings.append(Finding(library, Level.BAD, "linked to Open MPI, whose ABI is not supported yet: build it with MPICH or Intel MPI"))
+        elif library in STANDARD_ABI:
+            findings.append(Finding(library, Level.BAD, "the MPI-5 standard ABI, which is not supported yet: build it with MPICH or Intel MPI"))
         elif library in MPICH:
             findings.append(Finding(library, Level.OK, "MPICH's ABI: manapy's library takes its place"))
     for directory in elf.rpath if not elf.runpath else []:
@@ -165,11 +168,25 @@ def _python(path: Path) -> list[Finding]:
     """If the program is a Python: which mpi4py will it import?"""
     if not path.name.startswith("python"):
         return []
-    code = "import importlib.metadata as m\ntry: print(m.version('mpi4py'))\nexcept m.PackageNotFoundError: print('')"
+    code = "import importlib.util as u; spec = u.find_spec('mpi4py'); print(spec.origin if spec else '')"
     try:
         answer = subprocess.run([str(path), "-c", code], capture_output=True, text=True, timeout=20).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
         return []
     if not answer:
         return [Finding("mpi4py", Level.NOTE, f"not installed for {path}")]
-    return [Finding("mpi4py", Level.OK, f"{answer} for {path}")]
+    return [_mpi4py(Path(answer).parent, path)]
+
+
+def _mpi4py(package: Path, python: Path) -> Finding:
+    """Wheels hold a module for each ABI, and manapy-launch chooses MPICH's; a build holds one."""
+    found: set[str] = set()
+    for module in package.glob("MPI.*.so"):
+        try:
+            found.update(_elf.read(module).needed)
+        except (_elf.NotElf, OSError):
+            continue
+    if found.isdisjoint(MPICH) and (wrong := found.intersection(OPEN_MPI + STANDARD_ABI)):
+        text = f"{package} is made for {', '.join(sorted(wrong))}, not for MPICH's ABI: 'pip install mpi4py' in a virtual environment gives one that is"
+        return Finding("mpi4py", Level.BAD, text)
+    return Finding("mpi4py", Level.OK, f"{package} for {python}")

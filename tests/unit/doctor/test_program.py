@@ -91,6 +91,18 @@ def test_open_mpi(tmp_path: Path) -> None:
     assert worst(path)[0] is Level.BAD and "Open MPI" in worst(path)[1]
 
 
+@pytest.mark.parametrize(("library", "level"), [("libmpi.so.40", Level.BAD), ("libmpi_abi.so.1", Level.BAD), ("libmpi.so.12", Level.OK)])
+def test_python_with_an_mpi4py_for_another_mpi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, level: Level) -> None:
+    package = tmp_path / "mpi4py"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    stub_library(tmp_path, library)
+    compile_program(package, "-shared", "-fPIC", "-Wl,--no-as-needed", str(tmp_path / library), name="MPI.cpython-311-x86_64-linux-gnu.so")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    finding = next(f for f in check_program(sys.executable) if f.subject == "mpi4py")
+    assert finding.level is level and str(package) in finding.text
+
+
 def test_rpath_before_our_library(tmp_path: Path) -> None:
     stub_library(tmp_path, "libmpi.so.12")
     flags = ["-Wl,--no-as-needed", str(tmp_path / "libmpi.so.12"), f"-Wl,-rpath,{tmp_path}"]
