@@ -3,14 +3,16 @@
  * Upper half, upper TLS. The constructor and mpy_self_slow may use libc: they run on behalf of one thread, never in a hook.
  *
  * Invariants
- *  1. mpy_above is true only if the two blocks are mapped and of this build's version and table, and only in the rank itself,
- *     not in children that it forks.
+ *  1. mpy_above is true only if the two blocks are mapped and of this build's version and table; only in one copy of this library,
+ *     the first that the process loads (another one, by dlmopen or under another name, offers no hooks, and ends the job with one
+ *     line when it is called); and only in the rank itself, not in children that it forks.
  *  2. A slot belongs to one live thread (used = 1); slot 0 to the thread that called MPI_Init. The thread-local pointer, the
  *     slot and pthread's destructor agree.
  *  3. A thread that waits here has in_lower = 0, and reads phase again after every wake.
  */
 #include "objects.h"
 
+#include <dlfcn.h>
 #include <elf.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -20,6 +22,7 @@
 
 __thread mpy_thread_t *mpy_self_tls;
 bool mpy_above;
+static bool second;
 static pthread_key_t thread_key;
 
 extern const mpy_hooks_t mpy_hooks MPY_HIDDEN;
@@ -34,6 +37,8 @@ __attribute__((constructor)) static void find_boundary(void) {
     if (lower->magic != MPY_BOUNDARY_MAGIC) return;
     if (lower->version != MPY_BOUNDARY_VERSION || lower->table_hash != MPY_TABLE_HASH)
         lower->svc->die("libmpi.so.12 and manapy-launch are of different versions of manapy: reinstall", 1);
+    second = MPY_UPPER->code_begin != 0;
+    if (second) return;
     MPY_UPPER->version = MPY_BOUNDARY_VERSION;
     MPY_UPPER->hooks = mpy_hooks;
     MPY_UPPER->code_begin = (uint64_t)__ehdr_start;
@@ -50,7 +55,16 @@ static void fatal(const char *line) {
     exit(1); /* what the program has printed so far is flushed */
 }
 
+static void refuse_second(void) {
+    Dl_info of = {.dli_fname = "?"};
+    char line[512];
+    dladdr(__ehdr_start, &of);
+    mpy_text_format(line, sizeof line, "the program has loaded the MPI library twice (the second time %s) and calls the second one; it should load libmpi.so.12 by that name, with dlopen", of.dli_fname);
+    MPY_LOWER->svc->die(line, 1);
+}
+
 void mpy_require_boundary(void) {
+    if (second) refuse_second();
     if (!mpy_above)
         fatal("manapy: an MPI function was called in a process that manapy-launch did not start; MPI works only in the ranks themselves, not in their child processes\n");
 }
