@@ -5,11 +5,12 @@
  *
  * Invariants
  *  1. A keyval lives while the program holds it or an attribute of it exists (obj.refs counts both). KEYVAL_FREED: only
- *     attributes hold it; the program can't use it any more.
+ *     attributes hold it.
  *  2. Lists are newest first: MPI deletes attributes in the reverse order of setting (MPI-4 11.2.4), and copies keep it.
  *  3. Callbacks run with in_lower = 0, between changes of the list: they may call MPI, or leave with longjmp.
  *  4. A value has the type of the language it was set in. C sees an integer of Fortran through a pointer, Fortran an address of C as
  *     the integer (MPI-4 19.3.7).
+ *  5. Lists and the reference counts of keyvals change under attr_lock: threads may make, look at and copy attributes of one object at a time.
  */
 #include "objects.h"
 #include "win.h"
@@ -18,13 +19,28 @@ enum { KEYVAL_FREED = 1 };
 typedef enum { ATTR_POINTER = 0, ATTR_AINT = 1, ATTR_INT = 3 } mpy_attr_type_t; /* MPIR_Attr_type of MPICH's Fortran library; odd: an integer */
 enum { FOR_COMM = 1 << 22, FOR_TYPE = 3 << 22, FOR_WIN = 8 << 22, FOR_MASK = 15 << 22 }; /* MPICH: kind of object in bits 22-25 */
 
-/* ---- keyvals ---- */
+static uint32_t attr_lock; /* lists, and the flags of keyvals (invariant 5) */
 
-static mpy_keyval_t *find(int handle, int kind) {
-    mpy_keyval_t *k = (mpy_keyval_t *)mpy_lookup(MPY_KEYVAL, handle);
-    return k != NULL && !(k->obj.flags & KEYVAL_FREED) && (handle & FOR_MASK) == kind ? k : NULL;
+static mpy_thread_t *lists_lock(void) {
+    mpy_thread_t *t = mpy_self();
+    mpy_guard_in(t);
+    mpy_lock(&attr_lock);
+    return t;
+}
+static void lists_unlock(mpy_thread_t *t) {
+    mpy_unlock(&attr_lock);
+    mpy_guard_out(t);
 }
 
+/* ---- keyvals ---- */
+
+/* Also of a freed one: the program may go on using its handle while there are attributes of it (MPI-4 7.7.2). */
+static mpy_keyval_t *find(int handle, int kind) {
+    mpy_keyval_t *k = (mpy_keyval_t *)mpy_lookup(MPY_KEYVAL, handle);
+    return k != NULL && (handle & FOR_MASK) == kind ? k : NULL;
+}
+
+/* With the lock. */
 static void release(mpy_keyval_t *k) {
     if (--k->obj.refs > 0) return;
     mpy_object_remove(MPY_KEYVAL, k->obj.handle);
@@ -45,42 +61,40 @@ static int keyval_create(MPI_Comm_copy_attr_function *copy, MPI_Comm_delete_attr
     return MPI_SUCCESS;
 }
 
+/* The second time it does nothing, as in MPICH. */
 static int keyval_free(int *keyval, int kind, const char *name) {
+    mpy_thread_t *t = lists_lock();
     mpy_keyval_t *k = find(*keyval, kind);
+    bool first = k != NULL && !(k->obj.flags & KEYVAL_FREED);
+    if (first) {
+        k->obj.flags |= KEYVAL_FREED;
+        release(k);
+    }
+    lists_unlock(t);
     if (k == NULL) return mpy_error(NULL, MPI_ERR_KEYVAL, name);
-    mpy_thread_t *t = mpy_self();
-    mpy_guard_in(t);
-    k->obj.flags |= KEYVAL_FREED;
-    release(k);
-    mpy_guard_out(t);
     *keyval = MPI_KEYVAL_INVALID;
     return MPI_SUCCESS;
 }
 
 /* ---- lists ---- */
 
+/* An attribute as it was; its keyval stays meanwhile. */
+typedef struct held {
+    mpy_keyval_t *key; /* NULL: there is none */
+    void *value;
+    int type;
+} held_t;
+
+/* These three with the lock. */
 static mpy_attr_t **attr_find(mpy_attr_t **list, const mpy_keyval_t *k) {
     while (*list != NULL && (*list)->key != k) list = &(*list)->next;
     return list;
 }
 
-/* What C is given for a value: itself, or where an integer of Fortran lies. */
-static void *seen_by_c(mpy_attr_t *a) { return a->type & 1 ? (void *)&a->value : a->value; }
-
-/* What the program's functions return is the call's error code, as in MPICH. */
-static int call_delete(int handle, mpy_attr_t *a) {
-    const mpy_keyval_t *k = a->key;
-    if (k->remove == NULL) return MPI_SUCCESS;
-    if (k->remove_proxy != NULL) return k->remove_proxy(k->remove, handle, k->obj.handle, a->type, a->value, k->extra);
-    return k->remove(handle, k->obj.handle, seen_by_c(a), k->extra);
-}
-
-static int call_copy(int handle, mpy_attr_t *a, void **copy, int *flag) {
-    const mpy_keyval_t *k = a->key;
-    *flag = 0;
-    if (k->copy == NULL) return MPI_SUCCESS;
-    if (k->copy_proxy != NULL) return k->copy_proxy(k->copy, handle, k->obj.handle, k->extra, a->type, a->value, copy, flag);
-    return k->copy(handle, k->obj.handle, k->extra, seen_by_c(a), copy, flag);
+static held_t hold(const mpy_attr_t *a) {
+    if (a == NULL) return (held_t){NULL, NULL, 0};
+    a->key->obj.refs++;
+    return (held_t){a->key, a->value, a->type};
 }
 
 static mpy_attr_t *attr_make(mpy_keyval_t *k, void *value, int type, mpy_attr_t *next) {
@@ -93,76 +107,124 @@ static mpy_attr_t *attr_make(mpy_keyval_t *k, void *value, int type, mpy_attr_t 
     return a;
 }
 
+/* What C is given for a value: itself, or where an integer of Fortran lies. */
+static void *seen_by_c(int type, void **value) { return type & 1 ? (void *)value : *value; }
+
+/* What the program's functions return is the call's error code, as in MPICH. */
+static int call_delete(int handle, held_t *a) {
+    const mpy_keyval_t *k = a->key;
+    if (k->remove == NULL) return MPI_SUCCESS;
+    if (k->remove_proxy != NULL) return k->remove_proxy(k->remove, handle, k->obj.handle, a->type, a->value, k->extra);
+    return k->remove(handle, k->obj.handle, seen_by_c(a->type, &a->value), k->extra);
+}
+
+static int call_copy(int handle, held_t *a, void **copy, int *flag) {
+    const mpy_keyval_t *k = a->key;
+    *flag = 0;
+    if (k->copy == NULL) return MPI_SUCCESS;
+    if (k->copy_proxy != NULL) return k->copy_proxy(k->copy, handle, k->obj.handle, k->extra, a->type, a->value, copy, flag);
+    return k->copy(handle, k->obj.handle, k->extra, seen_by_c(a->type, &a->value), copy, flag);
+}
+
 static int attr_set(int handle, mpy_attr_t **list, mpy_keyval_t *k, void *value, int type) {
+    mpy_thread_t *t = lists_lock();
+    held_t old = hold(*attr_find(list, k));
+    if (old.key == NULL) *list = attr_make(k, value, type, *list);
+    lists_unlock(t);
+    if (old.key == NULL) return MPI_SUCCESS;
+    int rc = call_delete(handle, &old);
+    lists_lock();
     mpy_attr_t *a = *attr_find(list, k);
-    if (a != NULL) {
-        int rc = call_delete(handle, a);
-        if (rc == 0) {
-            a->value = value;
-            a->type = type;
-        }
-        return rc;
+    if (rc == 0 && a == NULL) *list = attr_make(k, value, type, *list); /* the callback has deleted it */
+    if (rc == 0 && a != NULL) {
+        a->value = value;
+        a->type = type;
     }
-    mpy_thread_t *t = mpy_self();
-    mpy_guard_in(t);
-    *list = attr_make(k, value, type, *list);
-    mpy_guard_out(t);
-    return MPI_SUCCESS;
+    release(old.key);
+    lists_unlock(t);
+    return rc;
 }
 
 static void attr_get(mpy_attr_t **list, const mpy_keyval_t *k, void *value, int *flag, int type) {
+    mpy_thread_t *t = lists_lock();
     mpy_attr_t *a = *attr_find(list, k);
     *flag = a != NULL;
-    if (a != NULL) *(void **)value = type == ATTR_POINTER ? seen_by_c(a) : a->value;
+    if (a != NULL) *(void **)value = type == ATTR_POINTER ? seen_by_c(a->type, &a->value) : a->value;
+    lists_unlock(t);
 }
 
-static void attr_drop(mpy_attr_t **list, const mpy_keyval_t *k) {
-    mpy_attr_t **at = attr_find(list, k), *a = *at;
-    if (a == NULL) return; /* the callback has done it itself */
-    mpy_thread_t *t = mpy_self();
-    mpy_guard_in(t);
-    *at = a->next;
-    release(a->key);
-    mpy_free(a, sizeof *a);
-    mpy_guard_out(t);
+/* Calls the function for an attribute, which then goes, unless that fails and it is `kept` then. Consumes `a`. */
+static int attr_drop(int handle, mpy_attr_t **list, held_t a, bool kept) {
+    int rc = call_delete(handle, &a);
+    mpy_thread_t *t = lists_lock();
+    mpy_attr_t **at = attr_find(list, a.key), *gone = *at;
+    if (gone != NULL && !(rc != 0 && kept)) { /* else the callback has done it itself */
+        *at = gone->next;
+        release(gone->key);
+        mpy_free(gone, sizeof *gone);
+    }
+    release(a.key);
+    lists_unlock(t);
+    return rc;
 }
 
 static int attr_delete(int handle, mpy_attr_t **list, mpy_keyval_t *k) {
-    mpy_attr_t *a = *attr_find(list, k);
-    if (a == NULL) return MPI_SUCCESS;
-    int rc = call_delete(handle, a);
-    if (rc == 0) attr_drop(list, k);
-    return rc;
+    mpy_thread_t *t = lists_lock();
+    held_t a = hold(*attr_find(list, k));
+    lists_unlock(t);
+    return a.key != NULL ? attr_drop(handle, list, a, true) : MPI_SUCCESS;
 }
 
 int mpy_attrs_delete(int handle, mpy_attr_t **list) {
     int rc = MPI_SUCCESS;
-    while (*list != NULL) {
-        mpy_keyval_t *k = (*list)->key;
-        int failed = call_delete(handle, *list);
+    for (;;) {
+        mpy_thread_t *t = lists_lock();
+        held_t a = hold(*list);
+        lists_unlock(t);
+        if (a.key == NULL) return rc;
+        int failed = attr_drop(handle, list, a, false);
         if (failed) rc = failed;
-        attr_drop(list, k);
     }
-    return rc;
 }
 
-int mpy_attrs_copy(int from_handle, mpy_attr_t *from, mpy_attr_t **to) {
+/* All of a list, held; mpy_alloc(*n + 1 of them). */
+static held_t *hold_all(mpy_attr_t *const *list, size_t *n) {
+    mpy_thread_t *t = lists_lock();
+    *n = 0;
+    for (const mpy_attr_t *a = *list; a != NULL; a = a->next) ++*n;
+    held_t *all = mpy_alloc((*n + 1) * sizeof *all);
+    size_t i = 0;
+    for (const mpy_attr_t *a = *list; a != NULL; a = a->next) all[i++] = hold(a);
+    lists_unlock(t);
+    return all;
+}
+
+static void release_all(held_t *all, size_t n) {
+    mpy_thread_t *t = lists_lock();
+    for (size_t i = 0; i < n; i++) release(all[i].key);
+    mpy_free(all, (n + 1) * sizeof *all);
+    lists_unlock(t);
+}
+
+int mpy_attrs_copy(int from_handle, mpy_attr_t *const *from, mpy_attr_t **to) {
+    size_t n;
+    int rc = MPI_SUCCESS;
+    if (*from == NULL) return rc;
+    held_t *all = hold_all(from, &n);
     mpy_attr_t **end = to;
-    for (; from != NULL; from = from->next) {
+    for (size_t i = 0; i < n && rc == 0; i++) {
         void *value = NULL;
-        int flag, rc = call_copy(from_handle, from, &value, &flag);
-        if (rc != 0) {
-            mpy_attrs_delete(from_handle, to);
-            return rc;
-        }
-        if (!flag) continue;
-        mpy_thread_t *t = mpy_self();
-        mpy_guard_in(t);
-        *end = attr_make(from->key, value, from->type, NULL); /* appended: invariant 2 */
+        int flag;
+        rc = call_copy(from_handle, &all[i], &value, &flag);
+        if (rc != 0 || !flag) continue;
+        mpy_thread_t *t = lists_lock();
+        *end = attr_make(all[i].key, value, all[i].type, NULL); /* appended: invariant 2 */
         end = &(*end)->next;
-        mpy_guard_out(t);
+        lists_unlock(t);
     }
-    return MPI_SUCCESS;
+    release_all(all, n);
+    if (rc != 0) mpy_attrs_delete(from_handle, to);
+    return rc;
 }
 
 /* ---- predefined attributes: values of the real library, kept over a restart ----
@@ -174,14 +236,22 @@ static struct { int keyval, value, set; } predefined[] = {
     {MPI_TAG_UB, 0, 0}, {MPI_HOST, 0, 0}, {MPI_IO, 0, 0}, {MPI_WTIME_IS_GLOBAL, 0, 0}, {MPI_UNIVERSE_SIZE, 0, 0}, {MPI_LASTUSEDCODE, 0, 0}, {MPI_APPNUM, 0, 0},
 };
 
+static void read_predefined(size_t i) {
+    int *value = NULL, set = 0;
+    if (MPY_REAL(Comm_get_attr)(MPI_COMM_WORLD, predefined[i].keyval, &value, &set) != 0) return;
+    predefined[i].set = set;
+    if (set) predefined[i].value = predefined[i].keyval == MPI_LASTUSEDCODE ? mpy_error_virtual(*value) : *value;
+}
+
 void mpy_attr_read_predefined(void) {
-    for (size_t i = 0; i < sizeof predefined / sizeof *predefined; i++) {
-        if (MPY_LOWER->singleton && predefined[i].keyval == MPI_UNIVERSE_SIZE) continue;
-        int *value = NULL, set = 0;
-        if (MPY_REAL(Comm_get_attr)(MPI_COMM_WORLD, predefined[i].keyval, &value, &set) != 0) continue;
-        predefined[i].set = set;
-        if (set) predefined[i].value = predefined[i].keyval == MPI_LASTUSEDCODE ? mpy_error_virtual(*value) : *value;
-    }
+    for (size_t i = 0; i < sizeof predefined / sizeof *predefined; i++)
+        if (!MPY_LOWER->singleton || predefined[i].keyval != MPI_UNIVERSE_SIZE) read_predefined(i);
+}
+
+/* The only one that changes; others may cost a question to the process manager. */
+void mpy_attr_read_last_code(void) {
+    for (size_t i = 0; i < sizeof predefined / sizeof *predefined; i++)
+        if (predefined[i].keyval == MPI_LASTUSEDCODE) read_predefined(i);
 }
 
 /* ---- communicators ---- */

@@ -34,7 +34,7 @@ int mpy_construct_leave(const mpy_construction_t *k, const mpy_comm_t *c, MPI_Co
     else
         mpy_cross_out(k->t);
     mpy_traced(k->t, k->record, k->rc);
-    if (k->rc != 0) return mpy_error(k->parent, k->rc, name);
+    if (k->rc != 0) return mpy_error(k->parent, mpy_or_null(k->rc, newcomm, MPI_COMM_NULL), name);
     *newcomm = c != NULL ? c->obj.handle : MPI_COMM_NULL;
     return MPI_SUCCESS;
 }
@@ -51,7 +51,7 @@ int mpy_construct_end(mpy_construction_t *k, MPI_Comm *newcomm, const char *name
 static int copy_attributes(MPI_Comm comm, mpy_attr_t **attrs) {
     mpy_comm_t *parent = mpy_comm(comm);
     *attrs = NULL;
-    return parent != NULL && parent->attrs != NULL ? mpy_attrs_copy(comm, parent->attrs, attrs) : MPI_SUCCESS;
+    return parent != NULL ? mpy_attrs_copy(comm, &parent->attrs, attrs) : MPI_SUCCESS;
 }
 
 static int end_dup(mpy_construction_t *k, MPI_Info info, mpy_attr_t *attrs, MPI_Comm *newcomm, const char *name) {
@@ -69,7 +69,7 @@ static int end_dup(mpy_construction_t *k, MPI_Info info, mpy_attr_t *attrs, MPI_
 int PMPI_Comm_dup(MPI_Comm comm, MPI_Comm *newcomm) {
     mpy_attr_t *attrs;
     int rc = copy_attributes(comm, &attrs);
-    if (rc != 0) return mpy_error(mpy_comm(comm), rc, "MPI_Comm_dup");
+    if (rc != 0) return mpy_error(mpy_comm(comm), mpy_or_null(rc, newcomm, MPI_COMM_NULL), "MPI_Comm_dup");
     mpy_construction_t k = mpy_construct_begin(comm);
     k.rc = MPY_REAL(Comm_dup)(mpy_real_comm(comm), &k.real);
     return end_dup(&k, k.parent != NULL ? k.parent->info : MPI_INFO_NULL, attrs, newcomm, "MPI_Comm_dup");
@@ -78,7 +78,7 @@ int PMPI_Comm_dup(MPI_Comm comm, MPI_Comm *newcomm) {
 int PMPI_Comm_dup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newcomm) {
     mpy_attr_t *attrs;
     int rc = copy_attributes(comm, &attrs);
-    if (rc != 0) return mpy_error(mpy_comm(comm), rc, "MPI_Comm_dup_with_info");
+    if (rc != 0) return mpy_error(mpy_comm(comm), mpy_or_null(rc, newcomm, MPI_COMM_NULL), "MPI_Comm_dup_with_info");
     mpy_construction_t k = mpy_construct_begin(comm);
     k.rc = MPY_REAL(Comm_dup_with_info)(mpy_real_comm(comm), mpy_real_info(info), &k.real);
     return end_dup(&k, info, attrs, newcomm, "MPI_Comm_dup_with_info");
@@ -112,9 +112,12 @@ typedef struct idup {
     int *real, request;    /* where the real library puts its handles, the first perhaps when it completes */
 } idup_t;
 
-static int begin_idup(idup_t *d, MPI_Comm comm, const char *name) {
+static int begin_idup(idup_t *d, MPI_Comm comm, MPI_Comm *newcomm, MPI_Request *request, const char *name) {
     int rc = copy_attributes(comm, &d->attrs);
-    if (rc != 0) return mpy_error(mpy_comm(comm), rc, name);
+    if (rc != 0) {
+        mpy_or_null(rc, request, MPI_REQUEST_NULL);
+        return mpy_error(mpy_comm(comm), mpy_or_null(rc, newcomm, MPI_COMM_NULL), name);
+    }
     d->th = mpy_p2p_self(mpy_self());
     d->k = mpy_construct_begin(comm);
     d->c = d->k.parent != NULL ? mpy_comm_copy(d->k.parent) : NULL;
@@ -133,17 +136,18 @@ static int end_idup(idup_t *d, MPI_Info info, MPI_Comm *newcomm, MPI_Request *re
         mpy_request_t *r = mpy_request_of_family(d->th, &idup_family, MPY_REQ_FAMILY, k->parent, c);
         r->real = d->request;
         *request = r->handle;
-    } else if (c != NULL) {
-        mpy_comm_discard(c);
+    } else {
+        if (c != NULL) mpy_comm_discard(c);
+        mpy_or_null(k->rc, request, MPI_REQUEST_NULL);
     }
-    int rc = mpy_construct_leave(k, c, newcomm, name);
+    int rc = mpy_construct_leave(k, k->rc == 0 ? c : NULL, newcomm, name);
     if (k->rc != 0) mpy_attrs_delete(MPI_COMM_NULL, &d->attrs);
     return rc;
 }
 
 int PMPI_Comm_idup(MPI_Comm comm, MPI_Comm *newcomm, MPI_Request *request) {
     idup_t d;
-    int rc = begin_idup(&d, comm, "MPI_Comm_idup");
+    int rc = begin_idup(&d, comm, newcomm, request, "MPI_Comm_idup");
     if (rc != 0) return rc;
     d.k.rc = MPY_REAL(Comm_idup)(mpy_real_comm(comm), d.real, &d.request);
     return end_idup(&d, d.c != NULL ? d.k.parent->info : MPI_INFO_NULL, newcomm, request, "MPI_Comm_idup");
@@ -151,7 +155,7 @@ int PMPI_Comm_idup(MPI_Comm comm, MPI_Comm *newcomm, MPI_Request *request) {
 
 int PMPI_Comm_idup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newcomm, MPI_Request *request) {
     idup_t d;
-    int rc = begin_idup(&d, comm, "MPI_Comm_idup_with_info");
+    int rc = begin_idup(&d, comm, newcomm, request, "MPI_Comm_idup_with_info");
     if (rc != 0) return rc;
     d.k.rc = MPY_REAL(Comm_idup_with_info)(mpy_real_comm(comm), mpy_real_info(info), d.real, &d.request);
     return end_idup(&d, info, newcomm, request, "MPI_Comm_idup_with_info");
@@ -252,5 +256,5 @@ int PMPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm *ne
         mpy_cross_out(t);
         *newcomm = MPI_COMM_NULL;
     }
-    return rc == 0 ? rc : mpy_error(parent, rc, "MPI_Comm_create_group");
+    return rc == 0 ? rc : mpy_error(parent, mpy_or_null(rc, newcomm, MPI_COMM_NULL), "MPI_Comm_create_group");
 }

@@ -133,12 +133,19 @@ int PMPI_Type_free(MPI_Datatype *datatype) {
         mpy_cross_out(t);
         return mpy_error(NULL, rc, "MPI_Type_free");
     }
-    if (d->handles == 1 && d->attrs != NULL && (rc = mpy_attrs_delete(*datatype, &d->attrs)) != 0) return mpy_error(NULL, rc, "MPI_Type_free");
     mpy_cross_in(t);
-    if (--d->handles == 0) {
-        mpy_object_remove(MPY_DATATYPE, d->obj.handle);
-        mpy_object_unref(MPY_DATATYPE, &d->obj);
+    mpy_lock(&mpy_objects_lock); /* see program_base in datatype_query.c */
+    if (d->handles == 1 && d->attrs != NULL) {
+        mpy_unlock(&mpy_objects_lock);
+        mpy_cross_out(t);
+        if ((rc = mpy_attrs_delete(*datatype, &d->attrs)) != 0) return mpy_error(NULL, rc, "MPI_Type_free");
+        mpy_cross_in(t);
+        mpy_lock(&mpy_objects_lock);
     }
+    bool last = --d->handles == 0;
+    if (last) mpy_object_remove(MPY_DATATYPE, d->obj.handle);
+    mpy_unlock(&mpy_objects_lock);
+    if (last) mpy_object_unref(MPY_DATATYPE, &d->obj);
     mpy_cross_out(t);
     *datatype = MPI_DATATYPE_NULL;
     return MPI_SUCCESS;

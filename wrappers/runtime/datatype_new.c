@@ -120,7 +120,7 @@ static int end(making_t m, MPI_Datatype *newtype, const char *name) {
     else
         mpy_datatype_destroy(m.d);
     mpy_cross_out(m.t);
-    return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, rc, name);
+    return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, mpy_or_null(rc, newtype, MPI_DATATYPE_NULL), name);
 }
 
 static void ints(mpy_datatype_t *d, int at, const int *values, int64_t n) {
@@ -133,15 +133,19 @@ static void counts(mpy_datatype_t *d, int at, const MPI_Count *values, int64_t n
     if (n > 0) __builtin_memcpy(d->counts + at, values, (size_t)n * sizeof *values);
 }
 
+/* The callbacks come first, as with communicators: if one fails there is no type. */
 int PMPI_Type_dup(MPI_Datatype oldtype, MPI_Datatype *newtype) {
+    static const char name[] = "MPI_Type_dup";
+    mpy_attr_t **list = mpy_datatype_attrs(oldtype), *attrs = NULL;
+    int rc = list != NULL ? mpy_attrs_copy(oldtype, list, &attrs) : MPI_SUCCESS;
+    if (rc != 0) return mpy_error(NULL, mpy_or_null(rc, newtype, MPI_DATATYPE_NULL), name);
     making_t m = begin(MPI_COMBINER_DUP, false, 0, 0, 0, 1);
     mpy_datatype_base(m.d, 0, oldtype);
     m.d->committed = m.d->bases[0] == NULL || m.d->bases[0]->committed;
-    mpy_attr_t *attrs = m.d->bases[0] != NULL ? m.d->bases[0]->attrs : NULL;
-    int rc = end(m, newtype, "MPI_Type_dup");
-    if (rc != 0 || attrs == NULL) return rc;
-    rc = mpy_attrs_copy(oldtype, attrs, mpy_datatype_attrs(*newtype));
-    return rc == 0 ? rc : mpy_error(NULL, rc, "MPI_Type_dup");
+    m.d->attrs = attrs;
+    rc = end(m, newtype, name);
+    if (rc != 0) mpy_attrs_delete(oldtype, &attrs);
+    return rc;
 }
 
 int PMPI_Type_contiguous(int count, MPI_Datatype oldtype, MPI_Datatype *newtype) {

@@ -58,12 +58,13 @@ static int64_t program_int(const mpy_datatype_t *d, int i) {
 static int program_base(const mpy_datatype_t *d, int i) {
     mpy_datatype_t *base = d->bases[i];
     if (base == NULL) return mpy_abi_mpich(MPY_ABI_DATATYPE, d->types[i]);
-    if (base->handles == 0) {
+    mpy_lock(&mpy_objects_lock);
+    if (base->handles++ == 0) {
         mpy_object_ref(&base->obj);
         base->obj.handle = 0;
         mpy_object_add(MPY_DATATYPE, &base->obj);
     }
-    base->handles++;
+    mpy_unlock(&mpy_objects_lock);
     return base->obj.handle;
 }
 

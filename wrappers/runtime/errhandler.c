@@ -4,32 +4,30 @@
  * Upper half, no libc.
  *
  * Invariants
- *  1. An object lives while the program holds a handle of it (handles > 0) or something has it as its handler (obj.refs); the
- *     handle is valid only while handles > 0. find() tells.
+ *  1. An object lives while the program holds a handle of it or something has it as its handler (obj.refs counts both); the
+ *     handle is valid only while handles > 0. find() tells. Both counts are atomic: who takes the last reference frees it.
  */
 #include "objects.h"
 
 static mpy_errhandler_t *find(int handle) {
     mpy_errhandler_t *e = (mpy_errhandler_t *)mpy_lookup(MPY_ERRHANDLER, handle);
-    return e != NULL && e->handles > 0 ? e : NULL;
+    return e != NULL && __atomic_load_n(&e->handles, __ATOMIC_RELAXED) > 0 ? e : NULL;
 }
 
-static void collect(mpy_errhandler_t *e) {
-    if (e->handles > 0 || e->obj.refs > 0) return;
+static void unref(mpy_errhandler_t *e) {
+    if (__atomic_sub_fetch(&e->obj.refs, 1, __ATOMIC_ACQ_REL) > 0) return;
     mpy_object_remove(MPY_ERRHANDLER, e->obj.handle);
     mpy_free(e, sizeof *e);
 }
 
 void mpy_errhandler_ref(int handle) {
     mpy_errhandler_t *e = (mpy_errhandler_t *)mpy_lookup(MPY_ERRHANDLER, handle);
-    if (e != NULL) e->obj.refs++;
+    if (e != NULL) mpy_object_ref(&e->obj);
 }
 
 void mpy_errhandler_unref(int handle) {
     mpy_errhandler_t *e = (mpy_errhandler_t *)mpy_lookup(MPY_ERRHANDLER, handle);
-    if (e == NULL) return;
-    e->obj.refs--;
-    collect(e);
+    if (e != NULL) unref(e);
 }
 
 bool mpy_errhandler_valid(int handle, mpy_errhandler_kind_t kind) {
@@ -39,13 +37,13 @@ bool mpy_errhandler_valid(int handle, mpy_errhandler_kind_t kind) {
 }
 
 static int create(mpy_errhandler_kind_t kind, void *function, MPI_Errhandler *handle, const char *name) {
-    if (function == NULL) return mpy_error(NULL, MPI_ERR_ARG, name);
+    if (function == NULL) return mpy_error(NULL, mpy_or_null(MPI_ERR_ARG, handle, MPI_ERRHANDLER_NULL), name);
     mpy_thread_t *t = mpy_self();
     mpy_guard_in(t);
     mpy_errhandler_t *e = mpy_alloc(sizeof *e);
     e->kind = kind;
     e->function = function;
-    e->handles = 1;
+    e->handles = e->obj.refs = 1;
     *handle = mpy_object_add(MPY_ERRHANDLER, &e->obj);
     mpy_guard_out(t);
     return MPI_SUCCESS;
@@ -67,7 +65,10 @@ int mpy_errhandler_put(int *slot, int handle, mpy_errhandler_kind_t kind) {
 int mpy_errhandler_get(int slot, MPI_Errhandler *handle) {
     if (handle == NULL) return MPI_ERR_ARG;
     mpy_errhandler_t *e = (mpy_errhandler_t *)mpy_lookup(MPY_ERRHANDLER, slot);
-    if (e != NULL) e->handles++;
+    if (e != NULL) {
+        mpy_object_ref(&e->obj);
+        __atomic_add_fetch(&e->handles, 1, __ATOMIC_RELAXED);
+    }
     *handle = slot == MPI_ERRHANDLER_NULL ? MPI_ERRORS_ARE_FATAL : slot; /* never set */
     return MPI_SUCCESS;
 }
@@ -133,8 +134,8 @@ int PMPI_Errhandler_free(MPI_Errhandler *errhandler) {
     if (e != NULL) {
         mpy_thread_t *t = mpy_self();
         mpy_guard_in(t);
-        e->handles--;
-        collect(e);
+        __atomic_sub_fetch(&e->handles, 1, __ATOMIC_RELAXED);
+        unref(e);
         mpy_guard_out(t);
     }
     *errhandler = MPI_ERRHANDLER_NULL;

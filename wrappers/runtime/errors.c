@@ -74,7 +74,7 @@ static int recorded(record_kind_t kind, int in, int *out, const char *text, cons
         if (kind <= ADD_CODE) *out = r->out = new_code(r->real);
         *records_end = r;
         records_end = &r->next;
-        mpy_attr_read_predefined(); /* MPI_LASTUSEDCODE */
+        mpy_attr_read_last_code();
     } else {
         mpy_text_free(r->text);
         mpy_free(r, sizeof *r);
@@ -106,7 +106,7 @@ static int removed(record_kind_t kind, int value, int slot, const char *name) {
         if (records_end == &gone->next) records_end = at;
         mpy_text_free(gone->text);
         mpy_free(gone, sizeof *gone);
-        mpy_attr_read_predefined();
+        mpy_attr_read_last_code();
     }
     mpy_unlock(&mpy_objects_lock);
     mpy_cross_out(t);

@@ -43,6 +43,12 @@ static inline void mpy_link_remove(mpy_link_t *l) {
     l->next->prev = l->prev;
 }
 
+/* ---- constructors: one that fails leaves the null handle ---- */
+static inline int mpy_or_null(int rc, int *handle, int null) {
+    if (MPY_UNLIKELY(rc != 0) && handle != NULL) *handle = null;
+    return rc;
+}
+
 /* ---- sorting: ascending keys, in place, no memory (sort.c) ---- */
 MPY_HIDDEN void mpy_sort(void **items, uint32_t n, uint64_t (*key)(const void *));
 
@@ -75,7 +81,7 @@ MPY_HIDDEN void mpy_info_merge(int *into, int handle); /* in the lower half; mak
 typedef struct mpy_datatype {
     mpy_object_t obj;
     mpy_link_t all;
-    int32_t handles;   /* references the program holds; freed when 0, kept while obj.refs > 0 */
+    int32_t handles;   /* references the program holds; freed when 0, kept while obj.refs > 0; with mpy_objects_lock */
     bool committed;
     bool big;          /* made with the 64-bit form */
     MPI_Count size;    /* in bytes; negative: not known */
@@ -119,10 +125,10 @@ typedef struct mpy_op {
 /* ---- error handlers ---- */
 typedef enum { MPY_ERRHANDLER_COMM, MPY_ERRHANDLER_FILE, MPY_ERRHANDLER_WIN, MPY_ERRHANDLER_SESSION } mpy_errhandler_kind_t;
 typedef struct mpy_errhandler {
-    mpy_object_t obj;
+    mpy_object_t obj;   /* refs: handles included */
     mpy_errhandler_kind_t kind;
     void *function;
-    int32_t handles;
+    int32_t handles;    /* that the program has */
 } mpy_errhandler_t;
 /* Put `handle` into *slot, an object's handler; MPI_SUCCESS or MPI_ERR_ERRHANDLER. And the answer to X_get_errhandler. */
 MPY_HIDDEN int mpy_errhandler_put(int *slot, int handle, mpy_errhandler_kind_t kind);
@@ -166,9 +172,10 @@ typedef struct mpy_keyval {
 } mpy_keyval_t;
 /* Call the callbacks; on the upper TLS, in_lower = 0. Return the error of one that fails: as in MPICH, deleting goes on and leaves an
  * empty list, copying stops and deletes the copies. */
-MPY_HIDDEN int mpy_attrs_copy(int from_handle, mpy_attr_t *from, mpy_attr_t **to);
+MPY_HIDDEN int mpy_attrs_copy(int from_handle, mpy_attr_t *const *from, mpy_attr_t **to);
 MPY_HIDDEN int mpy_attrs_delete(int handle, mpy_attr_t **attrs);
 MPY_HIDDEN void mpy_attr_read_predefined(void); /* in the lower half, after the real MPI_Init */
+MPY_HIDDEN void mpy_attr_read_last_code(void);  /* in the lower half: MPI_LASTUSEDCODE has changed */
 
 /* ---- communicators (comm.h says more) ---- */
 typedef struct mpy_topology mpy_topology_t;
