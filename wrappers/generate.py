@@ -131,6 +131,7 @@ TRANSLATED = {
     "WEIGHTS_ARRAY": "weights", "WEIGHTS_ARRAY_OUT": "weights",
 }  # fmt: skip
 ADOPTED = {"GROUP_OUT": "group", "INFO_OUT": "info"}
+NULL_OF = {"GROUP_OUT": "MPI_GROUP_NULL", "INFO_OUT": "MPI_INFO_NULL"}  # left by a call that fails
 PASSED = re.compile(
     r"(BUFFER|POINTER)(_IN)?|(INT|COUNT|COUNT_C|AINT|OFFSET)(_ARRAY)?(_OUT|_MUT)?|RANK|ROOT|TAG|STRING(_OUT|_ARRAY)?|"
     r"STATUS(_OUT|_INOUT)?|RANGE_ARRAY"
@@ -301,6 +302,7 @@ def local_body(f: Function) -> list[str]:
     if adopted:
         lines += [
             *(f"    if (rc == 0) *{a.name} = mpy_{ADOPTED[a.kind]}_adopt(real_{a.name});" for a in adopted),
+            *(f"    mpy_or_null(rc, {a.name}, {NULL_OF[a.kind]});" for a in adopted),
         ]
     lines += [
         "    mpy_cross_out(t);",

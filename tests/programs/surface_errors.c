@@ -247,6 +247,85 @@ static void bad_keyvals_check(void) {
     MPI_Type_free_keyval(&of_types);
 }
 
+/* ---- keyvals that are freed while attributes of them exist ---- */
+
+static int freed_keyval;
+static MPI_Comm bearer;
+
+static void freed_keyvals_set_up(void) {
+    int key;
+    MPI_Comm_dup(MPI_COMM_WORLD, &bearer);
+    MPI_Comm_create_keyval(MPI_COMM_DUP_FN, on_delete, &key, &deletions);
+    MPI_Comm_set_attr(bearer, freed_keyval = key, &rank);
+    MPI_Comm_free_keyval(&key);
+    CHECK(key == MPI_KEYVAL_INVALID);
+}
+
+static void freed_keyvals_check(void) {
+    void *value;
+    int flag, again = freed_keyval;
+    MPI_Comm copy;
+    MPI_Comm_get_attr(bearer, freed_keyval, &value, &flag);
+    CHECK(flag && value == &rank);
+    MPI_Comm_dup(bearer, &copy);
+    CHECK(MPI_Comm_free_keyval(&again) == MPI_SUCCESS && again == MPI_KEYVAL_INVALID); /* once more */
+    deletions = 0;
+    CHECK(MPI_Comm_set_attr(copy, freed_keyval, &size) == MPI_SUCCESS && deletions == 1);
+    CHECK(MPI_Comm_delete_attr(copy, freed_keyval) == MPI_SUCCESS && deletions == 2);
+    MPI_Comm_get_attr(bearer, freed_keyval, &value, &flag);
+    CHECK(flag && value == &rank);
+    MPI_Comm_free(&copy);
+    MPI_Comm_free(&bearer);
+    CHECK(deletions == 3);
+}
+
+/* ---- constructors that fail leave the null handle, and nothing else ---- */
+
+static void constructors_set_up(void) {}
+
+static int refuse(MPI_Datatype from, int key, void *extra, void *in, void *out, int *flag) {
+    (void)from, (void)key, (void)extra, (void)in, (void)out, (void)flag;
+    return copy_result;
+}
+
+static void constructors_check(void) {
+    int key, type_key;
+    MPI_Comm from, made = MPI_COMM_WORLD;
+    MPI_Datatype made_type = MPI_INT;
+    MPI_Request request;
+    MPI_Comm_dup(MPI_COMM_SELF, &from);
+    MPI_Comm_set_errhandler(from, MPI_ERRORS_RETURN);
+    MPI_Comm_create_keyval(bad_copy, MPI_COMM_NULL_DELETE_FN, &key, NULL);
+    MPI_Type_create_keyval(refuse, MPI_TYPE_NULL_DELETE_FN, &type_key, NULL);
+    MPI_Comm_set_attr(from, key, &rank);
+    MPI_Type_set_attr(MPI_FLOAT, type_key, &rank); /* of predefined types attributes are copied, too */
+    copy_result = MPI_ERR_TOPOLOGY;
+    CHECK(class_of(MPI_Comm_dup(from, &made)) == MPI_ERR_TOPOLOGY && made == MPI_COMM_NULL);
+    made = MPI_COMM_WORLD;
+    CHECK(class_of(MPI_Comm_dup_with_info(from, MPI_INFO_NULL, &made)) == MPI_ERR_TOPOLOGY && made == MPI_COMM_NULL);
+    made = MPI_COMM_WORLD;
+    CHECK(class_of(MPI_Comm_idup(from, &made, &request)) == MPI_ERR_TOPOLOGY && made == MPI_COMM_NULL);
+    CHECK(class_of(MPI_Type_dup(MPI_FLOAT, &made_type)) == MPI_ERR_TOPOLOGY && made_type == MPI_DATATYPE_NULL);
+    copy_result = 0;
+    CHECK(MPI_Comm_dup(from, &made) == MPI_SUCCESS && MPI_Comm_free(&made) == MPI_SUCCESS);
+    MPI_Type_delete_attr(MPI_FLOAT, type_key);
+    MPI_Comm_free(&from);
+    MPI_Type_free_keyval(&type_key);
+    MPI_Comm_free_keyval(&key);
+}
+
+/* ---- a thousand codes: none of them costs a question to the process manager ---- */
+
+static void many_codes_set_up(void) {}
+
+static void many_codes_check(void) {
+    double begin = now();
+    int many, made;
+    MPI_Add_error_class(&many);
+    for (int i = 0; i < 1000; i++) MPI_Add_error_code(many, &made);
+    CHECK(class_of(made) == many && now() - begin < 10);
+}
+
 /* ---- reductions that call MPI or jump out ---- */
 
 static MPI_Op adding;
@@ -295,7 +374,8 @@ static void reductions_check(void) {
 
 int main(int argc, char **argv) {
     static const state_t states[] = {
-        STATE(handlers), STATE(bad_handlers), STATE(codes), STATE(attributes), STATE(failures), STATE(bad_keyvals), STATE(reductions),
+        STATE(handlers), STATE(bad_handlers), STATE(codes), STATE(attributes), STATE(failures), STATE(bad_keyvals), STATE(freed_keyvals), STATE(constructors), STATE(many_codes),
+        STATE(reductions),
     };
     int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);

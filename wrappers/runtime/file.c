@@ -114,6 +114,7 @@ int PMPI_File_open(MPI_Comm comm, const char *filename, int amode, MPI_Info info
     mpy_thread_t *t = mpy_self();
     mpy_comm_t *c = mpy_comm(comm);
     MPI_File real = MPI_FILE_NULL;
+    if (fh != NULL) *fh = MPI_FILE_NULL; /* until it is there */
     int rc, real_amode = amode & MPI_MODE_RDWR ? amode : amode & ~MPI_MODE_SEQUENTIAL; /* together they are an error */
     if (c == NULL || c->remote_size != 0) {
         mpy_cross_in(t);

@@ -93,7 +93,7 @@ int PMPI_Info_create(MPI_Info *info) {
     int rc = MPY_REAL(Info_create)(&real);
     if (rc == 0) *info = mpy_info_adopt(real);
     mpy_cross_out(t);
-    return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, rc, "MPI_Info_create");
+    return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, mpy_or_null(rc, info, MPI_INFO_NULL), "MPI_Info_create");
 }
 
 int PMPI_Info_create_env(int argc, char *argv[], MPI_Info *info) {
@@ -103,7 +103,7 @@ int PMPI_Info_create_env(int argc, char *argv[], MPI_Info *info) {
     int rc = MPY_REAL(Info_create_env)(argc, argv, &real);
     if (rc == 0) *info = mpy_info_adopt(real);
     mpy_cross_out(t);
-    return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, rc, "MPI_Info_create_env");
+    return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, mpy_or_null(rc, info, MPI_INFO_NULL), "MPI_Info_create_env");
 }
 
 int PMPI_Info_dup(MPI_Info info, MPI_Info *newinfo) {
@@ -113,7 +113,7 @@ int PMPI_Info_dup(MPI_Info info, MPI_Info *newinfo) {
     int rc = MPY_REAL(Info_dup)(mpy_real_info(info), &real);
     if (rc == 0) *newinfo = mpy_info_adopt(real);
     mpy_cross_out(t);
-    return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, rc, "MPI_Info_dup");
+    return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, mpy_or_null(rc, newinfo, MPI_INFO_NULL), "MPI_Info_dup");
 }
 
 int PMPI_Info_set(MPI_Info info, const char *key, const char *value) {

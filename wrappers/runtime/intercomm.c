@@ -81,6 +81,7 @@ static bool wrong(const mpy_comm_t *local, int leader, const mpy_comm_t *peer, i
 
 int PMPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_comm, int remote_leader, int tag, MPI_Comm *newintercomm) {
     static const char name[] = "MPI_Intercomm_create";
+    mpy_or_null(MPI_ERR_OTHER, newintercomm, MPI_COMM_NULL); /* until it is there */
     mpy_thread_t *t = mpy_self();
     mpy_comm_t *local = mpy_comm(local_comm), *peer = mpy_comm(peer_comm);
     int real = MPI_COMM_NULL, rc = 0;
@@ -125,7 +126,7 @@ int PMPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_c
 
 int PMPI_Intercomm_merge(MPI_Comm intercomm, int high, MPI_Comm *newintracomm) {
     const mpy_comm_t *c = mpy_comm(intercomm);
-    if (c != NULL && c->remote_world == NULL) return mpy_error(c, MPI_ERR_COMM, "MPI_Intercomm_merge"); /* MPICH 5.0 crashes */
+    if (c != NULL && c->remote_world == NULL) return mpy_error(c, mpy_or_null(MPI_ERR_COMM, newintracomm, MPI_COMM_NULL), "MPI_Intercomm_merge"); /* MPICH 5.0 crashes */
     mpy_construction_t k = mpy_construct_begin(intercomm);
     k.errhandler = MPI_ERRHANDLER_NULL; /* as in MPICH */
     k.rc = MPY_REAL(Intercomm_merge)(mpy_real_comm(intercomm), high, &k.real);

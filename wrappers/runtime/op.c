@@ -66,7 +66,7 @@ static int create(void *function, int commute, bool big, MPI_Op *handle, const c
         mpy_free(op, sizeof *op);
     }
     mpy_cross_out(t);
-    return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, rc, name);
+    return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, mpy_or_null(rc, handle, MPI_OP_NULL), name);
 }
 
 int PMPI_Op_create(MPI_User_function *user_fn, int commute, MPI_Op *op) {

@@ -57,6 +57,7 @@ int PMPI_Session_init(MPI_Info info, MPI_Errhandler errhandler, MPI_Session *ses
     int level = thread_level(mpy_real_info(info)), strict = is_strict(mpy_real_info(info)), real;
     mpy_cross_out(t);
     MPI_Session null = MPI_SESSION_NULL;
+    mpy_or_null(MPI_ERR_OTHER, session, null); /* until it is there */
     if (!mpy_errhandler_valid(errhandler, MPY_ERRHANDLER_SESSION)) return mpy_error(NULL, MPI_ERR_ERRHANDLER, name);
     int rc = mpy_init_for_sessions(level);
     if (rc != 0) return mpy_error_of(&null, errhandler, rc, name);
@@ -208,6 +209,7 @@ static int create_from_group(MPI_Group group, const char *stringtag, MPI_Info in
     if (info != MPI_INFO_NULL) rc = MPY_REAL(Comm_set_info)(c->obj.real, mpy_real_info(info));
     if (rc == 0) mpy_info_merge(&c->info, info);
     mpy_cross_out(t);
+    if (rc != 0) PMPI_Comm_free(newcomm);
     return rc;
 }
 
@@ -222,7 +224,9 @@ int PMPI_Intercomm_create_from_groups(MPI_Group local_group, int local_leader, M
     static const char name[] = "MPI_Intercomm_create_from_groups";
     const mpy_group_t *remote = mpy_group(remote_group);
     MPI_Comm local = MPI_COMM_NULL;
+    mpy_or_null(MPI_ERR_OTHER, newintercomm, MPI_COMM_NULL); /* until it is there */
     int rc = remote == NULL ? MPI_ERR_GROUP : remote_leader < 0 || remote_leader >= remote->size ? MPI_ERR_RANK : MPI_SUCCESS;
+    if (rc == 0 && !mpy_errhandler_valid(errhandler, MPY_ERRHANDLER_COMM)) rc = MPI_ERR_ERRHANDLER;
     if (rc == 0) rc = create_from_group(local_group, stringtag, info, MPI_ERRORS_RETURN, &local);
     if (rc == 0) rc = PMPI_Intercomm_create(local, local_leader, MPI_COMM_WORLD, remote->world[remote_leader], number_of(stringtag), newintercomm);
     if (rc == 0) {

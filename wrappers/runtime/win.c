@@ -88,7 +88,7 @@ static void adopt(mpy_win_t *w, uint64_t cid, MPI_Info info) {
 
 static int construct(const wanted_t *q, MPI_Comm comm, void *baseptr, MPI_Win *win, const char *name) {
     mpy_comm_t *c = mpy_comm(comm);
-    if (c == NULL || c->remote_size != 0) return mpy_error(c, MPI_ERR_COMM, name);
+    if (c == NULL || c->remote_size != 0) return mpy_error(c, mpy_or_null(MPI_ERR_COMM, win, MPI_WIN_NULL), name);
     mpy_thread_t *t = mpy_self();
     uint64_t record = MPY_TRACE(t, .op = MPY_OP_WIN_CREATE, MPY_TRACE_COLLECTIVE(c));
     mpy_clock_enter(t, mpy_row(c->row));
@@ -111,7 +111,7 @@ static int construct(const wanted_t *q, MPI_Comm comm, void *baseptr, MPI_Win *w
     mpy_hook_in(t);
     mpy_collective_leave(t, mpy_row(c->row), rc);
     mpy_traced(t, record, rc);
-    return MPY_LIKELY(rc == 0) ? rc : mpy_error(c, rc, name);
+    return MPY_LIKELY(rc == 0) ? rc : mpy_error(c, mpy_or_null(rc, win, MPI_WIN_NULL), name);
 }
 
 int PMPI_Win_create(void *base, MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, MPI_Win *win) {
