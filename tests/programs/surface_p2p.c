@@ -249,6 +249,24 @@ static void refused_set_up(void) {
 
 #define REFUSED(error, name, ...) CHECK(class_of(FORM(big, name, __VA_ARGS__)) == (error))
 
+/* Which of several receives fails, when they are waited for together and what they wait for comes later: as MPICH, Waitall reports up to the first. */
+static void one_of_several_fails(void) {
+    enum { N = 4 };
+    int data[2] = {rank, rank}, go = 0, got[N];
+    for (int wrong = 0; wrong < N; wrong++) {
+        MPI_Request r[N];
+        MPI_Status s[N];
+        for (int i = 0; i < N; i++) MPI_Irecv(&got[i], 1, MPI_INT, left, 30 + i, lenient, &r[i]);
+        MPI_Sendrecv(&go, 1, MPI_INT, left, 29, &go, 1, MPI_INT, right, 29, lenient, MPI_STATUS_IGNORE); /* all are posted */
+        usleep(rank % 2 ? 0 : 2000);                                                                     /* every other rank waits for some time */
+        for (int i = 0; i < N; i++) MPI_Send(data, i == wrong ? 2 : 1, MPI_INT, right, 30 + i, lenient);
+        CHECK(MPI_Waitall(N, r, s) == MPI_ERR_IN_STATUS);
+        for (int i = 0; i < wrong; i++) CHECK(r[i] == MPI_REQUEST_NULL && s[i].MPI_ERROR == MPI_SUCCESS && s[i].MPI_TAG == 30 + i && got[i] == left);
+        CHECK(r[wrong] == MPI_REQUEST_NULL && class_of(s[wrong].MPI_ERROR) == MPI_ERR_TRUNCATE);
+        for (int i = wrong + 1; i < N; i++) CHECK(s[i].MPI_ERROR == MPI_ERR_PENDING && r[i] != MPI_REQUEST_NULL && !MPI_Wait(&r[i], &s[i]) && got[i] == left);
+    }
+}
+
 static void refused_check(void) {
     int data[2] = {rank, -1}, flag, n;
     MPI_Status status;
@@ -271,6 +289,7 @@ static void refused_check(void) {
         CHECK(!FORM(big, MPI_Send, data, 2, MPI_INT, right, 8, lenient));
         REFUSED(MPI_ERR_TRUNCATE, MPI_Recv, &n, 1, MPI_INT, left, 8, lenient, &status);
     }
+    one_of_several_fails();
     CHECK(class_of(MPI_Mprobe(RANKS, 0, lenient, &nobody, &status)) == MPI_ERR_RANK);
     void *detached;
     MPI_Buffer_detach(&detached, &n);
