@@ -258,8 +258,10 @@ static void one_of_several_fails(void) {
         MPI_Status s[N];
         for (int i = 0; i < N; i++) MPI_Irecv(&got[i], 1, MPI_INT, left, 30 + i, lenient, &r[i]);
         MPI_Sendrecv(&go, 1, MPI_INT, left, 29, &go, 1, MPI_INT, right, 29, lenient, MPI_STATUS_IGNORE); /* all are posted */
-        usleep(rank % 2 ? 0 : 2000);                                                                     /* every other rank waits for some time */
-        for (int i = 0; i < N; i++) MPI_Send(data, i == wrong ? 2 : 1, MPI_INT, right, 30 + i, lenient);
+        MPI_Send(data, 2, MPI_INT, right, 30 + wrong, lenient);
+        usleep(rank % 2 ? 1000 : 4000); /* every other rank waits when the one that fails has come, and the others haven't */
+        for (int i = 0; i < N; i++)
+            if (i != wrong) MPI_Send(data, 1, MPI_INT, right, 30 + i, lenient);
         CHECK(MPI_Waitall(N, r, s) == MPI_ERR_IN_STATUS);
         for (int i = 0; i < wrong; i++) CHECK(r[i] == MPI_REQUEST_NULL && s[i].MPI_ERROR == MPI_SUCCESS && s[i].MPI_TAG == 30 + i && got[i] == left);
         CHECK(r[wrong] == MPI_REQUEST_NULL && class_of(s[wrong].MPI_ERROR) == MPI_ERR_TRUNCATE);

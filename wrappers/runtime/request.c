@@ -326,32 +326,45 @@ static int all_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, 
     return failed ? MPI_ERR_IN_STATUS : MPI_SUCCESS;
 }
 
-/* Testall has found something open: until all have finished, or a checkpoint is pending, or one has failed (then *done is 0, and slots hold what finished
- * alone). A Testall looks at every request each time, so the last open one is waited for alone; the others have mostly finished when it has. */
+/* What real calls have finished so far is in the slots then. `error`: of those that are told apart by their statuses only, if there are any. */
+static void settle(mpy_p2p_thread_t *th, int n, gathered_t *g, int error) {
+    for (int i = 0; i < n; i++) {
+        mpy_request_t *r = g->slots[i];
+        if (r == NULL || g->real[i] != MPI_REQUEST_NULL) continue;
+        if (g->statuses != MPI_STATUSES_IGNORE)
+            finish_silently(th, r, &g->statuses[i], error ? g->statuses[i].MPI_ERROR : MPI_SUCCESS);
+        else
+            finish_silently(th, r, &r->status, error);
+    }
+}
+
+/* Testall has found something open: until all have finished, or one has failed, or a checkpoint is pending. A Testall looks at every request each
+ * time, so the last open one is waited for alone; the others have mostly finished when it has. */
 static int wait_all(mpy_p2p_thread_t *th, int n, gathered_t *g, int *done) {
     MPI_Status unused;
     uint32_t spins = 0;
-    int end = n; /* those from here on have finished alone */
-    do {
+    int rc = MPI_SUCCESS;
+    for (int end = n; !*done && !rc;) { /* those from `end` on have finished alone */
+        int last = 0;
         mpy_request_t *r = g->slots[end - 1];
         MPI_Status *s = g->statuses != MPI_STATUSES_IGNORE ? &g->statuses[end - 1] : r != NULL ? &r->status : &unused;
-        int last = 0, rc;
         do rc = MPY_REAL(Test)(&g->real[end - 1], &last, s);
         while (!last && !rc && MPY_LOWER->phase == MPY_PHASE_NONE && mpy_spin(&spins));
-        if (MPY_UNLIKELY(!last || rc)) {
-            if (rc) finish_silently(th, r, s, rc);
-            for (int i = end; i < n; i++)
-                if (g->slots[i] != NULL) finish_silently(th, g->slots[i], g->statuses != MPI_STATUSES_IGNORE ? &g->statuses[i] : &g->slots[i]->status, MPI_SUCCESS);
+        if (MPY_UNLIKELY(!last || rc)) { /* the slow path goes on from here */
+            if (rc && r != NULL) {
+                finish_silently(th, r, s, rc);
+                g->slots[end - 1] = NULL;
+            }
+            settle(th, n, g, MPI_SUCCESS);
             return MPI_SUCCESS;
         }
         if (--end == 0) {
             *done = 1;
         } else if ((rc = MPY_REAL(Testall)(end, g->real, done, g->statuses)) != MPI_SUCCESS) {
             for (int i = end; i < n && g->statuses != MPI_STATUSES_IGNORE; i++) g->statuses[i].MPI_ERROR = MPI_SUCCESS;
-            return rc;
         }
-    } while (!*done);
-    return MPI_SUCCESS;
+    }
+    return rc;
 }
 
 static inline __attribute__((always_inline)) int complete_all(int n, int *handles, int *flag, MPI_Status *statuses, bool block, const char *name) {
@@ -375,22 +388,9 @@ static inline __attribute__((always_inline)) int complete_all(int n, int *handle
                 if (!block) mpy_trace_outcome(t, &traced, g.slots[i], status_of(&g, i), MPI_SUCCESS);
                 retire(th, g.slots[i], &handles[i], g.statuses + i);
             }
-        } else if (rc) { /* what finished, with or without error, is null now */
-            bool stopped = false;
-            mpy_trace_not_all(t, &traced);
-            for (int i = 0; i < n; i++) {
-                if (g.slots[i] == NULL || g.real[i] != MPI_REQUEST_NULL) continue;
-                if (stopped) {
-                    finish_silently(th, g.slots[i], &statuses[i], statuses[i].MPI_ERROR);
-                    statuses[i].MPI_ERROR = MPI_ERR_PENDING;
-                    continue;
-                }
-                if (comm == NULL) comm = mpy_request_comm(g.slots[i]);
-                mpy_trace_outcome(t, &traced, g.slots[i], MPI_STATUS_IGNORE, statuses != MPI_STATUSES_IGNORE ? statuses[i].MPI_ERROR : rc);
-                retire(th, g.slots[i], &handles[i], g.statuses + i);
-                stopped = stops(block, statuses) && statuses[i].MPI_ERROR != MPI_SUCCESS;
-            }
-            done = 1;
+        } else if (rc) {
+            settle(th, n, &g, rc);
+            done = 0;
         }
     }
     ungather(&g, n);
