@@ -15,7 +15,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
-    """Until the job ends."""
+    """Until the job ends; then recordings of earlier jobs are removed, if there are too many."""
     from ..ckpt import coordinator
+    from ..trace import tidy
 
-    return int(coordinator.run(options))
+    code = int(coordinator.run(options))
+    tidy.tidy()
+    return code

@@ -8,17 +8,20 @@
 
 A program may pause the recording of a thread's calls by MPI_Pcontrol(0), until MPI_Pcontrol(1).
 
-`manapy why` says what is wrong with a job that is recorded. JOB: a job directory, what `trace run` was given as --dir, or a folder with trace files.
+`manapy why` says what is wrong with a job that is recorded. JOB: a job directory, what `trace run` was given as --dir (its last part is enough if no other recording has it), or a folder with trace files.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from . import _arguments, _quantities
@@ -27,6 +30,7 @@ from ._output import Output, size
 
 TAKES_MORE = True
 RANK = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")  # set by what starts ranks
+LOOK = 0.1  # seconds between two looks whether it is recorded already
 SHORTEST = 0.1  # seconds between two looks: processor time is counted in ticks of 10 ms
 
 
@@ -80,7 +84,7 @@ def _run(options: argparse.Namespace, out: Output) -> int:
     from .. import _install
     from ..ckpt.errors import ManapyError, UsageError
     from ..trace import format as trace_format
-    from ..trace import preload
+    from ..trace import preload, tidy
 
     command = options.after
     if not command:
@@ -91,36 +95,69 @@ def _run(options: argparse.Namespace, out: Output) -> int:
         raise UsageError("this is a rank already: 'manapy trace run' stands before mpirun (manapy trace run -- mpirun -n 4 PROGRAM), or needs --dir, the same for all ranks")
     if any(Path(word).name in ("manapy-launch", "manapy-restart") for word in command):
         raise UsageError("manapy-launch records by itself: run the command without 'manapy trace run'")
-    name = preload.LIBRARIES[options.mpi or preload.which_mpi(command, os.environ)]
-    library = _install.library(name)
+    needed = preload.LIBRARIES[options.mpi or preload.which_mpi(command, os.environ)]
+    library = _install.library(needed)
     if library is None:
-        raise ManapyError(f"{name} isn't part of this installation of manapy")
+        raise ManapyError(f"{needed} isn't part of this installation of manapy")
     directory = options.dir or Path(f"manapy-trace-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}")
     job = trace_format.job_name(directory)
-    out.note(f"manapy: recorded as {directory}: 'manapy why {directory}' says what the program is doing")
-    began = time.time()
-    code = _supervise(command, preload.environment(library, job, os.environ))
-    if _is_recorded(trace_format.root() / job, began):
+    folder = trace_format.root() / job
+    tidy.tidy()
+    if not any(name in os.environ for name in RANK):  # other ranks have begun perhaps
+        _set_aside(folder, directory)
+    known = _files(folder)
+    name = shlex.quote(str(directory.absolute()))
+
+    def recorded() -> bool:
+        if _files(folder) <= known:
+            return False
+        out.note(f"manapy: recorded as {directory}: 'manapy why {name}' says what the program is doing")
+        return True
+
+    code, was = _supervise(command, preload.environment(library, job, os.environ), recorded)
+    if was:
         return code
     out.error(
         f"nothing was recorded on this host: no process of {command[0]} has called MPI_Init of a shared MPI library"
-        " (not an MPI program, statically linked, or all its processes were elsewhere)"
+        f" (not an MPI program, or statically linked; if all its processes were elsewhere: manapy why {name} --hosts HOST,...)"
     )
     return code or 1
 
 
-def _is_recorded(folder: Path, began: float) -> bool:
-    return any(path.stat().st_mtime >= began - 1 for path in folder.glob("rank-*.trace"))
+def _files(folder: Path) -> set[tuple[str, int]]:
+    """Trace files that are there, by name and inode."""
+    found = set()
+    for path in folder.glob("rank-*.trace"):
+        with contextlib.suppress(FileNotFoundError):
+            found.add((path.name, path.stat().st_ino))
+    return found
 
 
-def _supervise(command: list[str], env: dict[str, str]) -> int:
-    """Run it; it gets the signals that end jobs. Exit code, 128 + signal if one ended it."""
+def _set_aside(folder: Path, directory: Path) -> None:
+    """What an earlier run has left under this name is removed: it would be taken for this one's, if this one records less. Raises UsageError if it still runs."""
+    from ..ckpt.errors import UsageError
+    from ..trace import tidy
+
+    if tidy.lives(folder):
+        raise UsageError(f"{directory}: a job that still runs is recorded under this name; give another --dir")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _supervise(command: list[str], env: dict[str, str], recorded: Callable[[], bool]) -> tuple[int, bool]:
+    """Run it; it gets the signals that end jobs. Exit code, 128 + signal if one ended it; and whether anything was recorded, which is asked until it is so."""
     process = subprocess.Popen(command, env=env)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, lambda got, _: process.send_signal(got))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the command, too
+    was = False
+    while not (was := was or recorded()):
+        try:
+            process.wait(LOOK)
+            break
+        except subprocess.TimeoutExpired:
+            continue
     code = process.wait()
-    return code if code >= 0 else 128 - code
+    return (code if code >= 0 else 128 - code), was or recorded()
 
 
 # ---- record, export, report

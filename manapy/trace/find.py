@@ -7,6 +7,7 @@ Recordings lie in format.root(), one folder a job, until they are saved elsewher
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,9 +63,22 @@ def _find(which: str | None, hosts: Sequence[str]) -> Found:
     except JobError as error:
         if job.is_job(path):
             raise
+        if not hosts and (named := _named(which, roots)) is not None:
+            return named
         if hosts:
             return Found(roots[0] / format.job_name(which))
         raise JobError(f"{which}: no such recording (neither a job, nor a folder of trace files, nor one recorded here)") from error
+
+
+def _named(which: str, roots: Sequence[Path]) -> Found | None:
+    """The recording of a job that was started in another directory under this name. Raises JobError if there are several."""
+    if os.sep in which:
+        return None
+    pattern = re.compile(re.escape(which[:40]) + "-[0-9a-f]{8}")
+    found = [folder for root in roots if root.is_dir() for folder in root.iterdir() if pattern.fullmatch(folder.name) and is_recording(folder)]
+    if len(found) > 1:
+        raise JobError(f"{which}: {len(found)} recordings have this name, from different directories: name one: {', '.join(folder.name for folder in found[:5])}")
+    return Found(found[0], guessed=f"{found[0].name}: the only recording of that name") if found else None
 
 
 def _roots() -> list[Path]:
@@ -85,8 +99,15 @@ def _only(root: Path) -> Found:
         live = [folder for folder in recordings if _lives(folder)]
         if len(chosen := live or recordings) == 1:
             return Found(chosen[0], guessed=f"{chosen[0].name}: the only recording of this user here{' of a job that runs' if len(recordings) > 1 else ''}")
+        if len(here := [folder for folder in chosen if _from_here(folder)]) == 1:
+            return Found(here[0], guessed=f"{here[0].name}: the only recording from this directory{' of a job that runs' if live else ''}")
         names = [f"{folder.name}{' (runs)' if folder in live else ''}" for folder in recordings[-5:]]
         raise JobError(f"{len(recordings)} recordings are in {root}, name one: {', '.join(names)}") from error
+
+
+def _from_here(folder: Path) -> bool:
+    """Was its job, or its name, one in the current directory?"""
+    return format.job_name(folder.name[: -len("-00000000")]) == folder.name
 
 
 def _lives(folder: Path) -> bool:

@@ -11,8 +11,10 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .events import Trace
+if TYPE_CHECKING:
+    from .events import Trace  # numpy: who only asks whether a process lives needs none
 
 DEAD, STOPPED, ZOMBIE = "dead", ("T", "t"), "Z"  # in Rank.process
 INTERVAL = 0.2  # seconds over which processor time is measured, in ticks of 10 ms

@@ -341,6 +341,26 @@ def test_nothing_to_record(tmp_path: Path, trace_root: Path, command: list[str],
     assert not list(files(trace_root))
 
 
+def test_what_an_earlier_run_has_left_is_not_taken_for_this_one(tmp_path: Path, trace_root: Path) -> None:
+    """Neither is the job called recorded before it is; and of one that still runs nothing is removed."""
+    place = ["--dir", tmp_path / "job", "--mpi", "mpich", "--"]
+    first = manapy("trace", "run", *place, sys.executable, "-c", "from mpi4py import MPI")
+    assert first.returncode == 0 and f"'manapy why {tmp_path / 'job'}' says" in first.stderr, first.stderr
+    assert list(files(trace_root))
+    second = manapy("trace", "run", *place, "false")
+    assert second.returncode == 1 and "recorded as" not in second.stderr, second.stderr
+    assert not list(files(trace_root)) and manapy("why", tmp_path / "job").returncode == 1
+    job = Job(tmp_path, 1)
+    job.spawn([BIN / "manapy", "trace", "run", *place, sys.executable, "-c", "import time; from mpi4py import MPI; time.sleep(1000)"])
+    try:
+        job.wait_for("recorded as")
+        third = manapy("trace", "run", *place, "true")
+        assert third.returncode == 2 and "a job that still runs is recorded under this name" in third.stderr
+    finally:
+        job.end()
+    assert list(files(trace_root))
+
+
 def test_a_static_program(tmp_path: Path, trace_root: Path) -> None:
     (tmp_path / "one.c").write_text("int main(void) { return 0; }\n")
     subprocess.run(["gcc", "-static", str(tmp_path / "one.c"), "-o", str(tmp_path / "one")], check=True)

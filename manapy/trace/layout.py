@@ -1,0 +1,139 @@
+"""The trace file as far as it can be read without numpy: heads, tables, and where files lie. Mirror of lowerhalf/include/manapy/trace.h; records are format.py's."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from ctypes import c_char, c_int32, c_int64, c_uint32, c_uint64
+from pathlib import Path
+
+MAGIC = 0x314543415254594D
+VERSION = 3
+CAPACITY = 65536
+RINGS = 64
+SAMPLES = 40
+NO_COMM = 0xFFFFFFFF
+PAGE = 4096
+RUNNING, FINALIZED, SAVED = range(3)
+UNKNOWN = 2**64 - 1
+
+
+class CommStruct(ctypes.Structure):
+    """mpy_trace_comm_t"""
+
+    _fields_ = [
+        ("cid", c_uint64),
+        ("ggid", c_uint64),
+        ("members", c_uint32),
+        ("remote", c_uint32),
+        ("first", c_int32),
+        ("stride", c_int32),
+        ("place", c_uint64),
+        ("name", c_char * 24),
+    ]
+
+
+class SampleStruct(ctypes.Structure):
+    """mpy_trace_sample_t"""
+
+    _fields_ = [("ticks", c_uint64), ("realtime", c_int64), ("monotonic", c_int64), ("offset", c_int64), ("uncertainty", c_uint64)]
+
+
+class FileStruct(ctypes.Structure):
+    """mpy_trace_file_t"""
+
+    _fields_ = [
+        ("magic", c_uint64),
+        ("version", c_uint32),
+        ("record_size", c_uint32),
+        ("capacity", c_uint32),
+        ("rings_capacity", c_uint32),
+        ("comms_capacity", c_uint32),
+        ("members_capacity", c_uint32),
+        ("comms_offset", c_uint64),
+        ("members_offset", c_uint64),
+        ("rings_offset", c_uint64),
+        ("ring_stride", c_uint64),
+        ("rank", c_int32),
+        ("size", c_int32),
+        ("generation", c_uint32),
+        ("pid", c_int32),
+        ("pid_start", c_uint64),
+        ("ticks_per_second", c_uint64),
+        ("rings", c_uint32),
+        ("comms", c_uint32),
+        ("members", c_uint32),
+        ("end", c_uint32),
+        ("unrecorded", c_uint64),
+        ("invariant_ticks", c_uint32),
+        ("samples", c_uint32),
+        ("host", c_char * 64),
+        ("job", c_char * 64),
+        ("producer", c_char * 32),
+        ("program", c_char * 256),
+        ("sample", SampleStruct * SAMPLES),
+        ("past", c_uint64 * RINGS),
+    ]
+
+
+class RingStruct(ctypes.Structure):
+    """mpy_trace_ring_t"""
+
+    _fields_ = [
+        ("head", c_uint64),
+        ("mark", c_uint64),
+        ("polls", c_uint64),
+        ("polled", c_uint64),
+        ("polled_request", c_uint64),
+        ("tid", c_int32),
+        ("used", c_uint32),
+        ("serials", c_uint64),
+        ("first", c_uint64),
+    ]
+
+
+STRUCTURES: dict[str, type[ctypes.Structure]] = {
+    "trace_comm": CommStruct,
+    "trace_sample": SampleStruct,
+    "trace_file": FileStruct,
+    "trace_ring": RingStruct,
+}
+
+
+# ---- where files lie
+
+
+def text(raw: bytes) -> str:
+    """A name that a program has chosen, fit to be shown: a terminal would obey control characters, and whose recording it is may be another user."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in raw.decode(errors="replace"))
+
+
+def root(user: int | None = None) -> Path:
+    """The folder of a user's jobs: of this one, or of that with this id."""
+    return Path(os.environ.get("MANAPY_TRACE_ROOT") or "/dev/shm") / f"manapy-trace-{os.getuid() if user is None else user}"
+
+
+def job_name(directory: str | Path) -> str:
+    """Name of the trace of the job whose job directory this is: mpy_trace_job_name of lowerhalf/trace/file.c."""
+    path = os.path.abspath(directory)
+    value = 0xCBF29CE484222325
+    for byte in os.fsencode(path):
+        value = ((value ^ byte) * 0x100000001B3) & (2**64 - 1)
+    return f"{os.path.basename(path)[:40]}-{value & 0xFFFFFFFF:08x}"
+
+
+CLOCKS = "clocks.jsonl"  # beside the files of a recording of several hosts: what these answered when they were asked for the time (clocks.py)
+
+_NAME = re.compile(r"rank-(\d{5,})\.g(\d+)\.trace")
+
+
+def rank_and_generation(path: Path) -> tuple[int, int] | None:
+    """What the name of a trace file says, or None if it isn't one."""
+    match = _NAME.fullmatch(path.name)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def file_name(rank: int, generation: int = 0) -> str:
+    """rank-00003.g1.trace"""
+    return f"rank-{rank:05d}.g{generation}.trace"

@@ -1,0 +1,65 @@
+"""Which recordings are removed when there are too many."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from traces import SECOND, receive, saved
+
+from manapy import cli
+from manapy.trace import format, tidy
+from manapy.trace.events import Op
+from manapy.trace.proc import fields
+
+DONE = {"op": Op.FINALIZE, "enter": 2 * SECOND, "exit": 2 * SECOND + 1}
+
+
+def recording(name: str, when: int, **how: object) -> Path:
+    folder = saved(format.root() / name, receive(1), DONE, **how)  # type: ignore[arg-type]
+    for path in folder.iterdir():
+        os.utime(path, (when, when))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MANAPY_TRACE_ROOT", str(tmp_path))
+    format.root().mkdir()
+    return format.root()
+
+
+def test_the_oldest_of_ended_jobs_go_and_no_other(root: Path) -> None:
+    start = int(fields(Path("/proc/self/stat").read_text())[19])
+    here = socket.gethostname()
+    kept = [
+        recording("lives", 1, end=format.RUNNING, host=here, pid=os.getpid(), pid_start=start),
+        recording("elsewhere", 2, end=format.RUNNING, host="elsewhere", pid=os.getpid(), pid_start=start + 1),
+        recording("newest", 9),
+    ]
+    (root / "being made").mkdir()
+    (root / "begun").mkdir()
+    (root / "begun" / format.file_name(0)).write_bytes(bytes(format.PAGE))
+    gone = [recording("killed", 3, end=format.RUNNING, host=here, pid=os.getpid(), pid_start=start + 1), recording("ended", 4)]
+    assert tidy.tidy() == []  # there is room
+    assert sorted(tidy.tidy(keep=0)) == sorted(gone)
+    assert {path.name for path in root.iterdir()} == {*(path.name for path in kept), "being made", "begun"}
+
+
+def test_a_name_works_from_other_directories_and_the_one_from_here_is_meant(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    places = [tmp_path / name for name in ("a", "b", "c")]
+    for place in places:
+        place.mkdir()
+    recording(format.job_name(places[0] / "run"), 1)
+    monkeypatch.chdir(places[2])
+    assert cli.main(["why", "run"]) != 1
+    assert "the only recording of that name" in capsys.readouterr().err
+    recording(format.job_name(places[1] / "run"), 2)
+    assert cli.main(["why", "run"]) == 1
+    assert "2 recordings have this name" in capsys.readouterr().err
+    monkeypatch.chdir(places[1])
+    for arguments in (["why"], ["why", "run"]):
+        assert cli.main(arguments) != 1
+        assert ("the only recording from this directory" in capsys.readouterr().err) == (len(arguments) == 1)
