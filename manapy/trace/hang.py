@@ -24,7 +24,7 @@ import numpy as np
 
 from . import activity, answers, calls, habits, network
 from .calls import span
-from .events import NO_PEER, Flag, Op, Trace
+from .events import NO_PEER, OPEN, Flag, Op, Trace
 from .expected import FIRST, FLOOR, Memory
 from .match import IS_COLLECTIVE, IS_RECEIVE, IS_SEND, Matching, match
 from .network import Probe
@@ -72,6 +72,8 @@ class _Search(Suspects):
         """The whole search."""
         if self.parked:
             return [Verdict(State.HEALTHY, f"{PARKED}: {len(self.parked)} of {self.trace.size} ranks are parked for it", detail=PARKED)]
+        if self.over and (failed := self._failed()) is not None:
+            return [failed]
         self._halted()
         mismatched = self._mismatches()
         self._knots(mismatched)
@@ -558,9 +560,13 @@ class _Search(Suspects):
         )
 
     def _failed(self) -> Verdict | None:
-        """Of a job that is over: a rank whose last call has returned an error, which by default ends it."""
+        """Of a job that is over: a rank whose last call has returned an error, which by default ends it; MPI_Abort may be recorded as a Finalize that doesn't return."""
         events = self.trace.events
-        last = {rank: at for rank, at in self.graph.last.items() if not self.trace.ranks[rank].ended and events["flags"][at] & Flag.FAILED}
+        last = dict(self.graph.last)
+        for rank, at in self.graph.last.items():
+            if events["op"][at] == Op.FINALIZE and events["exit"][at] == OPEN and at > self.matching.of_rank(rank)[0]:
+                last[rank] = at - 1
+        last = {rank: at for rank, at in last.items() if not self.trace.ranks[rank].ended and events["flags"][at] & Flag.FAILED}
         if not last:
             return None
         rank, at = min(last.items(), key=lambda one: int(events["exit"][one[1]]))
@@ -585,8 +591,6 @@ class _Search(Suspects):
         if trace.ranks and all(r.ended for r in trace.ranks.values()):
             return Verdict(State.HEALTHY, f"healthy: all {len(trace.ranks)} ranks have finalized MPI")
         if self.over:
-            if (failed := self._failed()) is not None:
-                return failed
             return Verdict(State.UNKNOWN, "the job's processes are gone, and their records prove no fault", confidence=0.0, evidence=self.ended(), action="see the job's output")
         paused, everywhere = self.paused()
         if everywhere:

@@ -101,7 +101,8 @@ def build(trace: Trace, matching: Matching, halted: frozenset[int] = frozenset()
 
 
 def _answering(trace: Trace, matching: Matching, rank: int, calls: dict[int, list[Open]]) -> int | None:
-    """The thread of a rank that would make the call that another rank waits for, the longest of them: the one that made the newest such call. None: there is none, or it has made none."""
+    """The thread of a rank that would make the call that another rank waits for, the longest of them: the one that made the newest such call; if none has, the one outside MPI that was
+    in it last. None: nobody waits for it, or all its threads are in calls."""
     events = trace.events
     wanted = sorted(((call.since, want) for other, opens in calls.items() if other != rank for call in opens for want in call.wants if rank in want.ranks), key=lambda one: one[0])
     lo, hi = matching.of_rank(rank)
@@ -115,7 +116,9 @@ def _answering(trace: Trace, matching: Matching, rank: int, calls: dict[int, lis
             alike &= other_side[matching.op[lo:hi]] & (matching.peer[lo:hi] == events["rank"][post])
         if len(found := lo + np.flatnonzero(alike)):
             return int(events["thread"][found[np.argmax(events["enter"][found])]])
-    return None
+    known = trace.ranks.get(rank)
+    outside = [end for end in _ends(trace, matching, rank) if events["exit"][end] != OPEN and known is not None and int(events["thread"][end]) in known.threads]
+    return int(events["thread"][max(outside, key=lambda end: int(events["exit"][end]))]) if wanted and outside else None
 
 
 def _stands(trace: Trace, matching: Matching, rank: int, calls: list[Open], graph: Graph, absent: _Absent) -> Open | None:

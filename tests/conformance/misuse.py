@@ -82,12 +82,10 @@ def programs(folder: Path, only: str | None = None) -> list[Program]:
     return found
 
 
-def run(program: Program, where: Path, ranks: int, patience: float) -> Outcome:
-    """Compile, run, ask. patience: seconds after which a job that nothing is said of is ended."""
+def run(program: Program, headers: Sequence[Path], where: Path, ranks: int, patience: float) -> Outcome:
+    """Compile, run, ask. headers: folders of the suite that have some. patience: seconds after which a job that nothing is said of is ended."""
     began = time.monotonic()
-    include = {path.parent for path in program.path.parents[1].glob("*/*.h")} | {path.parent for path in program.path.parents[1].glob("*.h")}
-    include |= {path.parent for path in program.path.parents[2].glob("*.h")}
-    command = [BIN / "mpicc", "-O1", "-w", "-fopenmp", *(f"-I{path}" for path in sorted(include)), program.path, "-o", where / "program", "-lm"]
+    command = [BIN / "mpicc", "-O1", "-w", "-fopenmp", *(f"-I{path}" for path in headers), program.path, "-o", where / "program", "-lm"]
     compiled = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     if compiled.returncode:
         return Outcome(program.name, program.kind, "not compiled", sentence=next((line for line in compiled.stderr.splitlines() if "error" in line), "?"))
@@ -182,6 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen:
         print(f"{options.dir}: no C programs there{f' that match {options.only}' if options.only else ''}", file=sys.stderr)
         return 2
+    headers = sorted({path.parent for path in options.dir.rglob("*.h")})
     console = Console(stderr=True)
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="manapy-verdicts-") as scratch, Progress(console=console) as progress:
@@ -192,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             progress.update(task, description=program.name[-50:])
             where = Path(scratch) / str(number)
             where.mkdir()
-            outcomes.append(one := run(program, where, options.ranks, options.patience))
+            outcomes.append(one := run(program, headers, where, options.ranks, options.patience))
             progress.advance(task)
             progress.console.print(f"{one.result:8} {one.name}: {one.sentence[:240] or one.code}", soft_wrap=True, markup=False, highlight=False)
     if options.json is not None:
