@@ -50,6 +50,14 @@ def test_waits_of_collectives() -> None:
     assert w.transfer[[0, 3, 6]].tolist() == [10, 10, 10]
 
 
+def test_who_gives_to_a_root_that_is_late_waits_only_while_it_is_in_the_call() -> None:
+    job = Builder(3)
+    for rank, (enter, end) in enumerate(((200, 230), (100, 220), (110, 120))):  # the last one has left its part behind
+        job.call(rank, Op.GATHER, enter, end, peer=0)
+    w = classified(job)
+    assert w.wait.tolist() == [0, 100, 0] and w.kind[1] == Wait.LATE_ROOT and w.who[1] == 0
+
+
 def test_of_a_nonblocking_operation_the_wait_counts() -> None:
     job = Builder(2)
     job.call(0, Op.RECV, 100, 101, peer=1, tag=0, request=1, flags=Flag.NONBLOCKING)
