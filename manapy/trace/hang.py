@@ -256,7 +256,7 @@ class _Search(Suspects):
         chain = "; ".join(self._waits(r, want, p) for r, want, p in cycle[:6])
         more = f"; and {len(cycle) - 6} more" if len(cycle) > 6 else ""
         behind = {r for rank in knot for r in self.waiting.behind(rank)} - set(knot)
-        evidence = [f"{self.name(call.rank)} has been in {described(self.trace, self.matching, call, call.call)} for {span(self.trace.now - call.since)}" for call in opens[:8]]
+        evidence = [f"{self.name(call.rank)} {self.been(call)}" for call in opens[:8]]
         self.accused.update(knot)
         blind = any(not want.known for call in opens for want in call.wants)
         polling = blind or any(call.polling for call in opens)
@@ -502,7 +502,7 @@ class _Search(Suspects):
                 peer=sender,
                 call=needed,
                 since_ns=call.since,
-                evidence=(f"{self.name(call.rank)} has been in MPI_Finalize for {span(self.trace.now - call.since)}", f"messages that nobody receives: {len(left)}"),
+                evidence=(f"{self.name(call.rank)} {self.been(call)}", f"messages that nobody receives: {len(left)}"),
                 confidence=0.9,
                 action="receive each message that is sent, or don't send it",
             )

@@ -24,9 +24,10 @@ SAME = 100_000_000  # ns: clocks of several hosts are compared anew at each look
 
 @dataclass
 class _Stands:
-    """A finding. since: seconds, when it was found first; looks: in a row. acted: was it handed on?"""
+    """A finding. verdict: of the last look; said: of the first one. since: seconds, when that was; looks: in a row. acted: was it handed on?"""
 
     verdict: Verdict
+    said: Verdict
     since: float
     looks: int = 1
     acted: bool = False
@@ -58,7 +59,7 @@ class Standing:
         before, self._stands = self._stands, []
         for verdict in findings:
             one = next((one for one in before if _same(one.verdict, verdict)), None)
-            self._stands.append(_Stands(verdict, one.since, one.looks + 1, one.acted) if one else _Stands(verdict, moment))
+            self._stands.append(_Stands(verdict, one.said, one.since, one.looks + 1, one.acted) if one else _Stands(verdict, verdict, moment))
         accused = {verdict.rank for verdict in findings}  # a rank that was late may be dead now; of a knot none may be left to be accused
         gone = [one for one in before if not any(_same(one.verdict, verdict) for verdict in findings)]
         gone = [one for one in gone if (one.verdict.rank not in accused if one.verdict.rank is not None else not findings)]
@@ -70,7 +71,7 @@ class Standing:
         self._said = [(when, verdict) for when, verdict in self._said if moment - when < QUIET]
         slow = tuple(verdict for verdict in new if verdict.state is State.SLOW)
         self.slow = self.slow or bool(slow)
-        back = tuple((one.verdict, moment - one.since) for one in gone)
+        back = tuple((one.said, moment - one.since) for one in gone)
         return News(new, back, (*(one.verdict for one in due), *slow))
 
     @property

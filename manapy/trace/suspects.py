@@ -15,7 +15,7 @@ from .match import IS_COMPLETION, IS_RECEIVE, IS_SEND, Matching
 from .proc import BUSY, DEAD, STOPPED, ZOMBIE
 from .runqueue import Delays
 from .verdict import Cause, Phase, State, Verdict
-from .waitfor import Graph, Want, build, described
+from .waitfor import Graph, Open, Want, build, described
 from .waiting import Waiting
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Suspects:
             found.append(f"rank {rank} has made no MPI call")
         elif rank in self.graph.opened:
             call = self.graph.opened[rank]
-            found.append(f"rank {rank} has been in {described(self.trace, self.matching, call, call.call)} for {span(self.trace.now - call.since)}")
+            found.append(f"rank {rank} {self.been(call)}")
         else:
             typical, limit = self.outside(rank)
             usually = f"; after this call it usually makes the next one in {span(typical)}" if typical else ""
@@ -126,6 +126,11 @@ class Suspects:
             share = f", {known.cpu_share:.0%} of a processor" if known.cpu_share == known.cpu_share else ""
             found.append(f"process {known.pid}{f' on {known.host}' if known.host else ''}: state {known.process}{share}")
         return found
+
+    def been(self, call: Open) -> str:
+        """`has been in MPI_Recv from rank 1, tag 7 for 12 s`; how long a job that is over was already dead isn't known."""
+        what = described(self.trace, self.matching, call, call.call)
+        return f"was in {what} at the end" if self.over else f"has been in {what} for {span(self.trace.now - call.since)}"
 
     def ended(self) -> tuple[str, ...]:
         """Of a job that is over, evidence on who may have ended it."""

@@ -50,6 +50,7 @@ def job(tmp_path: Path) -> Any:
     [
         ("spin", "late", 1, ("compute",), "busy in user code"),
         ("sleep", "hung", 1, ("compute",), "asleep outside MPI, and has done nothing for"),
+        ("thread", "late", 1, ("compute",), "has not called MPI_Recv from rank 0, tag 7"),
         ("skip", "hung", 1, ("missing call",), "never called MPI_Recv from rank 0, tag 7"),
         ("mismatch", "hung", 1, ("mismatched calls", "missing call"), "MPI_Barrier"),
         pytest.param("deadlock", "hung", None, ("deadlock",), "MPI_Recv from rank 1, tag 8", marks=pytest.mark.quick),
@@ -202,9 +203,9 @@ def test_stopped_going_on_and_killed(job: Job) -> None:
 
 def test_a_rank_that_writes_is_late_and_that_is_taken_back(job: Job) -> None:
     """Twice: of the second time nothing is said any more. Nobody is killed."""
-    job.start_python("late.py", "3", "2")
+    job.start_python("late.py")
     job.wait_for("late")
-    done = manapy("why", job.dir, "--watch", "--every", "200ms", "--patience", "0", "--on-hang", "kill")
+    done = manapy("why", job.dir, "--watch", "--every", "200ms", "--patience", "0", "--on-hang", "kill", "--run", "touch seen", cwd=job.where)
     assert done.returncode != 4 and "Traceback" not in done.stderr, (done.stdout, done.stderr)
     said = [line for line in done.stdout.splitlines() if " late outside MPI for " in line]
     assert len(said) == 2, done.stdout

@@ -1,28 +1,28 @@
-"""Steps of 20 ms, and now and then rank 0 writes and reads a file for some seconds while the others wait for it in a Barrier, as programs do that write checkpoints.
+"""Steps of 20 ms, and twice rank 0 writes to a file for some time while the others wait for it in a Barrier, as programs do that write checkpoints.
 
-late.py SECONDS TIMES. Prints `late` where it happens.
+The first time until there is a file `seen`, the second time for as long as that took. Prints `late` where it happens.
 """
 
 import os
-import sys
 import time
+from pathlib import Path
 
 from mpi4py import MPI
 
-SECONDS, TIMES = float(sys.argv[1]), int(sys.argv[2])
 world = MPI.COMM_WORLD
-for _ in range(TIMES):
+took = 0.0
+for first in (True, False):
     for _ in range(60):
         time.sleep(0.02)
         world.Barrier()
     if world.rank == 0:
         print("late", flush=True)
-        end = time.monotonic() + SECONDS
-        with open("written", "wb+") as file:
-            while time.monotonic() < end:
+        begin = time.monotonic()
+        with open("written", "wb+", buffering=0) as file:
+            while not Path("seen").exists() if first else time.monotonic() < begin + took:
                 file.seek(0)
                 file.write(os.urandom(4096))
-                file.flush()
                 os.fsync(file.fileno())
                 time.sleep(0.05)
+        took = time.monotonic() - begin
     world.Barrier()

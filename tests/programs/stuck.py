@@ -4,6 +4,7 @@ stuck.py KIND [ROUNDS]: rank 1 is at fault, or the ranks named below. Prints `st
 """
 
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -37,12 +38,20 @@ def one_round(skip: bool = False, together: Callable[[int], object] = world.allr
     together(rank)
 
 
+def go_on(alone: MPI.Comm) -> None:
+    while True:
+        alone.Barrier()
+        time.sleep(0.001)
+
+
 def fault() -> None:
     print("stuck", flush=True)
     if KIND == "spin":
         while True:
             pass
-    if KIND == "sleep":
+    if KIND == "thread":
+        threading.Thread(target=go_on, args=(MPI.COMM_SELF.Dup(),), daemon=True).start()
+    if KIND in ("sleep", "thread"):
         time.sleep(10**6)
     if KIND == "skip":
         one_round(skip=True)
