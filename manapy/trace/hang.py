@@ -91,7 +91,7 @@ class _Search(Suspects):
 
     def _inside_halted(self) -> None:
         """Who waits for a transfer with a dead or stopped process, or with one that has posted its part but is outside MPI, waits for that process."""
-        for call in self.graph.opened.values():
+        for call in self.graph.calls:
             for want in call.wants:
                 if want.ranks or want.unproven or not want.known:
                     continue
@@ -140,7 +140,7 @@ class _Search(Suspects):
     def _mismatches(self) -> set[int]:
         """Collectives whose members made different calls, or named different roots, at the same place; returns their instances."""
         m, events = self.matching, self.trace.events
-        instances = {int(m.collectives.of[w.event]) for call in self.graph.opened.values() for w in call.wants if m.collectives.of[w.event] >= 0}
+        instances = {int(m.collectives.of[w.event]) for call in self.graph.calls for w in call.wants if m.collectives.of[w.event] >= 0}
         found = set()
         for instance in sorted(instances):
             theirs = m.collectives.calls(instance)
@@ -437,8 +437,8 @@ class _Search(Suspects):
             return
         m, events = self.matching, self.trace.events
         seen = set()
-        for rank in sorted(self.graph.opened):
-            call = self.graph.opened[rank]
+        for call in sorted(self.graph.calls, key=lambda one: one.rank):
+            rank = call.rank
             if rank in self.dead or rank in self.stopped:
                 continue
             long = self.trace.now - call.since
@@ -586,7 +586,7 @@ class _Search(Suspects):
     def _healthy(self) -> Verdict:
         events, trace = self.trace.events, self.trace
         newest = int(max(events["enter"].max(), events["exit"].max()))
-        waiting = sum(1 for call in self.graph.opened.values() if any(True for _ in call.awaited()))
+        waiting = len({call.rank for call in self.graph.calls if any(True for _ in call.awaited())})
         text = f"healthy: {len(trace.ranks)} ranks, the last call {span(max(trace.now - newest, 0))} ago"
         if trace.ranks and all(r.ended for r in trace.ranks.values()):
             return Verdict(State.HEALTHY, f"healthy: all {len(trace.ranks)} ranks have finalized MPI")

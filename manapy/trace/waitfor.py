@@ -72,10 +72,11 @@ def described(trace: Trace, matching: Matching, call: Open, event: int) -> str:
 
 @dataclass
 class Graph:
-    """opened: ranks in a call. last: index of each rank's newest record, of the thread that it stands for. threads: of ranks that stand for one of several threads, that one."""
+    """opened: ranks in a call, that of the thread that they stand for. calls: the open calls of all threads. last: index of each rank's newest record, of the thread that it stands for. threads: of ranks that stand for one of several threads, that one."""
 
     opened: dict[int, Open]
     last: dict[int, int]
+    calls: list[Open] = field(default_factory=list)
     threads: dict[int, int] = field(default_factory=dict)
     free: set[int] = field(default_factory=set)  # wait for nobody
     knots: list[tuple[int, ...]] = field(default_factory=list)
@@ -96,6 +97,7 @@ def build(trace: Trace, matching: Matching, halted: frozenset[int] = frozenset()
         found = _stands(trace, matching, rank, calls[rank], graph, absent)
         if found is not None:
             graph.opened[rank] = found
+        graph.calls += [*calls[rank], *([found] if found is not None and found.polling else [])]
     _resolve(graph, trace.size, halted)
     return graph
 

@@ -15,7 +15,7 @@ class Waiting:
         self._extra: dict[int, list[tuple[Open, Want]]] = {}
         self._graph = graph
         shared: dict[tuple[int, ...], list[tuple[Open, Want]]] = {}
-        for call in graph.opened.values():
+        for call in graph.calls:
             for want in call.wants:
                 if not want.ranks:
                     continue

@@ -785,3 +785,14 @@ def test_a_window_that_one_rank_frees_is_not_said_to_be_created() -> None:
     job.call(1, Op.WIN_CREATE, 3 * STEP, comm=window, context=2)
     found = only(verdicts(job.trace(60 * SECOND)))
     assert found.cause is Cause.MISMATCH and "MPI_Win_free on the window of ranks 0, 1" in found.sentence and "MPI_Win_create" not in found.sentence
+
+
+def test_two_ranks_of_which_one_thread_waits_and_the_other_one_never_makes_its_call() -> None:
+    """As behind a barrier of threads that is never left."""
+    job = Builder(2)
+    for rank in range(2):
+        job.ranks[rank] = replace(job.ranks[rank], threads={0: 11, 1: 12}, process="S", doing="")
+        job.call(rank, Op.RECV, STEP, peer=1 - rank, tag=1)
+        job.call(rank, Op.SEND, STEP, 2 * STEP, thread=1, peer=rank, tag=3)
+    found = verdicts(job.trace(60 * SECOND))
+    assert {(v.state, v.cause, v.rank) for v in found} == {(State.HUNG, Cause.COMPUTE, rank) for rank in range(2)}, [v.sentence for v in found]
