@@ -154,23 +154,6 @@ void shift_object_remove(shift_object_t *o)
     *(o->next ? &o->next->previous : &d->last) = o->previous;
 }
 
-/* The first GID of this context of the kind (RoCE version, IPv4 or IPv6) that the default path's is: no other reaches the peer's. */
-static bool choose_gid(shift_path_t *path, const struct ibv_gid_entry *like)
-{
-    struct ibv_gid_entry e;
-    static const uint8_t v4[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-    for (uint32_t i = 0; i < 256; i++) {
-        if (!shift_real()->query_gid_ex || shift_real()->query_gid_ex(path->context, path->port, i, &e, 0, sizeof e) != 0)
-            continue;
-        if (e.gid_type == like->gid_type && (memcmp(e.gid.raw, v4, sizeof v4) == 0) == (memcmp(like->gid.raw, v4, sizeof v4) == 0)) {
-            path->gid = e.gid;
-            path->gid_index = (uint8_t)i;
-            return true;
-        }
-    }
-    return false;
-}
-
 /* In manapy's lower half, dup gives a number that is out of the program's way. -1 and errno */
 int shift_dup(int fd)
 {
@@ -214,7 +197,7 @@ static const char *open_path(shift_path_t *path, uint8_t port, const struct ibv_
     path->lid = attr.lid;
     path->mtu = attr.active_mtu;
     path->ethernet = attr.link_layer == IBV_LINK_LAYER_ETHERNET;
-    if (path->ethernet && !choose_gid(path, like))
+    if (path->ethernet && !shift_gid_choose(path->context, path->port, like, &path->gid))
         return "it has no GID of the kind that the default RNIC uses (RoCE version; IPv4 or IPv6)";
     path->channel = real->create_comp_channel(path->context);
     if (path->channel)
@@ -235,8 +218,8 @@ void shift_device_backups(shift_device_t *d)
         shift_qp_t *q = (shift_qp_t *)o;
         if (o->kind == SHIFT_QP && !q->plain && (q->attr_mask & IBV_QP_AV)) {
             port = q->attr.ah_attr.port_num;
-            if (shift_real()->query_gid_ex)
-                shift_real()->query_gid_ex(d->context, port, q->attr.ah_attr.grh.sgid_index, &like, 0, sizeof like);
+            if (q->has_gid)
+                like = q->gid;
             break;
         }
     }

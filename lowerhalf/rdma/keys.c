@@ -34,8 +34,10 @@ bool shift_qp_key(char *key, const shift_qp_t *q, bool peer)
         snprintf(key, 64, "qp/lid%04x/%06x", peer ? ah->dlid : port.lid, qpn);
         return true;
     }
-    if (!peer && shift_real()->query_gid(q->qp->context, ah->port_num, ah->grh.sgid_index, &gid) != 0)
+    if (!peer && !q->has_gid)
         return false;
+    if (!peer)
+        gid = q->gid.gid;
     char hex[33];
     for (int i = 0; i < 16; i++)
         snprintf(hex + 2 * i, 3, "%02x", gid.raw[i]);

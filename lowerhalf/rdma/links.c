@@ -118,10 +118,12 @@ static bool connect_leg(shift_link_t *l, int path)
     shift_path_t *via = &l->device->path[path];
     shift_link_leg_t *leg = &l->on[path];
     uint32_t psn = (leg->generation * PSN_STEP) & SHIFT_PSN_MASK;
+    if (via->ethernet && !shift_gid_find(via->context, &via->gid))
+        return false;
     struct ibv_qp_attr a = {.qp_access_flags = IBV_ACCESS_REMOTE_WRITE, .port_num = via->port, .path_mtu = IBV_MTU_256, .dest_qp_num = leg->peer_qpn, .rq_psn = psn,
                             .sq_psn = psn, .max_dest_rd_atomic = 1, .max_rd_atomic = 1, .min_rnr_timer = 1, .timeout = TIMEOUT, .retry_cnt = RETRIES, .rnr_retry = 7,
                             .ah_attr = {.dlid = leg->peer_lid, .is_global = via->ethernet, .port_num = via->port,
-                                        .grh = {.dgid = leg->peer_gid, .sgid_index = via->gid_index, .hop_limit = 64}}};
+                                        .grh = {.dgid = leg->peer_gid, .sgid_index = (uint8_t)via->gid.gid_index, .hop_limit = 64}}};
     if (shift_qp_step(leg->qp, &a, IBV_QPS_RESET) != 0)
         return false;
     shift_link_poll(l->device, path); /* none comes after the reset: a slot that is used again is not taken for what it was */
@@ -148,7 +150,7 @@ static void publish(shift_link_t *l)
     for (int p = 0; p < d->paths; p++) {
         v.on[p].qpn = l->on[p].qp ? l->on[p].qp->qp_num : 0;
         v.on[p].lid = d->path[p].lid;
-        v.on[p].gid = d->path[p].gid;
+        v.on[p].gid = d->path[p].gid.gid;
         v.on[p].generation = l->on[p].generation;
     }
     key_of(key, d->id, l->peer);

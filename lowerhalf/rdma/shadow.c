@@ -144,7 +144,7 @@ static bool publish_qp(shift_device_t *d, shift_qp_t *q)
         v.leg[i].psn = q->legs[i].send_psn;
         v.leg[i].lid = d->path[i].lid;
         v.leg[i].mtu = (uint8_t)d->path[i].mtu;
-        v.leg[i].gid = d->path[i].gid;
+        v.leg[i].gid = d->path[i].gid.gid;
     }
     char key[64];
     return shift_qp_key(key, q, false) && shift_kv_note(d->kv, key, &v, sizeof v) == 0;
@@ -212,7 +212,7 @@ static struct ibv_qp_attr attributes(const shift_qp_t *q, int path, uint32_t gen
         a.rnr_retry = 7; /* its receives may be on another path for a moment: srq.c */
     if (path) {
         a.ah_attr.port_num = a.port_num = via->port;
-        a.ah_attr.grh.sgid_index = via->gid_index;
+        a.ah_attr.grh.sgid_index = (uint8_t)via->gid.gid_index;
         a.ah_attr.grh.dgid = leg->peer_gid;
         a.ah_attr.dlid = leg->peer_lid;
         a.ah_attr.src_path_bits = 0;
@@ -227,13 +227,22 @@ static struct ibv_qp_attr attributes(const shift_qp_t *q, int path, uint32_t gen
 }
 
 /* From whatever state to RTS. 0 or an errno. */
-static int bring_up(const shift_qp_t *q, int path, struct ibv_qp_attr *a)
+static int bring_up(shift_qp_t *q, int path, struct ibv_qp_attr *a)
 {
     static const char *const names[] = {"RESET", "INIT", "RTR", "RTS"};
+    shift_path_t *via = &q->o.device->path[path];
+    struct ibv_gid_entry *gid = path ? &via->gid : &q->gid;
+    if (path ? via->ethernet : q->has_gid) {
+        if (!shift_gid_find(path ? via->context : q->qp->context, gid)) {
+            shift_report("%s has lost the address that its connections use: they wait for it to come back", via->name);
+            return EADDRNOTAVAIL;
+        }
+        a->ah_attr.grh.sgid_index = (uint8_t)gid->gid_index;
+    }
     for (int to = IBV_QPS_RESET; to <= IBV_QPS_RTS; to++) {
         int r = shift_qp_step(q->legs[path].qp, a, (enum ibv_qp_state)to);
         if (r != 0) {
-            shift_report("a queue pair on %s can't be brought to %s: %s", q->o.device->path[path].name, names[to], strerror(r));
+            shift_report("a queue pair on %s can't be brought to %s: %s", via->name, names[to], strerror(r));
             return r;
         }
     }

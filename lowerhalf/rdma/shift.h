@@ -208,6 +208,8 @@ typedef struct shift_qp { /* begins at a cache line, and a straight post needs o
     struct ibv_qp_init_attr init;
     struct ibv_qp_attr attr; /* what the program set, over all ibv_modify_qp */
     int attr_mask;
+    struct ibv_gid_entry gid; /* the program's choice, as it was when it made it; index: gids.c */
+    bool has_gid;
 
     shift_spin_t lock;
     bool direct; /* posts go to leg 0 at once: no switch under way, default state */
@@ -266,8 +268,7 @@ typedef struct shift_path {
     struct ibv_pd *pd;
     struct ibv_cq *cq; /* of the links */
     uint8_t port;
-    uint8_t gid_index;
-    union ibv_gid gid;
+    struct ibv_gid_entry gid; /* of RoCE; its index as it was last seen: gids.c */
     uint16_t lid;
     bool ethernet;
     enum ibv_mtu mtu;
@@ -425,6 +426,12 @@ bool shift_srq_busy(const shift_srq_t *s);
 shift_srq_t *shift_srq_add(struct ibv_srq *srq, shift_pd_t *pd, const struct ibv_srq_attr *attr); /* without the lock; so are the next two */
 void shift_srq_close_taps(shift_srq_t *s);
 void shift_srq_remove(shift_srq_t *s);
+
+/* gids.c: false: the port has no such GID now */
+bool shift_gid_at(struct ibv_context *context, uint8_t port, uint32_t index, struct ibv_gid_entry *gid);
+bool shift_gid_find(struct ibv_context *context, struct ibv_gid_entry *gid); /* sets its index to where it stands */
+/* The first of the kind (RoCE version; IPv4 or IPv6) that `like` is: no other reaches the peer's. */
+bool shift_gid_choose(struct ibv_context *context, uint8_t port, const struct ibv_gid_entry *like, struct ibv_gid_entry *gid);
 
 /* legs.c: one queue pair, on whatever path */
 int shift_qp_step(struct ibv_qp *qp, struct ibv_qp_attr *attr, enum ibv_qp_state to); /* RESET, INIT, RTR, RTS: 0 or an errno */

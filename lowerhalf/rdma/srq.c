@@ -226,12 +226,14 @@ shift_srq_fate_t shift_srq_take(int path, bool again, struct ibv_wc *wc)
 
 static bool connect_tap(shift_srq_t *s, int path)
 {
-    const shift_path_t *via = &s->o.device->path[path];
+    shift_path_t *via = &s->o.device->path[path];
     struct ibv_qp *tap = s->on[path].tap;
+    if (via->ethernet && !shift_gid_find(via->context, &via->gid))
+        return false;
     struct ibv_qp_attr a = {.port_num = via->port, .path_mtu = IBV_MTU_256, .dest_qp_num = tap->qp_num, .max_dest_rd_atomic = 1, .max_rd_atomic = 1, .min_rnr_timer = 1,
                             .timeout = 15, .retry_cnt = 3, .rnr_retry = 0,
                             .ah_attr = {.dlid = via->lid, .is_global = via->ethernet, .port_num = via->port,
-                                        .grh = {.dgid = via->gid, .sgid_index = via->gid_index, .hop_limit = 64}}};
+                                        .grh = {.dgid = via->gid.gid, .sgid_index = (uint8_t)via->gid.gid_index, .hop_limit = 64}}};
     for (int to = IBV_QPS_RESET; to <= IBV_QPS_RTS; to++)
         if (shift_qp_step(tap, &a, (enum ibv_qp_state)to) != 0)
             return false;

@@ -313,6 +313,9 @@ EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     }
     shift_device_t *d = q->o.device;
     struct ibv_qp_attr mine = *attr;
+    struct ibv_gid_entry gid = {0};
+    bool has_gid = (mask & IBV_QP_AV) && attr->ah_attr.is_global &&
+                   shift_gid_at(qp->context, attr->ah_attr.port_num, attr->ah_attr.grh.sgid_index, &gid);
     make_errors_possible(d, &mine, mask);
     pthread_mutex_lock(&d->lock);
     bool there = is_there(q, &mine, mask);
@@ -324,6 +327,10 @@ EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
         if (r != 0)
             return r;
         pthread_mutex_lock(&d->lock);
+    }
+    if (has_gid) {
+        q->gid = gid;
+        q->has_gid = true;
     }
     if (ends(q, &mine, mask)) {
         if (mine.qp_state == IBV_QPS_SQD)

@@ -725,7 +725,7 @@ int ibv_fork_init(void) { return 0; }
 static int query_port_of(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size)
 {
     (void)context;
-    struct ibv_port_attr a = {.state = IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096, .active_mtu = IBV_MTU_4096, .gid_tbl_len = 1, .pkey_tbl_len = 1};
+    struct ibv_port_attr a = {.state = IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096, .active_mtu = IBV_MTU_4096, .gid_tbl_len = 8, .pkey_tbl_len = 1};
     a.link_layer = IBV_LINK_LAYER_ETHERNET;
     a.phys_state = 5; /* LinkUp */
     memcpy(attr, &a, size < sizeof a ? size : sizeof a);
@@ -792,10 +792,14 @@ int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv
     return query_port_of(context, port, (struct ibv_port_attr *)attr, offsetof(struct ibv_port_attr, port_cap_flags2));
 }
 
+static int gid_index;
+
+void nullverbs_gid(int index) { __atomic_store_n(&gid_index, index, __ATOMIC_RELEASE); }
+
 int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
 {
     *gid = (union ibv_gid){.raw = {[10] = 0xff, [11] = 0xff, [12] = 10, [14] = (uint8_t)(context->device - devices), [15] = 1}};
-    return port == 1 && index == 0 ? 0 : -1;
+    return port == 1 && index >= 0 && index == __atomic_load_n(&gid_index, __ATOMIC_ACQUIRE) ? 0 : -1;
 }
 
 int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry, uint32_t flags, size_t size)
@@ -1125,8 +1129,11 @@ struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp) { return ((qp_t *)qp)->ex.c
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
     qp_t *q = (qp_t *)qp;
+    union ibv_gid gid;
     if (refused("modify_qp"))
         return errno;
+    if ((mask & IBV_QP_AV) && attr->ah_attr.is_global && ibv_query_gid(qp->context, 1, attr->ah_attr.grh.sgid_index, &gid) != 0)
+        return EINVAL;
     pthread_mutex_lock(&lock);
     if (mask & IBV_QP_STATE) {
         enum ibv_qp_state from = q->attr.qp_state, to = attr->qp_state;

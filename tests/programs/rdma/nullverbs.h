@@ -1,7 +1,7 @@
 /* nullverbs.h - a libibverbs.so.1 without RNICs, and the strings by which a test or benchmark moves it.
  *
  * Built from nullverbs.c with the real library's soname and symbol versions, and found by LD_LIBRARY_PATH; the program is linked with it, and any interposer
- * may stand between. It has NULLVERBS_DEVICES (2) devices, null0 null1 ..., each with one port and one GID. Nothing is ever sent. What is posted stays
+ * may stand between. It has NULLVERBS_DEVICES (2) devices, null0 null1 ..., each with one port and one GID, at index 0. Nothing is ever sent. What is posted stays
  * outstanding until nullverbs_complete, _receive or _fail is told to end it; or, with NULLVERBS_INSTANT in the environment or in contexts opened after
  * nullverbs_instant(true), every request succeeds at once and nothing is kept: the data verbs then cost a few nanoseconds, and are for one thread.
  *
@@ -46,6 +46,9 @@ bool nullverbs_deliver(struct ibv_qp *from, struct ibv_qp *to, bool acknowledge)
 
 /* The path is lost: the queue pair goes into the error state, the oldest send completes with this status, everything else is flushed. */
 void nullverbs_fail(struct ibv_qp *qp, enum ibv_wc_status status);
+
+/* From now on every port's one GID stands at this index of its table; -1: it has none. As after an address was taken away and has come back. */
+void nullverbs_gid(int index);
 
 /* The next `times` calls of a verb (its name without "ibv_", such as "reg_mr", "create_qp", "post_send") fail with this errno. */
 void nullverbs_refuse(const char *verb, int error, unsigned times);

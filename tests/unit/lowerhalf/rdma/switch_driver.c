@@ -1,6 +1,7 @@
 /* switch_driver.c - plays a process whose connections fail again and again, while its threads post and poll: the interposer's own code over the null provider.
  *
  *   switch_driver LIBRARY FAILURES SEED PAIRS
+ *   switch_driver LIBRARY gids SEED PAIRS
  *   switch_driver LIBRARY lost SEED PAIRS
  *   switch_driver LIBRARY last SEED PAIRS
  *   switch_driver LIBRARY stuck SEED 3
@@ -11,6 +12,7 @@
  * once and in order, every signaled send complete once and in order, and nobody may see an error. Prints "ok" and how often it went to the backup. All is made on a
  * parent domain with a thread domain, and half of the sends are of dmabuf memory.
  *
+ * "gids": as with 20 FAILURES, but meanwhile the GIDs of both devices stand elsewhere in their tables, or for a while nowhere.
  * "lost": no path works any more when the connections fail. Then every request must come back once and in order, the oldest with the error, the others flushed.
  * "last": receives are of a shared queue, which has none. Prints for how long each leg was given time for what was still to come to it, in ns: the last pair's RNIC doesn't say
  * that it has reached the last receive.
@@ -64,6 +66,7 @@ static void (*fail)(struct ibv_qp *, enum ibv_wc_status);
 static void (*refuse)(const char *, int, unsigned);
 static void (*async)(struct ibv_context *, const struct ibv_async_event *);
 static struct ibv_qp *(*next_qp)(const struct ibv_qp *);
+static void (*set_gid)(int);
 
 static void find_library(const char *path)
 {
@@ -78,6 +81,7 @@ static void find_library(const char *path)
     refuse = (__typeof__(refuse))null_function("nullverbs_refuse");
     async = (__typeof__(async))null_function("nullverbs_async");
     next_qp = (__typeof__(next_qp))null_function("nullverbs_next_qp");
+    set_gid = (__typeof__(set_gid))null_function("nullverbs_gid");
 }
 
 /* ---- the key-value store: all keys are this process's ---- */
@@ -525,6 +529,16 @@ static void reach_last(pair_t *p, bool says)
     }
 }
 
+/* An address is away while its path fails, or not, and comes back elsewhere: always so, that an old index has no GID. */
+static void move_gids(int failure)
+{
+    if (failure % 3 == 0) {
+        set_gid(-1);
+        usleep(20000);
+    }
+    set_gid(1 + failure % 7);
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 5);
@@ -586,7 +600,8 @@ int main(int argc, char **argv)
     pthread_create(&threads[2], NULL, poller, both);
     pthread_create(&threads[3], NULL, extended_poller, NULL);
     pthread_create(&threads[4], NULL, poster, NULL);
-    for (int i = 0, n = atoi(argv[2]); i < n; i++) {
+    bool gids = !strcmp(argv[2], "gids");
+    for (int i = 0, n = gids ? 20 : atoi(argv[2]); i < n; i++) {
         wait_for(d, some_more);
         wait_for(d, steady);
         usleep((unsigned)rand_r(&seed) % 500);
@@ -597,6 +612,8 @@ int main(int argc, char **argv)
             fail(rand_r(&seed) % 2 ? p->from : p->to, rand_r(&seed) % 3 ? IBV_WC_RETRY_EXC_ERR : IBV_WC_WR_FLUSH_ERR);
         for (int k = 0; k < count; k++)
             pairs[k].arrived_before = now_at(&pairs[k].arrived);
+        if (gids)
+            move_gids(i);
     }
     __atomic_store_n(&stop_posting, true, __ATOMIC_RELEASE);
     pthread_join(threads[4], NULL);

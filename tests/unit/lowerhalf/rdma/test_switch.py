@@ -11,7 +11,7 @@ import pytest
 from work_requests import FLAGS, HERE
 
 FAILURES = 60
-PARTS = """away device extended keys legs map memory peer poll post readback release report rewind rewind_mlx5 rewind_rxe sections shadow srq states switch traffic verbs
+PARTS = """away device extended gids keys legs map memory peer poll post readback release report rewind rewind_mlx5 rewind_rxe sections shadow srq states switch traffic verbs
 watch way_back work worker""".split()
 TRACE = ("file", "table")  # what traffic.c writes into
 
@@ -51,6 +51,17 @@ def test_failures_under_traffic(driver: tuple[Path, Path], tmp_path: Path, more:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     assert done.stdout.startswith("ok ") and int(done.stdout.split()[1]) >= FAILURES // 2
+
+
+def test_gids_that_move(driver: tuple[Path, Path], tmp_path: Path) -> None:
+    """A path is made ready again, the default one too, with the index at which its GID stands now."""
+    program, library = driver
+    run = [program, library, "gids", "1", "2"]
+    done = subprocess.run(run, capture_output=True, text=True, env=environment(tmp_path, {}), timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("ok ") and int(done.stdout.split()[1]) >= 10
+    away = "manapy shift: {} has lost the address that its connections use: they wait for it to come back"
+    assert set(done.stderr.splitlines()) <= {away.format("null0"), away.format("null1")}
 
 
 @pytest.mark.parametrize("more", [{}, {"MANAPY_SHIFT_REWIND": "off"}], ids=["rewind", "journal"])
