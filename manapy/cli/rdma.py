@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--backup", metavar="DEV,...", help="RNICs that stand in for others, best first, or DEV:BACKUP:BACKUP,... for each (default: MANAPY_SHIFT_BACKUP, else auto: by topology)")
     agent.add_argument("--fd", type=int, help=argparse.SUPPRESS)
     agent.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
+    agent.add_argument("--stay", type=int, metavar="PID", help=argparse.SUPPRESS)  # at least as long as this process
     status = commands.add_parser("status", help="queue pairs: state, device, counters", description="What the queue pairs of this host's programs are doing.")
     events = commands.add_parser("events", help="what has happened to them", description="What has happened to the queue pairs of this host's programs: one line of JSON each.")
     events.add_argument("--follow", action="store_true", help="go on until the agent ends")
@@ -106,7 +107,7 @@ def _agent(options: argparse.Namespace, out: Output) -> int:
             if where.is_alive():
                 raise AgentError(f"an agent of job {where.job} runs on this host already ({where.address})")
             listener = where.listen()
-    agent.serve(where, url, keys, listener, ready, options.linger, options.ttl)
+    agent.serve(where, url, keys, listener, ready, options.linger, options.ttl, options.stay)
     return 0
 
 

@@ -94,9 +94,14 @@ class Refused(Exception):
 
 
 class Agent:
-    """One job on one host. linger: seconds without any client or process that has asked it to stay, after which it ends; None: never."""
+    """One job on one host. linger: seconds without any client or process for which it stays, after which it ends; None: never.
 
-    def __init__(self, place: Place, url: str, store: Store, linger: float | None, ttl: float) -> None:
+    stay: the process that has started it, for which it stays from the beginning: it may be slow to ask for that.
+    """
+
+    def __init__(
+        self, place: Place, url: str, store: Store, linger: float | None, ttl: float, stay: int | None = None
+    ) -> None:
         self.place, self.url, self.linger, self.ttl = place, url, linger, ttl
         self.clients: dict[str, Client] = {}
         self.ledger = Ledger()
@@ -110,6 +115,7 @@ class Agent:
         self._cache: OrderedDict[str, Cached] = OrderedDict()
         self._watchers: dict[asyncio.StreamWriter, int] = {}  # and the number of their request
         self._staying: set[int] = set()  # pids
+        self._first = stay
         self._tasks: set[asyncio.Task[Any]] = set()
         self._over = asyncio.Event()
         self._idle_since = time.monotonic()
@@ -121,6 +127,8 @@ class Agent:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
+        if self._first is not None:
+            self._stay(self._first)
         server = await asyncio.start_unix_server(self._accept, sock=listener, limit=protocol.LINE_MAX)
         log.info("manapy %s: agent of job %s, pid %d, keys in %s", __version__, self.place.job, os.getpid(), self.url)
         with contextlib.suppress(StoreError):
@@ -140,6 +148,12 @@ class Agent:
         self._threads.shutdown()
         os.close(self._kept)
         log.info("the agent has ended")
+
+    def _stay(self, pid: int) -> None:
+        """As long as this process lives (0: one that can't be told)."""
+        if pid and pid not in self._staying:
+            self._staying.add(pid)
+            processes.watch(pid, lambda: self._staying.discard(pid))
 
     async def _end_when_idle(self, linger: float) -> None:
         """The decision and the removal of the socket are one step for those who hold the lock to look whether there is an agent."""
@@ -413,10 +427,7 @@ class Agent:
                 case "EVENTS":
                     return f"OK {json.dumps(list(self.ledger.after(int(request.fields[0]))))}"
                 case "STAY":
-                    whose = pid if request.fields[0] == "-" else int(request.fields[0])
-                    if whose and whose not in self._staying:
-                        self._staying.add(whose)
-                        processes.watch(whose, lambda: self._staying.discard(whose))
+                    self._stay(pid if request.fields[0] == "-" else int(request.fields[0]))
                     return "OK"
                 case "GUARD":
                     whose, directory = request.fields[0].split(" ", 1)
@@ -492,6 +503,15 @@ def _log_failure(task: asyncio.Task[Any]) -> None:
         log.error("internal error", exc_info=task.exception())
 
 
-def serve(place: Place, url: str, store: Store, listener: socket.socket, ready: Callable[[str], None], linger: float | None, ttl: float) -> None:
+def serve(
+    place: Place,
+    url: str,
+    store: Store,
+    listener: socket.socket,
+    ready: Callable[[str], None],
+    linger: float | None,
+    ttl: float,
+    stay: int | None,
+) -> None:
     """Until the agent ends. `store` is opened by its own threads."""
-    asyncio.run(Agent(place, url, store, linger, ttl).run(listener, ready))
+    asyncio.run(Agent(place, url, store, linger, ttl, stay).run(listener, ready))

@@ -173,16 +173,18 @@ def places() -> list[Place]:
     return [place for place in found if place.is_alive()]
 
 
-def start(place: Place, url: str, linger: float, ttl: float) -> str | None:
-    """Start the job's agent if none is alive. Returns what it complains about (its store can't be reached yet), or None. Raises AgentError if it
-    doesn't come up."""
+def start(place: Place, url: str, linger: float, ttl: float, pid: int) -> str | None:
+    """Start the job's agent if none is alive; a new one stays at least as long as process `pid`, however late that comes to ask for it.
+
+    Returns what it complains about (its store can't be reached yet), or None. Raises AgentError if it doesn't come up.
+    """
     with place.locked():
         if place.is_alive():
             return None
         listener = place.listen()
         ready, ready_end = os.pipe()
         command = [sys.executable, "-P", "-c", MANAPY, "rdma", "agent", "--job", place.job, "--kv", url, f"--linger={linger}", f"--ttl={ttl}"]
-        command += ["--fd", str(listener.fileno()), "--ready-fd", str(ready_end)]
+        command += ["--fd", str(listener.fileno()), "--ready-fd", str(ready_end), "--stay", str(pid)]
         with listener, place.log.open("ab") as log, open(ready_end, "wb") as theirs:
             subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(listener.fileno(), theirs.fileno()), start_new_session=True)
     with open(ready, "rb", buffering=0) as stream:

@@ -40,11 +40,12 @@ def agent(where: place.Place, url: str, linger: float = LINGER_SECONDS, ttl: flo
     to be checkpointed when traffic falls back. Returns what it complains about (its store can't be reached
     yet), or None. Raises AgentError, or UsageError if it uses another store."""
     said = None
+    whose = os.getpid() if pid is None else pid
     for last in (False, False, True):  # an agent that is about to end is replaced
-        said = place.start(where, url, linger, ttl) or said
+        said = place.start(where, url, linger, ttl, whose) or said
         try:
             with client.Connection(where) as connection:
-                connection.ask("STAY", "-" if pid is None else pid)
+                connection.ask("STAY", whose)
                 if guarded is not None:
                     connection.ask("GUARD", str(pid), str(guarded))
                 served = connection.status()["store"]

@@ -6,12 +6,15 @@ import os
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from manapy.ckpt import processes
 from manapy.ckpt.errors import AgentError
-from manapy.rdma import client, place
+from manapy.rdma import client, place, prepare
 from rdma_agents import MANAPY, Agent, until
 
 Start = Callable[..., Agent]
@@ -57,6 +60,27 @@ SqliteStore.close = when_told
             connection.ask("STAY", "-")
     leave.touch()
     assert old.process.wait(60) == 0
+
+
+def test_an_agent_is_there_for_who_started_it(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a host so slow that more than its time to linger goes by until it is asked to stay."""
+    start, linger = place.start, 0.05
+
+    def slowly(*arguments: Any) -> str | None:
+        said = start(*arguments)
+        time.sleep(10 * linger)
+        return said
+
+    monkeypatch.setenv("MANAPY_SHIFT_DIR", str(short / "host"))
+    monkeypatch.setattr(place, "start", slowly)
+    where = place.make("job")
+    with subprocess.Popen(["sleep", "1000"]) as program:
+        assert prepare.agent(where, where.default_url, linger=linger, pid=program.pid) is None
+        with client.Connection(where) as connection:
+            served = connection.status()["pid"]
+        program.kill()
+    until(lambda: not where.address.exists(), "the agent's end")
+    until(lambda: not processes.is_alive(served), "the end of its process")
 
 
 def test_more_come_at_once_than_its_queue_holds(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
