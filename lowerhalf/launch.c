@@ -77,7 +77,7 @@ int main(int argc, char **argv, char **envp) {
     mpy_trap_install();
     if (mpy_chain_active()) mpy_signals_shield();
     mpy_lower_start(program.path);
-    int r = mpy_trap_filter(MPY_TRAP->low_exec, 0);
+    int r = mpy_trap_filter(MPY_TRAP->low_exec, MPY_TRAP_ALWAYS);
     if (r) mpy_fail(1, "the kernel refuses the seccomp filter (%s); see `manapy doctor`", strerror(-r));
     mpy_jump(entry, sp);
 }

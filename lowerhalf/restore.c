@@ -12,6 +12,7 @@
  *  4. Until mpy_restore_commit nothing outside this process has been changed.
  */
 #include "restore.h"
+#include "clock.h"
 #include "control/chain.h"
 #include "image/crc32c.h"
 #include "lower.h"
@@ -157,13 +158,16 @@ int mpy_restore_process(const mpy_image_t *image, char *error, size_t n) {
     MPY_TRAP->nids = 0;
     MPY_TRAP->real_pid = getpid();
     note_id(MPY_TRAP->pid, MPY_TRAP->real_pid);
+    mpy_clocks_continue();
+    for (uint64_t i = 0; i < image->nthreads; i++) mpy_clocks_correct((ucontext_t *)image->threads[i].ucontext);
     mpy_vdso_install();
     mpy_trap_install();
     mpy_stop_install();
     mpy_signals_reinstall();
     if (mpy_chain_active()) mpy_signals_shield();
-    int r = mpy_trap_filter(MPY_TRAP->low_exec, 0);
-    if (!r) r = mpy_trap_filter(MPY_TRAP->low_exec, 1);
+    int r = mpy_trap_filter(MPY_TRAP->low_exec, MPY_TRAP_ALWAYS);
+    if (!r) r = mpy_trap_filter(MPY_TRAP->low_exec, MPY_TRAP_IDS);
+    if (!r && mpy_clocks_shifted()) r = mpy_trap_filter(MPY_TRAP->low_exec, MPY_TRAP_CLOCKS);
     if (r) { errno = -r; return fail(error, n, "the kernel refuses the seccomp filter"); }
     return 0;
 }

@@ -9,6 +9,7 @@
  *  3. On any failure the file is removed and nothing else has changed.
  */
 #include "snapshot.h"
+#include "clock.h"
 #include "image/crc32c.h"
 #include "lower.h"
 #include "maps.h"
@@ -299,6 +300,7 @@ static int save_process(mpy_blob_t *b, char *error, size_t n) { return mpy_proce
 static int write_all(writer_t *w, mpy_image_header_t *h) {
     static const char blank[PAGE];
     mpy_signals_collect();
+    mpy_clocks_note();
     if (put(w, blank, PAGE) || save_memory(w)) return -1;
     if (put_vector(w, h, MPY_SECTION_REGIONS, &w->regions) || put_vector(w, h, MPY_SECTION_RUNS, &w->runs) || put_vector(w, h, MPY_SECTION_FILES, &w->files) ||
         put_vector(w, h, MPY_SECTION_STRINGS, &w->strings) || put_threads(w, h) || put_blob(w, h, MPY_SECTION_PROCESS, save_process) ||

@@ -131,6 +131,24 @@ mpy_code_masked_r9_pair: /* pselect6: a pointer to {mask, its size} */
     leaq 24(%rsp), %rsp
     popq %r9
     ret $128
+/* Likewise a sleep until an absolute time by a shifted clock (clock.c): r11 is the corrected time's seconds, of which a copy is made. */
+#define UNTIL(reg)                                                                                                         \
+    BEGIN;                                                                                                                 \
+    pushq %reg;                                                                                                            \
+    pushq 8(%reg);                                                                                                         \
+    pushq %r11;                                                                                                            \
+    movq %rsp, %reg;                                                                                                       \
+    call masked_call;                                                                                                      \
+    leaq 16(%rsp), %rsp;                                                                                                   \
+    popq %reg;                                                                                                             \
+    ret $128
+    .globl mpy_code_timed_rdx, mpy_code_timed_r10, mpy_code_timed_end
+    .hidden mpy_code_timed_rdx, mpy_code_timed_r10, mpy_code_timed_end
+mpy_code_timed_rdx:
+    UNTIL(rdx)
+mpy_code_timed_r10:
+    UNTIL(r10)
+mpy_code_timed_end:
 masked_call:
     syscall
 mpy_code_masked_done:

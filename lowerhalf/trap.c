@@ -12,9 +12,10 @@
  *     What it writes of the interrupted context are general registers and the signal mask. The frame around them, which ends just
  *     below the program's red zone, is the kernel's: extended state that isn't whole any more is lost, or kills the process.
  *  2. Children inherit the filter; it does nothing to them unless they map code into the arena's address range.
- *  3. Identities (`ids` rows of the table) are trapped only after a restart, when the kernel's differ from the program's.
+ *  3. Identities and clocks are trapped only after a restart, when the kernel's differ from the program's.
  */
 #include "trap.h"
+#include "clock.h"
 #include "state/fdguard.h"
 #include "sys.h"
 #include <linux/audit.h>
@@ -95,50 +96,59 @@ static long exit_group(mpy_trap_t *t) {
     return mpy_sys(SYS_exit_group, t->a[0]);
 }
 
-typedef struct { int nr; long (*handle)(mpy_trap_t *); int ids; int high_fd; /* only if the first argument is a descriptor that may be the lower half's */ } row_t;
+/* Only those whose first argument may be the lower half's; whose second has TIMER_ABSTIME (TFD_TIMER_ABSTIME, which is the same);
+ * FUTEX_WAIT_BITSET by the monotonic clock. */
+typedef enum { ANY, HIGH_FD, ABSOLUTE, FUTEX_UNTIL } condition_t;
+enum { FUTEX_COMMAND_AND_CLOCK = 0x17f, FUTEX_WAIT_BITSET_MONOTONIC = 9 };
+typedef struct { int nr; long (*handle)(mpy_trap_t *); mpy_trap_when_t when; condition_t only; } row_t;
 
 static const row_t table[] = {
-    {SYS_mmap, mpy_trap_mmap, 0, 0},
-    {SYS_munmap, mpy_trap_munmap, 0, 0},
-    {SYS_mremap, mpy_trap_mremap, 0, 0},
-    {SYS_brk, mpy_trap_brk, 0, 0},
-    {SYS_shmat, mpy_trap_shmat, 0, 0},
-    {SYS_rt_sigaction, mpy_trap_sigaction, 0, 0},
-    {SYS_rt_sigprocmask, mpy_trap_sigprocmask, 0, 0},
-    {SYS_rt_sigsuspend, mpy_trap_with_mask, 0, 0},
-    {SYS_rt_sigtimedwait, mpy_trap_with_mask, 0, 0},
-    {SYS_ppoll, mpy_trap_with_mask, 0, 0},
-    {SYS_pselect6, mpy_trap_with_mask, 0, 0},
-    {SYS_epoll_pwait, mpy_trap_with_mask, 0, 0},
-    {SYS_epoll_pwait2, mpy_trap_with_mask, 0, 0},
-    {SYS_execve, mpy_trap_execve, 0, 0},
-    {SYS_readlink, mpy_trap_readlink, 0, 0},
-    {SYS_readlinkat, mpy_trap_readlink, 0, 0},
-    {SYS_rseq, refuse_rseq, 0, 0},
-    {SYS_close, protect_close, 0, 1},
-    {SYS_close_range, protect_close_range, 0, 0},
-    {SYS_exit_group, exit_group, 0, 0},
-    {SYS_getpid, id_get, 1, 0},
-    {SYS_gettid, id_get, 1, 0},
-    {SYS_getppid, id_get, 1, 0},
-    {SYS_set_tid_address, id_set_tid_address, 1, 0},
-    {SYS_kill, id_first, 1, 0},
-    {SYS_tkill, id_first, 1, 0},
-    {SYS_tgkill, id_first_two, 1, 0},
-    {SYS_rt_sigqueueinfo, id_first, 1, 0},
-    {SYS_rt_tgsigqueueinfo, id_first_two, 1, 0},
-    {SYS_sched_setaffinity, id_first, 1, 0},
-    {SYS_sched_getaffinity, id_first, 1, 0},
-    {SYS_sched_setparam, id_first, 1, 0},
-    {SYS_sched_getparam, id_first, 1, 0},
-    {SYS_sched_setscheduler, id_first, 1, 0},
-    {SYS_sched_getscheduler, id_first, 1, 0},
-    {SYS_prlimit64, id_first, 1, 0},
-    {SYS_getpgid, id_first_result, 1, 0},
-    {SYS_getsid, id_first_result, 1, 0},
-    {SYS_pidfd_open, id_first, 1, 0},
-    {SYS_getpriority, id_second, 1, 0},
-    {SYS_setpriority, id_second, 1, 0},
+    {SYS_mmap, mpy_trap_mmap, MPY_TRAP_ALWAYS, ANY},
+    {SYS_munmap, mpy_trap_munmap, MPY_TRAP_ALWAYS, ANY},
+    {SYS_mremap, mpy_trap_mremap, MPY_TRAP_ALWAYS, ANY},
+    {SYS_brk, mpy_trap_brk, MPY_TRAP_ALWAYS, ANY},
+    {SYS_shmat, mpy_trap_shmat, MPY_TRAP_ALWAYS, ANY},
+    {SYS_rt_sigaction, mpy_trap_sigaction, MPY_TRAP_ALWAYS, ANY},
+    {SYS_rt_sigprocmask, mpy_trap_sigprocmask, MPY_TRAP_ALWAYS, ANY},
+    {SYS_rt_sigsuspend, mpy_trap_with_mask, MPY_TRAP_ALWAYS, ANY},
+    {SYS_rt_sigtimedwait, mpy_trap_with_mask, MPY_TRAP_ALWAYS, ANY},
+    {SYS_ppoll, mpy_trap_with_mask, MPY_TRAP_ALWAYS, ANY},
+    {SYS_pselect6, mpy_trap_with_mask, MPY_TRAP_ALWAYS, ANY},
+    {SYS_epoll_pwait, mpy_trap_with_mask, MPY_TRAP_ALWAYS, ANY},
+    {SYS_epoll_pwait2, mpy_trap_with_mask, MPY_TRAP_ALWAYS, ANY},
+    {SYS_execve, mpy_trap_execve, MPY_TRAP_ALWAYS, ANY},
+    {SYS_readlink, mpy_trap_readlink, MPY_TRAP_ALWAYS, ANY},
+    {SYS_readlinkat, mpy_trap_readlink, MPY_TRAP_ALWAYS, ANY},
+    {SYS_rseq, refuse_rseq, MPY_TRAP_ALWAYS, ANY},
+    {SYS_close, protect_close, MPY_TRAP_ALWAYS, HIGH_FD},
+    {SYS_close_range, protect_close_range, MPY_TRAP_ALWAYS, ANY},
+    {SYS_exit_group, exit_group, MPY_TRAP_ALWAYS, ANY},
+    {SYS_getpid, id_get, MPY_TRAP_IDS, ANY},
+    {SYS_gettid, id_get, MPY_TRAP_IDS, ANY},
+    {SYS_getppid, id_get, MPY_TRAP_IDS, ANY},
+    {SYS_set_tid_address, id_set_tid_address, MPY_TRAP_IDS, ANY},
+    {SYS_kill, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_tkill, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_tgkill, id_first_two, MPY_TRAP_IDS, ANY},
+    {SYS_rt_sigqueueinfo, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_rt_tgsigqueueinfo, id_first_two, MPY_TRAP_IDS, ANY},
+    {SYS_sched_setaffinity, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_sched_getaffinity, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_sched_setparam, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_sched_getparam, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_sched_setscheduler, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_sched_getscheduler, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_prlimit64, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_getpgid, id_first_result, MPY_TRAP_IDS, ANY},
+    {SYS_getsid, id_first_result, MPY_TRAP_IDS, ANY},
+    {SYS_pidfd_open, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_getpriority, id_second, MPY_TRAP_IDS, ANY},
+    {SYS_setpriority, id_second, MPY_TRAP_IDS, ANY},
+    {SYS_clock_gettime, mpy_trap_clock_gettime, MPY_TRAP_CLOCKS, ANY},
+    {SYS_clock_nanosleep, mpy_trap_sleep_until, MPY_TRAP_CLOCKS, ABSOLUTE},
+    {SYS_futex, mpy_trap_sleep_until, MPY_TRAP_CLOCKS, FUTEX_UNTIL},
+    {SYS_timerfd_settime, mpy_trap_timer_until, MPY_TRAP_CLOCKS, ABSOLUTE},
+    {SYS_timer_settime, mpy_trap_timer_until, MPY_TRAP_CLOCKS, ABSOLUTE},
 };
 enum { ROWS = sizeof table / sizeof table[0] };
 
@@ -158,8 +168,11 @@ void mpy_trap_install(void) {
     mpy_sys(SYS_rt_sigaction, SIGSYS, &k, 0, 8);
 }
 
-int mpy_trap_filter(int low_exec, int with_ids) {
-    struct sock_filter f[3 * ROWS + 20];
+int mpy_trap_filter(int low_exec, mpy_trap_when_t when) {
+    static const struct { unsigned argument, mask; uint16_t compare; unsigned value; } conditions[] = {
+        [HIGH_FD] = {0, ~0u, BPF_JGE, 0}, [ABSOLUTE] = {1, 1, BPF_JEQ, 1}, [FUTEX_UNTIL] = {1, FUTEX_COMMAND_AND_CLOCK, BPF_JEQ, FUTEX_WAIT_BITSET_MONOTONIC},
+    };
+    struct sock_filter f[5 * ROWS + 20];
     unsigned n = 0;
     f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
     f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0);
@@ -167,12 +180,16 @@ int mpy_trap_filter(int low_exec, int with_ids) {
     f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
     unsigned jumps[ROWS], njumps = 0;
     for (int i = 0; i < ROWS; i++) {
-        if (table[i].ids != with_ids) continue; /* after a restart both filters are installed, one each */
-        if (table[i].high_fd) {
-            f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)table[i].nr, 0, 3);
-            f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0]));
+        if (table[i].when != when) continue; /* after a restart several filters are installed, one each */
+        condition_t only = table[i].only;
+        if (only != ANY) {
+            unsigned value = only == HIGH_FD ? (unsigned)mpy_fd_base() : conditions[only].value;
+            uint32_t argument = (uint32_t)(offsetof(struct seccomp_data, args) + 8 * conditions[only].argument);
+            f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)table[i].nr, 0, 4);
+            f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, argument);
+            f[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, conditions[only].mask);
             jumps[njumps++] = n;
-            f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, (unsigned)mpy_fd_base(), 0, 0);
+            f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | conditions[only].compare | BPF_K, value, 0, 0);
             f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
         } else {
             jumps[njumps++] = n;

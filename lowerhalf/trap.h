@@ -10,7 +10,8 @@ typedef struct mpy_trap { long nr; long a[6]; ucontext_t *uc; } mpy_trap_t;
 
 void mpy_code_install(void);                     /* map the code page at MPY_CODE_ADDR */
 void mpy_trap_install(void);                     /* SIGSYS handler; call in every new lower half, before the filter */
-int mpy_trap_filter(int low_exec, int with_ids); /* seccomp filter; 0 or -errno */
+typedef enum { MPY_TRAP_ALWAYS, MPY_TRAP_IDS, MPY_TRAP_CLOCKS } mpy_trap_when_t; /* the latter where the program's ids or clocks aren't the kernel's */
+int mpy_trap_filter(int low_exec, mpy_trap_when_t when); /* seccomp filter for calls trapped then; 0 or -errno */
 extern void (*mpy_trap_on_exit)(int code);       /* called at the program's exit_group; may return */
 
 /* The code page's symbols (trampoline.S), and where one of them lies in the page. */

@@ -29,6 +29,16 @@ typedef struct mpy_ksigaction { /* the kernel's struct sigaction */
 
 typedef struct mpy_idpair { int32_t shown, real; } mpy_idpair_t; /* as the program knows it; as the kernel knows it */
 
+#define MPY_CLOCKS 3
+#define MPY_BOOT_ID 80
+typedef struct mpy_clocks { /* clock.c */
+    int64_t offset[MPY_CLOCKS];   /* seconds by which the program's clocks are ahead of the machine's */
+    int64_t change[MPY_CLOCKS];   /* of them, by the last restart */
+    int64_t shown_ns[MPY_CLOCKS]; /* by them at the checkpoint */
+    int64_t real_ns;              /* CLOCK_REALTIME then */
+    char boot[MPY_BOOT_ID];       /* and which boot and time namespace that was */
+} mpy_clocks_t;
+
 typedef struct mpy_trapstate {
     mpy_ksigaction_t signals[MPY_SIGNALS]; /* the program's actions; valid where the kernel's handler is our entry. First: see trampoline.S */
     int32_t pid;      /* as the program knows it */
@@ -44,6 +54,7 @@ typedef struct mpy_trapstate {
     char exe[4096];  /* what /proc/self/exe shows to the program */
     uint32_t nids;   /* thread and process ids that differ from the kernel's since the last restart */
     mpy_idpair_t ids[MPY_IDS_MAX];
+    mpy_clocks_t clocks;
     mpy_range_t free[MPY_FREE_MAX]; /* ascending, disjoint, not adjacent */
 } mpy_trapstate_t;
 

@@ -6,6 +6,8 @@
  * every process, so we give it an ELF image of our own at a fixed address, whose functions jump through a table that each new
  * lower half refills. Without AT_SYSINFO_EHDR a clock read would be a system call (282 ns instead of 22).
  *
+ * Where the program's clocks are shifted (clock.c), clock_gettime leads to ours, which adds.
+ *
  * Layout from MPY_VDSO_ADDR: page 0 ELF headers, dynamic section, symbols, strings, hash, stubs (R+X); page 1 jump table (R+W).
  *
  * Invariants
@@ -13,6 +15,7 @@
  *  2. Image and symbol order never change for one MPY_BOUNDARY_VERSION: a restored libc has cached the stubs' addresses.
  */
 #include "vdso.h"
+#include "clock.h"
 #include <elf.h>
 #include <manapy/boundary.h>
 #include <string.h>
@@ -24,6 +27,7 @@ static const char *const names[] = {"__vdso_clock_gettime", "__vdso_gettimeofday
 static const int syscall_numbers[] = {SYS_clock_gettime, SYS_gettimeofday, SYS_time, SYS_getcpu, SYS_clock_getres};
 enum { NAMES = sizeof names / sizeof names[0], TABLE = 0x1000, DYNAMIC = 0x100, SYMBOLS = 0x200, HASH = 0x300, STRINGS = 0x380, STUBS = 0x600, STUB_BYTES = 16, FALLBACK = 0x800 };
 
+long (*mpy_vdso_kernel_gettime)(clockid_t, struct timespec *);
 
 uint64_t mpy_vdso_install(void) {
     uint8_t *m = mmap((void *)MPY_VDSO_ADDR, 0x2000, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
@@ -96,8 +100,9 @@ static uint64_t kernel_function(const char *name) {
 
 void mpy_vdso_refill(void) {
     uint64_t *table = (void *)(MPY_VDSO_ADDR + TABLE);
+    mpy_vdso_kernel_gettime = (long (*)(clockid_t, struct timespec *))kernel_function(names[0]);
     for (int i = 0; i < NAMES; i++) {
-        uint64_t f = kernel_function(names[i]);
+        uint64_t f = i == 0 && mpy_clocks_shifted() ? (uint64_t)mpy_clock_gettime : kernel_function(names[i]);
         table[i] = f ? f : MPY_VDSO_ADDR + FALLBACK + (uint64_t)i * STUB_BYTES;
     }
 }

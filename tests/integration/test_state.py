@@ -265,6 +265,25 @@ def test_inherited_descriptors(make_job: Callable[..., Job], built: Callable[[st
     finished(job, go)
 
 
+def test_clocks_of_machines_that_are_up_for_less_and_for_longer(make_job: Callable[..., Job], built: Callable[[str], list[str]]) -> None:
+    """To restart where the monotonic clock stands elsewhere: time namespaces. A sleep that one restart has corrected is corrected by the next."""
+
+    def machine(seconds: int) -> list[str | Path]:
+        return ["unshare", "--time", "--monotonic", str(seconds), "--boottime", str(seconds), BIN / "mpirun"]
+
+    job = make_job(1)
+    job.mpirun = machine(1000000)
+    if subprocess.run([*map(str, job.mpirun), "-n", "1", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs time namespaces (root)")
+    go = start(job, built("state_clock.c"))
+    for seconds in 500, 20000000:
+        job.checkpoint()
+        job.kill()
+        job.mpirun = machine(seconds)
+        restarted(job)
+    finished(job, go)
+
+
 def test_deleted_working_directory(make_job: Callable[..., Job]) -> None:
     job = make_job(1)
     gone = job.where / "gone"

@@ -1,0 +1,17 @@
+/* clock.h - see clock.c. */
+#ifndef MANAPY_CLOCK_H
+#define MANAPY_CLOCK_H
+#include "trap.h"
+#include <time.h>
+
+void mpy_clocks_note(void);     /* before a snapshot: what the program's clocks show */
+void mpy_clocks_continue(void); /* after a restart, with the trap block back: they go on from there */
+int mpy_clocks_shifted(void);
+void mpy_clocks_correct(ucontext_t *uc); /* a thread that was halted in a sleep until a time that an earlier restart has corrected */
+/* clock_gettime of the vDSO for a program whose clocks are shifted; on the upper TLS. */
+long mpy_clock_gettime(clockid_t clock, struct timespec *t);
+
+long mpy_trap_clock_gettime(mpy_trap_t *t);
+long mpy_trap_sleep_until(mpy_trap_t *t); /* clock_nanosleep and futex with an absolute time */
+long mpy_trap_timer_until(mpy_trap_t *t); /* timerfd_settime and timer_settime likewise */
+#endif
