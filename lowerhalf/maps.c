@@ -1,4 +1,4 @@
-/* maps.c - which memory belongs to the upper half: /proc/self/maps, cut down to what an image holds.
+/* maps.c - which memory belongs to the upper half: /proc/self/maps or smaps, cut down to what an image holds.
  *
  * Half: lower; libc may be called.
  *
@@ -7,8 +7,10 @@
  *     vDSO, service stack), and for a program linked without -pie what lies below 4 GiB.
  */
 #include "maps.h"
+#include "advice.h"
 #include "state/fdguard.h"
 #include "trapstate.h"
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -59,13 +61,14 @@ static int parse(char *line, mpy_map_t *m) {
     return 0;
 }
 
-long mpy_maps_read(mpy_map_t **out, char *error, size_t n) {
-    FILE *f = fopen("/proc/self/maps", "re");
+long mpy_maps_read(mpy_map_t **out, int with_advice, char *error, size_t n) {
+    const char *path = with_advice ? "/proc/self/smaps" : "/proc/self/maps";
+    FILE *f = fopen(path, "re");
     char *line = NULL;
     size_t room = 0, capacity = 0;
-    long count = 0;
+    long count = 0, latest = 0; /* the first part of the mapping that details are about */
     *out = NULL;
-    if (!f) { snprintf(error, n, "cannot read /proc/self/maps: %s", strerror(errno)); return -1; }
+    if (!f) { snprintf(error, n, "cannot read %s: %s", path, strerror(errno)); return -1; }
     while (getline(&line, &room, f) > 0) {
         if ((size_t)count + WINDOWS > capacity) {
             capacity = 2 * capacity + 256;
@@ -73,8 +76,14 @@ long mpy_maps_read(mpy_map_t **out, char *error, size_t n) {
             if (!more) { snprintf(error, n, "out of memory"); goto failed; }
             *out = more;
         }
+        if (with_advice && isupper((unsigned char)line[0])) {
+            uint32_t advice = strncmp(line, "VmFlags:", 8) ? 0 : mpy_advice_flags(line);
+            for (long i = latest; i < count; i++) (*out)[i].advice |= advice;
+            continue;
+        }
         mpy_map_t whole, part;
-        if (parse(line, &whole)) { snprintf(error, n, "cannot understand /proc/self/maps: %s", line); goto failed; }
+        if (parse(line, &whole)) { snprintf(error, n, "cannot understand %s: %s", path, line); goto failed; }
+        latest = count;
         for (int i = 0; i < WINDOWS; i++) {
             part = whole;
             if (!clip(&part, i)) continue;
@@ -126,7 +135,7 @@ int mpy_maps_check(char *error, size_t n) {
         return -1;
     }
     mpy_map_t *maps;
-    long count = mpy_maps_read(&maps, error, n);
+    long count = mpy_maps_read(&maps, 0, error, n);
     int bad = count < 0 ? -1 : 0;
     for (long i = 0; i < count && !bad; i++) {
         if (maps[i].shared && maps[i].deleted && check_alone(maps, count, &maps[i], error, n)) bad = -1;

@@ -10,11 +10,12 @@ typedef struct mpy_map {
     uint32_t prot;
     int shared;
     int deleted;     /* the file's name is gone */
+    uint32_t advice; /* MPY_REGION_* of advice.h, if asked for */
     char *path;      /* "" for anonymous memory */
 } mpy_map_t;
 
-/* The upper half's mappings, ascending. Returns how many, or -1 with one line in `error`. */
-long mpy_maps_read(mpy_map_t **out, char *error, size_t n);
+/* The upper half's mappings, ascending. Returns how many, or -1 with one line in `error`. With advice the kernel looks at every page. */
+long mpy_maps_read(mpy_map_t **out, int with_advice, char *error, size_t n);
 void mpy_maps_free(mpy_map_t *maps, long count);
 /* -1 and one line if a mapping can't be saved (device memory). */
 int mpy_maps_check(char *error, size_t n);

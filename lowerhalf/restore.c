@@ -12,6 +12,7 @@
  *  4. Until mpy_restore_commit nothing outside this process has been changed.
  */
 #include "restore.h"
+#include "advice.h"
 #include "clock.h"
 #include "control/chain.h"
 #include "image/crc32c.h"
@@ -59,7 +60,7 @@ static int uses_mpi(void) { return MPY_UPPER->mpi_initialized && !MPY_UPPER->mpi
 /* ---- memory ---- */
 
 static int map_region(const mpy_image_t *image, const mpy_image_region_t *r, char *error, size_t n) {
-    int flags = MAP_FIXED_NOREPLACE | (r->flags & MPY_REGION_SHARED ? MAP_SHARED : MAP_PRIVATE), prot = PROT_READ | PROT_WRITE;
+    int flags = MAP_FIXED_NOREPLACE | (r->flags & MPY_REGION_SHARED ? MAP_SHARED : MAP_PRIVATE) | (r->flags & MPY_REGION_GROWSDOWN ? MAP_GROWSDOWN : 0), prot = PROT_READ | PROT_WRITE;
     void *p;
     if (r->flags & MPY_REGION_FILE) {
         const char *path = mpy_image_file_path(image, r->file);
@@ -98,15 +99,19 @@ static int read_run(const mpy_image_t *image, const mpy_image_run_t *run, char *
 }
 
 int mpy_restore_memory(const mpy_image_t *image, char *error, size_t n) {
-    for (uint64_t i = 0; i < image->nregions; i++)
+    for (uint64_t i = 0; i < image->nregions; i++) {
         if (map_region(image, &image->regions[i], error, n)) return -1;
+        mpy_advice_place(&image->regions[i]);
+    }
     for (uint64_t i = 0; i < image->nruns; i++)
         if (read_run(image, &image->runs[i], error, n)) return -1;
     for (uint64_t i = 0; i < image->nregions; i++) {
         const mpy_image_region_t *r = &image->regions[i];
         if (r->prot != (PROT_READ | PROT_WRITE) && mprotect((void *)r->lo, r->hi - r->lo, (int)r->prot)) return fail(error, n, "cannot protect memory");
+        mpy_advice_apply(r);
     }
     for (uint32_t i = 0; i < MPY_THREADS_MAX; i++) MPY_UPPER->threads[i].lower_fs = 0, MPY_UPPER->threads[i].trace = MPY_UPPER->threads[i].ring = NULL; /* lent by a lower half that is gone */
+    mpy_advice_future();
     MPY_LOWER->protocol = MPY_UPPER->clock.protocol;
     return 0;
 }

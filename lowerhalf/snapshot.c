@@ -9,6 +9,7 @@
  *  3. On any failure the file is removed and nothing else has changed.
  */
 #include "snapshot.h"
+#include "advice.h"
 #include "clock.h"
 #include "image/crc32c.h"
 #include "lower.h"
@@ -222,7 +223,8 @@ static int region_pages(writer_t *w, const mpy_map_t *m, const char *path, const
 
 static int save_region(writer_t *w, const mpy_map_t *m) {
     long index = file_index(w, m);
-    mpy_image_region_t r = {m->lo, m->hi, m->prot, 0, 0, 0, m->offset};
+    mpy_image_region_t r = {.lo = m->lo, .hi = m->hi, .prot = m->prot, .flags = m->advice, .file_offset = m->offset};
+    mpy_advice_policy(&r);
     if (m->shared) r.flags |= MPY_REGION_SHARED;
     if (index >= 0) { r.flags |= MPY_REGION_FILE; r.file = (uint32_t)index; }
     *(mpy_image_region_t *)vector_push(&w->regions, 1) = r;
@@ -234,7 +236,7 @@ static int save_region(writer_t *w, const mpy_map_t *m) {
 
 static int save_memory(writer_t *w) {
     mpy_map_t *maps;
-    long count = mpy_maps_read(&maps, w->error, w->n);
+    long count = mpy_maps_read(&maps, 1, w->error, w->n);
     if (count < 0) return -1;
     int bad = 0;
     for (long i = 0; i < count && !bad; i++) bad = save_region(w, &maps[i]);

@@ -108,6 +108,8 @@ static const row_t table[] = {
     {SYS_mremap, mpy_trap_mremap, MPY_TRAP_ALWAYS, ANY},
     {SYS_brk, mpy_trap_brk, MPY_TRAP_ALWAYS, ANY},
     {SYS_shmat, mpy_trap_shmat, MPY_TRAP_ALWAYS, ANY},
+    {SYS_mlockall, mpy_trap_mlockall, MPY_TRAP_ALWAYS, ANY},
+    {SYS_munlockall, mpy_trap_mlockall, MPY_TRAP_ALWAYS, ANY},
     {SYS_rt_sigaction, mpy_trap_sigaction, MPY_TRAP_ALWAYS, ANY},
     {SYS_rt_sigprocmask, mpy_trap_sigprocmask, MPY_TRAP_ALWAYS, ANY},
     {SYS_rt_sigsuspend, mpy_trap_with_mask, MPY_TRAP_ALWAYS, ANY},

@@ -1,4 +1,4 @@
-/* trap_memory.c - the upper half's mmap, munmap, mremap, brk and shmat, kept inside the arena.
+/* trap_memory.c - the upper half's mmap, munmap, mremap, brk and shmat, kept inside the arena; mlockall, which nobody else remembers.
  *
  * Half: lower, in the SIGSYS handler on the upper TLS: no libc.
  *
@@ -10,6 +10,7 @@
 #include "sys.h"
 #include "trap.h"
 #include "mpi/foreign.h"
+#include <sys/mman.h>
 
 #define FIXED 0x10
 #define FIXED_NOREPLACE 0x100000
@@ -52,17 +53,19 @@ long mpy_trap_munmap(mpy_trap_t *t) {
 long mpy_trap_mremap(mpy_trap_t *t) {
     uint64_t old = (uint64_t)t->a[0], old_bytes = PAGE_UP((uint64_t)t->a[1]), bytes = PAGE_UP((uint64_t)t->a[2]);
     long flags = t->a[3];
-    if (flags & 2 /* MREMAP_FIXED */) {
+    if (flags & MREMAP_FIXED) {
         long r = mpy_sys6(SYS_mremap, t->a[0], t->a[1], t->a[2], flags, t->a[4], 0);
         if (failed(r)) return r;
         mpy_arena_claim((uint64_t)r, bytes);
-        if (!(flags & 4 /* DONTUNMAP */) && in_arena(old)) mpy_arena_give(old, old_bytes);
+        if (!(flags & MREMAP_DONTUNMAP) && in_arena(old)) mpy_arena_give(old, old_bytes);
         return r;
     }
     /* In place, if nobody else has the addresses behind it: the kernel doesn't know what is reserved but not mapped (the heap). */
     uint64_t more = bytes > old_bytes ? bytes - old_bytes : 0;
     long r = ENOMEM_;
-    if (!more || !in_arena(old) || mpy_arena_take_at(old + old_bytes, more)) {
+    if (flags & MREMAP_DONTUNMAP) {
+        if (!(flags & MREMAP_MAYMOVE)) return -22; /* EINVAL; elsewhere by all means */
+    } else if (!more || !in_arena(old) || mpy_arena_take_at(old + old_bytes, more)) {
         r = mpy_sys(SYS_mremap, old, t->a[1], t->a[2], 0);
         if (failed(r) && more && in_arena(old)) mpy_arena_give(old + old_bytes, more);
     }
@@ -71,12 +74,12 @@ long mpy_trap_mremap(mpy_trap_t *t) {
         return r;
     }
     if (r != ENOMEM_) return r;
-    if (!(flags & 1 /* MAYMOVE */)) return r;
+    if (!(flags & MREMAP_MAYMOVE)) return r;
     uint64_t at = mpy_arena_take(bytes);
     if (!at) return ENOMEM_;
-    r = mpy_sys(SYS_mremap, old, t->a[1], t->a[2], flags | 2, at);
+    r = mpy_sys(SYS_mremap, old, t->a[1], t->a[2], flags | MREMAP_FIXED, at);
     if (failed(r)) mpy_arena_give(at, bytes);
-    else if (!(flags & 4) && in_arena(old)) mpy_arena_give(old, old_bytes);
+    else if (!(flags & MREMAP_DONTUNMAP) && in_arena(old)) mpy_arena_give(old, old_bytes);
     return r;
 }
 
@@ -104,5 +107,11 @@ long mpy_trap_shmat(mpy_trap_t *t) {
     if (!at) return ENOMEM_;
     r = mpy_sys(SYS_shmat, t->a[0], at, t->a[2]);
     if (failed(r)) mpy_arena_give(at, info.bytes);
+    return r;
+}
+
+long mpy_trap_mlockall(mpy_trap_t *t) {
+    long r = mpy_sys(t->nr, t->a[0]);
+    if (r == 0) MPY_TRAP->lock_future = t->nr == SYS_mlockall && t->a[0] & MCL_FUTURE ? (uint32_t)t->a[0] & ~(uint32_t)MCL_CURRENT : 0;
     return r;
 }

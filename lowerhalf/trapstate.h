@@ -55,6 +55,7 @@ typedef struct mpy_trapstate {
     uint32_t nids;   /* thread and process ids that differ from the kernel's since the last restart */
     mpy_idpair_t ids[MPY_IDS_MAX];
     mpy_clocks_t clocks;
+    uint32_t lock_future; /* flags of mlockall(2) for what will be mapped */
     mpy_range_t free[MPY_FREE_MAX]; /* ascending, disjoint, not adjacent */
 } mpy_trapstate_t;
 

@@ -24,12 +24,12 @@ from .. import _install
 from .errors import ImageError
 
 MAGIC = b"MANAPYIM"
-VERSION = 1
+VERSION = 2
 PAGE = 4096
 SECTIONS_MAX = 16
 
 SECTION_REGIONS, SECTION_RUNS, SECTION_FILES, SECTION_STRINGS, SECTION_THREADS, SECTION_PROCESS, SECTION_FDS = range(1, 8)
-REGION_SHARED, REGION_FILE, REGION_GROWSDOWN, REGION_NORESERVE = 1, 2, 4, 8
+REGION_SHARED, REGION_FILE = 1, 2
 RUN_DATA, RUN_FILE = 1, 2
 
 
@@ -72,8 +72,9 @@ class RegionStruct(ctypes.LittleEndianStructure):
         ("prot", c_uint32),
         ("flags", c_uint32),
         ("file", c_uint32),
-        ("pad", c_uint32),
+        ("policy", c_uint32),
         ("file_offset", c_uint64),
+        ("nodes", c_uint64),
     ]
 
 

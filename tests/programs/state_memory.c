@@ -8,6 +8,8 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 
 #define PAGE 4096ul
 #define RW (PROT_READ | PROT_WRITE)
@@ -185,4 +187,75 @@ static void collisions_check(void) {
     for (int i = 0; i < 200; i++) if (kept[i]) CHECK(kept[i][0] == (char)i);
 }
 
-MAIN(STATE(protections), STATE(generated_code), STATE(sizes), STATE(files), STATE(arenas), STATE(collisions))
+/* ---- what the kernel was told about memory ---- */
+
+static const struct { int advice; const char *flag; } advices[] = {
+    {MADV_HUGEPAGE, "hg"}, {MADV_NOHUGEPAGE, "nh"}, {MADV_DONTFORK, "dc"}, {MADV_WIPEONFORK, "wf"}, {MADV_DONTDUMP, "dd"}, {MADV_SEQUENTIAL, "sr"}, {MADV_RANDOM, "rr"},
+};
+enum { ADVICES = sizeof advices / sizeof *advices, POLICIES = 3, TOLD_BYTES = 4 << 20 };
+static char *told[ADVICES], *locked, *locked_on_fault, *placed[POLICIES];
+static const int policies[POLICIES] = {1 /* MPOL_PREFERRED */, 2 /* MPOL_BIND */, 3 /* MPOL_INTERLEAVE */};
+static unsigned long node_0 = 1;
+static int has_policies;
+
+/* Has the mapping at p this flag in /proc/self/smaps? */
+static int flagged(const char *p, const char *flag) {
+    char line[1024], want[8];
+    unsigned long lo, hi;
+    int inside = 0, found = 0;
+    FILE *f = fopen("/proc/self/smaps", "r");
+    snprintf(want, sizeof want, " %s ", flag);
+    while (f && fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%lx-%lx", &lo, &hi) == 2) inside = lo <= (unsigned long)p && (unsigned long)p < hi;
+        found |= inside && !strncmp(line, "VmFlags:", 8) && strstr(line, want);
+    }
+    if (f) fclose(f);
+    return found;
+}
+
+static char *some(void) {
+    char *p = mmap(NULL, TOLD_BYTES, RW, ANON, -1, 0);
+    memset(p, 't', TOLD_BYTES / 2);
+    return p;
+}
+
+static void advice_set_up(void) {
+    for (int i = 0; i < ADVICES; i++) CHECK(madvise(told[i] = some(), TOLD_BYTES, advices[i].advice) == 0);
+    CHECK(mlock(locked = some(), 4 * PAGE) == 0 && mlock2(locked_on_fault = some(), 4 * PAGE, MLOCK_ONFAULT) == 0);
+    for (int i = 0; i < POLICIES; i++) has_policies = syscall(SYS_mbind, placed[i] = some(), TOLD_BYTES, policies[i], &node_0, 65, 0) == 0;
+}
+
+static void advice_check(void) {
+    for (int i = 0; i < ADVICES; i++)
+        if (!flagged(told[i], advices[i].flag)) printf("FAILED advice: %s is gone\n", advices[i].flag), failures++;
+    CHECK(flagged(locked, "lo") && !flagged(locked, "lf") && flagged(locked_on_fault, "lf") && !flagged(locked + 8 * PAGE, "lo"));
+    for (int i = 0; has_policies && i < POLICIES; i++) {
+        int mode = -1;
+        unsigned long nodes[16] = {0};
+        CHECK(syscall(SYS_get_mempolicy, &mode, nodes, 8 * sizeof nodes, placed[i], 2 /* MPOL_F_ADDR */) == 0 && mode == policies[i] && nodes[0] == node_0);
+    }
+    if (fork() == 0) _exit(told[3][0] == 0 && touch(told[2], 0) == SIGSEGV ? 7 : 1);
+    int status = 0;
+    CHECK(wait(&status) > 0 && WEXITSTATUS(status) == 7);
+    for (int i = 0; i < ADVICES; i++) CHECK(told[i][0] == 't' && told[i][TOLD_BYTES - 1] == 0);
+}
+
+static void lock_all_set_up(void) { CHECK(mlockall(MCL_FUTURE | MCL_ONFAULT) == 0); }
+static void lock_all_check(void) {
+    CHECK(flagged(some(), "lo"));
+    CHECK(munlockall() == 0 && !flagged(some(), "lo"));
+}
+
+static char *moved_from, *moved_to;
+static void moved_set_up(void) {
+    moved_to = mremap(moved_from = some(), TOLD_BYTES, TOLD_BYTES, MREMAP_MAYMOVE | MREMAP_DONTUNMAP);
+    CHECK(moved_to != MAP_FAILED && moved_to != moved_from && moved_to[0] == 't' && moved_from[0] == 0);
+    CHECK(mremap(moved_to, TOLD_BYTES, TOLD_BYTES, MREMAP_DONTUNMAP) == MAP_FAILED && errno == EINVAL);
+}
+static void moved_check(void) {
+    CHECK(moved_to[0] == 't' && moved_from[0] == 0);
+    char *other = some();
+    CHECK(other != moved_from && moved_from[1] == 0);
+}
+
+MAIN(STATE(advice), STATE(moved), STATE(lock_all), STATE(protections), STATE(generated_code), STATE(sizes), STATE(files), STATE(arenas), STATE(collisions))

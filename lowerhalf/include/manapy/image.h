@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 #define MPY_IMAGE_MAGIC "MANAPYIM"
-#define MPY_IMAGE_VERSION 1u
+#define MPY_IMAGE_VERSION 2u
 #define MPY_IMAGE_PAGE 4096u
 #define MPY_RUN_MAX (64u << 20) /* a run is at most this long, so that checking one shows progress */
 
@@ -63,7 +63,17 @@ enum { /* mpy_image_region_t.flags */
     MPY_REGION_SHARED = 1,  /* MAP_SHARED */
     MPY_REGION_FILE = 2,    /* mapped from files[file] at file_offset */
     MPY_REGION_GROWSDOWN = 4,
-    MPY_REGION_NORESERVE = 8,
+    /* What the program has told the kernel about it (lowerhalf/advice.c) */
+    MPY_REGION_LOCKED = 8,
+    MPY_REGION_LOCKED_ON_FAULT = 16,
+    MPY_REGION_HUGE = 32,
+    MPY_REGION_NO_HUGE = 64,
+    MPY_REGION_DONT_FORK = 128,
+    MPY_REGION_WIPE_ON_FORK = 256,
+    MPY_REGION_DONT_DUMP = 512,
+    MPY_REGION_SEQUENTIAL = 1024,
+    MPY_REGION_RANDOM = 2048,
+    MPY_REGION_MERGEABLE = 4096,
 };
 
 typedef struct mpy_image_region {
@@ -71,8 +81,9 @@ typedef struct mpy_image_region {
     uint32_t prot; /* PROT_* */
     uint32_t flags;
     uint32_t file; /* index into FILES */
-    uint32_t pad;
+    uint32_t policy; /* NUMA policy, MPOL_*; 0: none of its own */
     uint64_t file_offset;
+    uint64_t nodes; /* that it names, of the first 64 */
 } mpy_image_region_t;
 
 enum { MPY_RUN_DATA = 1, MPY_RUN_FILE = 2 };

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SOURCES = ["trap.c", "trap_memory.c", "trap_signal.c", "trap_exec.c", "mpi/foreign.c", "arena.c", "trampoline.S", "state/fdguard.c"]
+SOURCES = ["trap.c", "trap_memory.c", "trap_signal.c", "trap_exec.c", "mpi/foreign.c", "clock.c", "vdso.c", "arena.c", "trampoline.S", "state/fdguard.c"]
 FLAGS = ["-std=gnu11", "-O2", "-g", "-D_GNU_SOURCE=", "-Wall", "-Wextra", "-Werror", "-fno-stack-protector", "-fcf-protection=none", "-mfsgsbase"]
 
 
