@@ -10,7 +10,7 @@ import ctypes
 from ctypes import c_char, c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
 MAGIC = 0x59444E554F42594D
-VERSION = 8
+VERSION = 9
 AT_BOUNDARY = 0x6D616E61
 UPPER_ADDR = 0x200000010000
 ROW_FREED = 0xFFFFFFFF
@@ -50,6 +50,7 @@ class LowerStruct(ctypes.Structure):
         ("table_hash", c_uint64),
         ("svc", ctypes.POINTER(ServicesStruct)),
         ("tls_upper_fs", c_int64),
+        ("signal_above", c_void_p),
         ("protocol", c_uint32),
         ("allow_awaited", c_uint32),
         ("singleton", c_uint32),
