@@ -6,7 +6,7 @@
  * aligned to 2 MiB so that the kernel can use huge pages.
  *
  * Invariants
- *  1. All state is in the trap block, under the lock; handlers run with every signal blocked, so the holder is never
+ *  1. All state is in the trap block and in the table that it points to, under the lock; handlers run with every signal blocked, so the holder is never
  *     interrupted by a handler that wants the lock.
  *  2. A range in the free list is unmapped, except for mappings the program put there itself with MAP_FIXED (those are
  *     carved out) - so callers still map with MAP_FIXED_NOREPLACE and retry.
@@ -21,6 +21,7 @@
 
 #define HUGE 0x200000ul
 #define PAGE 4096ul
+#define TABLE_BYTES (MPY_FREE_MAX * sizeof(mpy_range_t))
 
 static volatile uint32_t *the_lock;
 
@@ -42,9 +43,12 @@ static void unlock(void) {
     __atomic_store_n(the_lock, 0, __ATOMIC_RELEASE);
 }
 
-void mpy_arena_init(void) {
-    MPY_TRAP->arena_next = MPY_HEAP_LO;
+int mpy_arena_init(void) {
+    long table = mpy_sys6(SYS_mmap, MPY_HEAP_LO, TABLE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    MPY_TRAP->free = (mpy_range_t *)MPY_HEAP_LO;
+    MPY_TRAP->arena_next = MPY_HEAP_LO + TABLE_BYTES;
     MPY_TRAP->nfree = 0;
+    return table == MPY_HEAP_LO ? 0 : -1;
 }
 
 static void remove_at(uint32_t i) {
@@ -57,6 +61,7 @@ static void insert_at(uint32_t i, uint64_t lo, uint64_t hi) {
     if (s->nfree == MPY_FREE_MAX) return; /* invariant 3 */
     for (uint32_t j = s->nfree++; j > i; j--) s->free[j] = s->free[j - 1];
     s->free[i] = (mpy_range_t){lo, hi};
+    if (hi - lo > s->largest_free) s->largest_free = hi - lo;
 }
 
 static uint32_t first_ending_after(uint64_t lo) { /* index of the first range with hi > lo */
@@ -80,7 +85,7 @@ static void carve(uint64_t lo, uint64_t hi) {
 
 static void release(uint64_t lo, uint64_t hi) {
     mpy_trapstate_t *s = MPY_TRAP;
-    if (lo < MPY_HEAP_LO) lo = MPY_HEAP_LO;
+    if (lo < MPY_HEAP_LO + TABLE_BYTES) lo = MPY_HEAP_LO + TABLE_BYTES;
     if (hi > s->arena_next) hi = s->arena_next;
     if (lo >= hi) return;
     uint32_t i = first_ending_after(lo - 1); /* also the range that ends exactly at lo */
@@ -98,7 +103,10 @@ uint64_t mpy_arena_take(uint64_t bytes) {
     bytes = (bytes + PAGE - 1) & ~(PAGE - 1);
     if (bytes == 0 || bytes > MPY_ARENA_HI - MPY_HEAP_LO) return 0;
     lock();
-    for (uint32_t i = 0; i < s->nfree; i++) {
+    uint64_t largest = 0;
+    for (uint32_t i = 0; i < s->nfree && bytes <= s->largest_free; i++) {
+        if (s->free[i].hi - s->free[i].lo > largest) largest = s->free[i].hi - s->free[i].lo;
+        if (i + 1 == s->nfree) s->largest_free = largest; /* all have been seen */
         uint64_t lo = (s->free[i].lo + align - 1) & ~(align - 1);
         if (lo + bytes <= s->free[i].hi) { found = lo; carve(lo, lo + bytes); break; }
     }

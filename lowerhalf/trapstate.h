@@ -13,7 +13,7 @@
 #include <manapy/boundary.h>
 #include <stdint.h>
 
-#define MPY_FREE_MAX 8192
+#define MPY_FREE_MAX (1u << 20) /* between any two lies a mapping, of which the kernel allows 65530 (vm.max_map_count) by default */
 #define MPY_SIGNALS 65
 #define MPY_IDS_MAX 4096
 #define MPY_SIGNAL_STOP 62 /* reserved real-time signal that halts upper threads; the program can neither block nor catch it */
@@ -56,7 +56,8 @@ typedef struct mpy_trapstate {
     mpy_idpair_t ids[MPY_IDS_MAX];
     mpy_clocks_t clocks;
     uint32_t lock_future; /* flags of mlockall(2) for what will be mapped */
-    mpy_range_t free[MPY_FREE_MAX]; /* ascending, disjoint, not adjacent */
+    mpy_range_t *free;     /* ascending, disjoint, not adjacent; MPY_FREE_MAX of them, the arena's first mapping */
+    uint64_t largest_free; /* none is larger; not always the largest */
 } mpy_trapstate_t;
 
 #define MPY_TRAP ((mpy_trapstate_t *)MPY_TRAP_ADDR)

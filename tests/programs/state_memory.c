@@ -198,19 +198,30 @@ static const int policies[POLICIES] = {1 /* MPOL_PREFERRED */, 2 /* MPOL_BIND */
 static unsigned long node_0 = 1;
 static int has_policies;
 
-/* Has the mapping at p this flag in /proc/self/smaps? */
-static int flagged(const char *p, const char *flag) {
-    char line[1024], want[8];
-    unsigned long lo, hi;
-    int inside = 0, found = 0;
+static char *smaps;
+static void read_smaps(void) {
+    size_t bytes = 0, room = 64 << 20, got;
     FILE *f = fopen("/proc/self/smaps", "r");
-    snprintf(want, sizeof want, " %s ", flag);
-    while (f && fgets(line, sizeof line, f)) {
-        if (sscanf(line, "%lx-%lx", &lo, &hi) == 2) inside = lo <= (unsigned long)p && (unsigned long)p < hi;
-        found |= inside && !strncmp(line, "VmFlags:", 8) && strstr(line, want);
-    }
+    smaps = smaps ? smaps : mmap(NULL, room, RW, ANON | MAP_NORESERVE, -1, 0);
+    while (f && bytes < room - 1 && (got = fread(smaps + bytes, 1, room - 1 - bytes, f)) > 0) bytes += got;
+    smaps[bytes] = 0;
     if (f) fclose(f);
-    return found;
+}
+
+/* Has the mapping at p this flag there? */
+static int flagged(const char *p, const char *flag) {
+    char want[8];
+    unsigned long lo, hi;
+    snprintf(want, sizeof want, " %s ", flag);
+    for (const char *line = smaps; line && *line; line = strstr(line, "VmFlags:"), line = line ? strchr(line, '\n') + 1 : NULL) {
+        char *dash;
+        lo = strtoul(line, &dash, 16);
+        hi = strtoul(dash + 1, NULL, 16);
+        if ((unsigned long)p < lo || (unsigned long)p >= hi) continue;
+        const char *flags = strstr(line, "VmFlags:"), *end = strchr(flags, '\n'), *at = strstr(flags, want);
+        return at && at < end;
+    }
+    return 0;
 }
 
 static char *some(void) {
@@ -226,6 +237,7 @@ static void advice_set_up(void) {
 }
 
 static void advice_check(void) {
+    read_smaps();
     for (int i = 0; i < ADVICES; i++)
         if (!flagged(told[i], advices[i].flag)) printf("FAILED advice: %s is gone\n", advices[i].flag), failures++;
     CHECK(flagged(locked, "lo") && !flagged(locked, "lf") && flagged(locked_on_fault, "lf") && !flagged(locked + 8 * PAGE, "lo"));
@@ -242,15 +254,20 @@ static void advice_check(void) {
 
 static void lock_all_set_up(void) { CHECK(mlockall(MCL_FUTURE | MCL_ONFAULT) == 0); }
 static void lock_all_check(void) {
-    CHECK(flagged(some(), "lo"));
-    CHECK(munlockall() == 0 && !flagged(some(), "lo"));
+    char *before = some();
+    read_smaps();
+    CHECK(flagged(before, "lo"));
+    CHECK(munlockall() == 0);
+    char *after = some();
+    read_smaps();
+    CHECK(!flagged(after, "lo"));
 }
 
 static char *moved_from, *moved_to;
 static void moved_set_up(void) {
-    moved_to = mremap(moved_from = some(), TOLD_BYTES, TOLD_BYTES, MREMAP_MAYMOVE | MREMAP_DONTUNMAP);
+    moved_to = mremap(moved_from = some(), TOLD_BYTES, TOLD_BYTES, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
     CHECK(moved_to != MAP_FAILED && moved_to != moved_from && moved_to[0] == 't' && moved_from[0] == 0);
-    CHECK(mremap(moved_to, TOLD_BYTES, TOLD_BYTES, MREMAP_DONTUNMAP) == MAP_FAILED && errno == EINVAL);
+    CHECK(mremap(moved_to, TOLD_BYTES, TOLD_BYTES, MREMAP_DONTUNMAP, NULL) == MAP_FAILED && errno == EINVAL);
 }
 static void moved_check(void) {
     CHECK(moved_to[0] == 't' && moved_from[0] == 0);
@@ -258,4 +275,25 @@ static void moved_check(void) {
     CHECK(other != moved_from && moved_from[1] == 0);
 }
 
-MAIN(STATE(advice), STATE(moved), STATE(lock_all), STATE(protections), STATE(generated_code), STATE(sizes), STATE(files), STATE(arenas), STATE(collisions))
+/* ---- thousands of holes are used again ---- */
+
+enum { HOLES = 9000 };
+static char *holed;
+static void holes_set_up(void) {
+    holed = mmap(NULL, 2 * HOLES * PAGE, RW, ANON, -1, 0);
+    for (unsigned i = 0; i < HOLES; i++) {
+        holed[2 * i * PAGE] = (char)i;
+        munmap(holed + (2 * i + 1) * PAGE, PAGE);
+    }
+}
+static void holes_check(void) {
+    unsigned inside = 0;
+    for (unsigned i = 0; i < HOLES; i++) {
+        char *p = mmap(NULL, PAGE, RW, ANON, -1, 0);
+        inside += p > holed && p < holed + 2 * HOLES * PAGE;
+        CHECK(p != MAP_FAILED && *p == 0 && holed[2 * i * PAGE] == (char)i);
+    }
+    CHECK(inside > HOLES - 1000); /* others went into older ones */
+}
+
+MAIN(STATE(holes), STATE(advice), STATE(moved), STATE(lock_all), STATE(protections), STATE(generated_code), STATE(sizes), STATE(files), STATE(arenas), STATE(collisions))

@@ -183,18 +183,19 @@ int PMPI_Comm_create(MPI_Comm comm, MPI_Group group, MPI_Comm *newcomm) {
     return mpy_construct_end(&k, newcomm, "MPI_Comm_create");
 }
 
+enum { COUNT_LISTS = 4096 };
 typedef struct count { struct count *next; uint64_t id, n; int tag; } count_t;
 
 static count_t *count_of(uint64_t id, int tag) {
-    static count_t *counts;
-    count_t *c = counts;
+    static count_t *counts[COUNT_LISTS]; /* never freed: members free their communicators at different times, and must go on counting alike */
+    count_t **list = &counts[((id ^ (uint64_t)(uint32_t)tag) * 0x9e3779b97f4a7c15ul >> 32) % COUNT_LISTS], *c = *list;
     while (c != NULL && (c->id != id || c->tag != tag)) c = c->next;
     if (c == NULL) {
         c = mpy_alloc(sizeof *c);
         c->id = id;
         c->tag = tag;
-        c->next = counts;
-        counts = c;
+        c->next = *list;
+        *list = c;
     }
     return c;
 }

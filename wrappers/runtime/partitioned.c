@@ -38,7 +38,8 @@ typedef struct stream { /* counts the calls of Psend_init or Precv_init */
     bool sends;
 } stream_t;
 
-static stream_t *streams;
+enum { STREAM_LISTS = 1024 };
+static stream_t *streams[STREAM_LISTS];
 static mpy_letter_t *arrived; /* and not received */
 
 static const mpy_request_family_t sends, receives;
@@ -164,12 +165,12 @@ static int check(const mpy_request_family_t *family, const void *buf, int partit
 
 static uint64_t count_call(uint64_t cid, int world, int tag, bool sending) {
     mpy_lock(&mpy_p2p_lock);
-    stream_t *s = streams;
+    stream_t **list = &streams[((cid ^ (uint64_t)(uint32_t)world << 32 ^ (uint32_t)tag) * 0x9e3779b97f4a7c15ul >> 32) % STREAM_LISTS], *s = *list;
     while (s != NULL && (s->cid != cid || s->world != world || s->tag != tag || s->sends != sending)) s = s->next;
     if (s == NULL) {
         s = mpy_alloc(sizeof *s);
-        *s = (stream_t){streams, cid, 0, world, tag, sending};
-        streams = s;
+        *s = (stream_t){*list, cid, 0, world, tag, sending};
+        *list = s;
     }
     uint64_t n = ++s->calls;
     mpy_unlock(&mpy_p2p_lock);
@@ -179,15 +180,16 @@ static uint64_t count_call(uint64_t cid, int world, int tag, bool sending) {
 void mpy_partitioned_comm_free(const mpy_comm_t *comm) {
     uint64_t cid = mpy_row(comm->row)->cid;
     mpy_lock(&mpy_p2p_lock);
-    for (stream_t **link = &streams; *link != NULL;) {
-        stream_t *s = *link;
-        if (s->cid != cid) {
-            link = &s->next;
-            continue;
+    for (int i = 0; i < STREAM_LISTS; i++)
+        for (stream_t **link = &streams[i]; *link != NULL;) {
+            stream_t *s = *link;
+            if (s->cid != cid) {
+                link = &s->next;
+                continue;
+            }
+            *link = s->next;
+            mpy_free(s, sizeof *s);
         }
-        *link = s->next;
-        mpy_free(s, sizeof *s);
-    }
     mpy_unlock(&mpy_p2p_lock);
 }
 
