@@ -23,6 +23,19 @@ from .schedule import Schedule
 
 
 @dataclass(frozen=True)
+class Sizes:
+    """Bytes: message: [B, D, T], of the one that a block waits for; collective: [B, K - 1, D]; reduce: [S, T], of the gradient reduction."""
+
+    message: np.ndarray
+    collective: np.ndarray
+    reduce: np.ndarray
+
+    def replicas(self, which: np.ndarray | list[int]) -> Sizes:
+        """As Timing.replicas."""
+        return Sizes(self.message[:, which], self.collective[:, :, which], self.reduce)
+
+
+@dataclass(frozen=True)
 class Timing:
     """What the parts of one iteration took, in seconds. B = pp * blocks vertices, vertex = stage * blocks + place in the stage's order; K = segments of a block.
 
@@ -31,6 +44,7 @@ class Timing:
     send: [B, D, T], in the call that passes its result on; ready: [S, D, T], when each rank was there for the first block;
     closing: [S, D, T], work before the gradient reduction; reduce: [S, T], of the reduction after the last arrival; norm: of what comes after it;
     release: [B, D, T], of the message that a block waits for, from its arrival to the end of its sender's wait for that; -inf: the sender doesn't wait for it. None: nor for any.
+    sizes: of what is transferred; None: always the same.
     """
 
     compute: np.ndarray
@@ -43,12 +57,14 @@ class Timing:
     reduce: np.ndarray
     norm: float = 0.0
     release: np.ndarray | None = None
+    sizes: Sizes | None = None
 
     def replicas(self, which: np.ndarray | list[int]) -> Timing:
         """Only these replicas, in this order; one may be there more than once."""
         return replace(
             self, compute=self.compute[:, :, which], collective=self.collective[:, :, which], transfer=self.transfer[:, which], landing=self.landing[:, which],
             send=self.send[:, which], ready=self.ready[:, which], closing=self.closing[:, which], release=None if self.release is None else self.release[:, which],
+            sizes=None if self.sizes is None else self.sizes.replicas(which),
         )  # fmt: skip
 
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .events import OPEN, Flag
-from .graph import Graph, Timing, graph_of
+from .graph import Graph, Sizes, Timing, graph_of
 from .match import IS_COMPLETION
-from .stages import NONE, RECV, REDUCING, SEND, TP, Item, Labels, Sequence_
+from .stages import LAST, NONE, RECV, REDUCING, SEND, TP, Item, Labels, Sequence_
 
 SAME = 1_000  # ns: half of what a sample of the clocks may be wrong by (clocks.SAMPLE_ERROR)
 
@@ -67,7 +67,7 @@ class Measured:
         self._before, self._now, self._by = self._now if by == self._by else {}, {}, by
         events = labels.trace.events
         self._times = np.stack((events["enter"], events["exit"]))
-        self._calls = np.stack((events["op"].astype(np.int64) << 16 | events["flags"], events["request"].astype(np.int64), labels.item), axis=1)
+        self._calls = np.stack((events["op"].astype(np.int64) << 16 | events["flags"], events["request"].astype(np.int64), events["bytes"].astype(np.int64), labels.item), axis=1)
 
     def measure(self, labels: Labels, columns: dict[int, _Columns], previous: int | None, number: int) -> Iteration | None:
         """As _measure."""
@@ -143,6 +143,8 @@ def _measure(labels: Labels, columns: dict[int, _Columns], previous: int | None,
     recv_enter, recv_exit, send_enter, send_exit = np.zeros((4, count, *shape))
     wait_enter, wait_exit = np.full((2, count, *shape), -np.inf)  # for the message that a block waits for, on its sender
     ready, closing, come, left, end = np.zeros((5, schedule.pp, *shape))
+    tp_bytes, send_bytes = np.zeros((count, layers, *shape)), np.zeros((count, *shape))
+    group, reduced = np.full((schedule.pp, *shape), -1), np.zeros((schedule.pp, *shape))  # the communicator of the first reduction, and its bytes
     origin = previous
     if origin is None:
         origin = int(min(labels.trace.events["enter"][labels.starts[rank] + columns[id(s)].first] for rank, s in enumerate(labels.sequences) if s is not None))
@@ -156,10 +158,11 @@ def _measure(labels: Labels, columns: dict[int, _Columns], previous: int | None,
             enter, exit_, before = _times(labels, ranks[chosen], where, origin)
             if exit_ is None:
                 return None
+            comms, sizes = (_fields(labels, name, ranks[chosen], where) for name in ("comm", "bytes"))
             everybody = len(chosen) == len(ranks)
             at = (slice(None), slice(None)) if everybody else tuple(np.divmod(np.array(chosen), schedule.tp))
             size = shape if everybody else (len(chosen),)
-            enter, exit_, before = (times.reshape(len(times), *size) for times in (enter, exit_, before))
+            enter, exit_, before, comms, sizes = (of.reshape(len(of), *size) for of in (enter, exit_, before, comms, sizes))
             slots = _slots(labels.items[stage], where.item, layers)
             gaps = np.maximum(enter - np.concatenate([before, exit_[:-1]]), 0)
             if previous is None:
@@ -171,14 +174,22 @@ def _measure(labels: Labels, columns: dict[int, _Columns], previous: int | None,
             whole = compute[own]
             for (place, segment), (a, b) in slots.work.items():
                 whole[place, segment][at] = gaps[a] if b == a + 1 else gaps[a:b].sum(axis=0)
-            for targets, (places, cols) in (((tp_enter, tp_exit), slots.tp), ((recv_enter, recv_exit), slots.recv), ((send_enter, send_exit), slots.send)):
-                for target, values in zip(targets, (enter, exit_), strict=True):
+            filled = ((tp_enter, tp_exit, tp_bytes), slots.tp), ((recv_enter, recv_exit), slots.recv), ((send_enter, send_exit, send_bytes), slots.send)
+            for targets, (places, cols) in filled:
+                for target, values in zip(targets, (enter, exit_, sizes), strict=False):
                     target[own].reshape(-1, *shape)[(places, *at) if everybody else (places[:, None], *at)] = values[cols]
-            closing[stage][at] = gaps[slice(*slots.closing)].sum(axis=0)
+            before_reduction = gaps[slice(*slots.closing)].sum(axis=0)
+            if labels.items[stage] and labels.items[stage][-1].kind == RECV:  # no call is between the last block and what comes after it
+                whole[-1, -1][at] = before_reduction
+            else:
+                closing[stage][at] = before_reduction
             reduce_first, reduce_last = slots.reduce
-            done = send_exit[own][-1] if labels.items[stage] and labels.items[stage][-1].kind == SEND else tp_exit[own][-1, -1] if layers else recv_exit[own][-1]
-            come[stage][at] = enter[reduce_first] if reduce_last > reduce_first else done[at]
-            left[stage][at] = exit_[reduce_first] if reduce_last > reduce_first else done[at]
+            reduces = reduce_last > reduce_first
+            done = exit_[np.flatnonzero(where.item >= 0)[-1:]] if not reduces else exit_[:0]
+            come[stage][at] = enter[reduce_first] if reduces else done[0]
+            left[stage][at] = exit_[reduce_first] if reduces else done[0]
+            if reduces:
+                group[stage][at], reduced[stage][at] = comms[reduce_first], sizes[reduce_first]
             end[stage][at] = exit_[-1]
     release = None
     if np.isfinite(wait_exit).any():
@@ -191,10 +202,29 @@ def _measure(labels: Labels, columns: dict[int, _Columns], previous: int | None,
     send = send_exit - send_enter
     if schedule.dp == 1:
         left = come
-    reduce = np.maximum(left.max(axis=1) - come.max(axis=1), 0)
+    reduce = np.maximum(left - _arrivals(come, group), 0).max(axis=1)
+    closing = _closing(come, closing)
     norm = float(max(end.max() - left.max(), 0))
-    timing = Timing(compute, collective, transfer, landing, send, ready, closing, reduce, norm, release)
+    message = np.where((graph.source >= 0)[:, None, None], send_bytes[graph.source], 0)
+    volume = Sizes(message, _latest(tp_bytes) if layers else collective, reduced.max(axis=1))
+    timing = Timing(compute, collective, transfer, landing, send, ready, closing, reduce, norm, release, volume)
     return Iteration(number, timing, origin, origin + int(round(float(end.max()) * 1e9)), previous is None)
+
+
+def _closing(come: np.ndarray, closing: np.ndarray) -> np.ndarray:
+    """The work before the gradient reduction. Where no replica has come to it before the last one was through with its blocks, all may have waited for that in a call that isn't
+    recorded: their work is what came after it."""
+    through = (come - closing).max(axis=1, keepdims=True)
+    return np.where((come >= through).all(axis=1, keepdims=True), come - through, closing)
+
+
+def _arrivals(come: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """When the last of those with whom each rank makes its first reduction has come to it, be they of other stages, as where first and last share an embedding: [S, D, T]."""
+    found = np.broadcast_to(come.max(axis=1, keepdims=True), come.shape).copy()
+    for comm in np.unique(group[group >= 0]).tolist():
+        mine = group == comm
+        found[mine] = come[mine].max()
+    return found
 
 
 def _transfers(sent: np.ndarray, called: np.ndarray, received: np.ndarray, waits: np.ndarray | bool) -> tuple[np.ndarray, np.ndarray]:
@@ -255,6 +285,12 @@ def _times(labels: Labels, ranks: np.ndarray, where: _Columns, origin: int) -> t
     return (enter[1:], exit_[1:], exit_[:1]) if where.first else (enter, exit_, enter[:1])
 
 
+def _fields(labels: Labels, name: str, ranks: np.ndarray, where: _Columns) -> np.ndarray:
+    """A field of an iteration's calls, [calls, ranks]."""
+    events, starts = labels.trace.events, labels.starts[ranks]
+    return events[name][starts + np.arange(where.first, where.last)[:, None]].astype(np.int64)
+
+
 @dataclass(frozen=True)
 class _Slots:
     """work: (place, segment) -> range of columns whose gaps before them are that work; tp, recv, send: places (of collectives: place * layers + layer) and columns;
@@ -281,7 +317,7 @@ def _slots(items: tuple[Item, ...], item: np.ndarray, layers: int) -> _Slots:
             one = items[number]
             found[one.kind].append((one.place * layers + one.layer if one.kind == TP else one.place, column))
             if one.kind != RECV:
-                work[one.place, one.layer] = (begin, column + 1)
+                work[one.place, layers if one.layer == LAST else one.layer] = (begin, column + 1)
             elif one.place:
                 a, _ = work.get((one.place - 1, layers), (begin, 0))
                 work[one.place - 1, layers] = (a if (one.place - 1, layers) in work else begin, column + 1)

@@ -76,7 +76,11 @@ class Fault:
 class Model:
     """A job. Seconds and bytes; forward, backward: of one block; layers: TP collectives of a block; noise: relative deviation of each piece of work and
     each transfer; chips: of ranks among each other, for good; hosts: ranks on each; synchronous: whether messages are, not eager. Default work as in the paper's
-    section V-A (a forward pass of 40 ms)."""
+    section V-A (a forward pass of 40 ms).
+
+    As Megatron-LM's stages, which differ: data: Broadcasts in the TP group before a forward pass of the first stage, and of the last; embedding: more collectives in the first chunk's
+    forward pass; loss: in the last chunk's forward and backward pass. sequences: deviation (of the logarithm) of the work that one micro-batch of a replica is to all stages;
+    balance: work of each stage beside the others'."""
 
     schedule: Schedule
     iterations: int = 6
@@ -95,6 +99,21 @@ class Model:
     hosts: int = 8
     uncertainty: float = 0.0
     synchronous: bool = False
+    data: int = 0
+    embedding: int = 0
+    loss: tuple[int, int] = (0, 0)
+    sequences: float = 0.0
+    balance: tuple[float, ...] = ()
+
+    @property
+    def layers_of(self) -> np.ndarray:
+        """TP collectives of each vertex of the schedule's graph."""
+        last, final = self.schedule.pp - 1, self.schedule.chunks - 1
+        more = {(0, 0, False): self.data + self.embedding}
+        more[last, final, False] = more.get((last, final, False), 0) + self.data * bool(last) + self.loss[0]
+        more[last, final, True] = self.loss[1]
+        blocks = [(stage, block.chunk, block.backward) for stage in range(last + 1) for block in self.schedule.blocks_of(stage)]
+        return np.array([self.layers + more.get(block, 0) if self.schedule.tp > 1 else 0 for block in blocks])
 
     @property
     def host_of(self) -> np.ndarray:
@@ -188,20 +207,29 @@ def _draw(model: Model, graph: Graph, chips: np.ndarray, generator: np.random.Ge
     """What everything takes without faults."""
     schedule = model.schedule
     stages, replicas, shards = chips.shape
-    layers = model.layers if shards > 1 else 0
-    backward = np.array([block.backward for stage in range(stages) for block in schedule.blocks_of(stage)])
-    whole = np.where(backward, model.backward, model.forward) / schedule.chunks
+    count = model.layers_of
+    layers = int(count.max())
+    blocks = [block for stage in range(stages) for block in schedule.blocks_of(stage)]
+    whole = np.array([model.backward if block.backward else model.forward for block in blocks]) / schedule.chunks
+    if model.balance:
+        whole = whole * np.repeat(model.balance, graph.blocks)
 
     def noisy(*size: int) -> np.ndarray:
         return 1 + np.abs(model.noise) * generator.standard_normal(size, dtype=np.float32).clip(-4, 4)
 
     compute = np.empty((graph.count, layers + 1, replicas, shards))
     pieces = max(layers, 1)
-    compute[:, :pieces] = (whole / pieces)[:, None, None, None] * noisy(graph.count, pieces, replicas, shards) * np.repeat(chips, graph.blocks, axis=0)[:, None]
+    compute[:, :pieces] = (whole / np.maximum(count, 1))[:, None, None, None] * noisy(graph.count, pieces, replicas, shards) * np.repeat(chips, graph.blocks, axis=0)[:, None]
     compute[:, pieces:] = 20e-6
     collective = (model.latency + model.partial / model.bandwidth) * noisy(graph.count, layers, replicas)
+    if layers:
+        absent = np.arange(layers) >= count[:, None]
+        compute[:, :layers][absent], collective[absent] = 0, 0
     transfer = (model.latency + model.activation / model.bandwidth) * noisy(graph.count, replicas, shards)
     transfer[graph.source < 0] = 0
+    if model.sequences:
+        lengths = generator.lognormal(-(model.sequences**2) / 2, model.sequences, (schedule.micro, replicas))
+        compute *= lengths[[block.micro for block in blocks]][:, None, :, None]
     send = np.where((graph.target >= 0)[:, None, None], POLL, 0.0) * np.ones((1, replicas, shards))
     closing = model.closing * noisy(stages, replicas, shards) * chips
     reduce = (model.latency + model.gradient / model.bandwidth) * noisy(stages, shards) if replicas > 1 else np.zeros((stages, shards))
@@ -359,7 +387,8 @@ def _events(model: Model, graph: Graph, calls: _Calls, stage: int, iteration: in
     """The calls of all ranks of one stage in one iteration, in the order of the calls: [ranks, calls]."""
     schedule = model.schedule
     ranks = schedule.ranks[stage].ravel()
-    layers = calls.tp[0].shape[1]
+    count = model.layers_of
+    data = model.data if schedule.tp > 1 else 0
     template = np.zeros(_calls_of(model, graph, stage), EVENT)
     enters, exits, peers = [], [], []
     place = 0
@@ -384,9 +413,10 @@ def _events(model: Model, graph: Graph, calls: _Calls, stage: int, iteration: in
         vertex = stage * graph.blocks + number
         if (source := schedule.source(stage, block)) is not None:
             put(Op.RECV, calls.recv, (vertex,), model.activation, source[0], tag(schedule, block, stage))
-        for layer in range(layers):
+        feeds = not block.backward and (stage == 0 and block.chunk == 0 or stage == schedule.pp - 1 and block.chunk == schedule.chunks - 1)
+        for layer in range(count[vertex]):
             tp_places.append(place)
-            put(Op.ALLREDUCE, calls.tp, (vertex, layer), model.partial)
+            put(Op.BCAST if feeds and layer < data else Op.ALLREDUCE, calls.tp, (vertex, layer), model.partial)
         if (target := schedule.target(stage, block)) is not None:
             if model.synchronous and graph.held[vertex] >= 0:
                 wait(calls.wait, (vertex,), int(graph.held[vertex]))
@@ -421,7 +451,7 @@ def tag(schedule: Schedule, block: object, stage: int) -> int:
 
 
 def _calls_of(model: Model, graph: Graph, stage: int) -> int:
-    return graph.blocks * (model.layers + 3) + len(graph.final[stage]) + 2
+    return graph.blocks * (int(model.layers_of.max()) + 3) + len(graph.final[stage]) + 2
 
 
 def _ns(seconds: np.ndarray) -> np.ndarray:

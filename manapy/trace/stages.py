@@ -25,6 +25,7 @@ from .verdict import Phase
 
 OTHER, RECV, TP, SEND, REDUCE = range(5)  # classes of calls
 NONE, REDUCING = -1, -2  # items that are no place in the stage's pattern
+LAST = -1  # of a block's pieces of work: what comes after its last collective
 PHASES = (Phase.UNKNOWN, Phase.FORWARD, Phase.BACKWARD, Phase.TRANSFER, Phase.REDUCE, Phase.OPTIMIZER)
 STRAY = 0.05  # share of calls that may fit nowhere
 
@@ -47,7 +48,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Item:
-    """What a stage calls at one place of its pattern. layer: which of the block's collectives."""
+    """What a stage calls at one place of its pattern. layer: which of the block's collectives, or the piece of work before a Send."""
 
     kind: int
     place: int
@@ -67,7 +68,7 @@ class Sequence_:
 
 @dataclass
 class Labels:
-    """starts: the first event of each rank, with the number of events last. sequences: of each rank. iteration, item: aligned with the trace's events;
+    """layers: TP collectives of a block at most. starts: the first event of each rank, with the number of events last. sequences: of each rank. iteration, item: aligned with the trace's events;
     items are indices in `items[stage]`, or NONE, REDUCING."""
 
     trace: Trace
@@ -156,7 +157,7 @@ def label(trace: Trace, schedule: Schedule) -> Labels:
     starts = np.searchsorted(events["rank"], np.arange(trace.size + 1))
     kinds = _kinds(trace, schedule)
     layers = _layers(schedule, kinds, starts)
-    items = [_items(schedule, stage, layers) for stage in range(schedule.pp)]
+    items = [_items(schedule, stage, layers[stage]) for stage in range(schedule.pp)]
     iteration, item = np.full(len(events), NONE, np.int32), np.full(len(events), NONE, np.int32)
     sequences: list[Sequence_ | None] = [None] * trace.size
     for stage in range(schedule.pp):
@@ -187,7 +188,7 @@ def label(trace: Trace, schedule: Schedule) -> Labels:
                     like = _counted(trace, like, own.start, int(reductions[0]))
             sequences[rank] = like
             iteration[own], item[own] = like.iteration[:count], like.item[:count]
-    labels = Labels(trace, schedule, layers, items, starts, sequences, iteration, item)
+    labels = Labels(trace, schedule, max(max(*of[:-1], of[-2] + of[-1]) for of in layers), items, starts, sequences, iteration, item)
     _check(labels, kinds)
     return labels
 
@@ -223,46 +224,78 @@ def _keys(events: np.ndarray, which: np.ndarray) -> np.ndarray:
     return events["rank"][which].astype(np.uint64) << np.uint64(44) | events["request"][which]
 
 
-def _layers(schedule: Schedule, kinds: np.ndarray, starts: np.ndarray) -> int:
-    """TP collectives of a block: of the runs of them between other calls, the shortest are those of a known number of blocks."""
+def _layers(schedule: Schedule, kinds: np.ndarray, starts: np.ndarray) -> tuple[tuple[int, ...], ...]:
+    """TP collectives of each block, [stage][place], and last those after the last one. A stage of which no rank has got through a block is taken to be as another one."""
     if schedule.tp == 1:
-        return 0
-    for stage in range(schedule.pp):
-        pattern = [item.kind for item in _items(schedule, stage, 1)]
-        ends = (RECV, SEND) if schedule.pp > 1 else (REDUCE,)
-        blocks = _runs(np.array([REDUCE, *pattern, REDUCE, *pattern]), ends)
-        for rank in schedule.ranks[stage].ravel()[:4].tolist():
-            runs = _runs(kinds[starts[rank] : starts[rank + 1]], ends)
-            if len(runs) and len(blocks):
-                layers, rest = divmod(int(runs.min()), int(blocks.min()))
-                if rest or not layers:
-                    raise ScheduleError(
-                        f"the schedule {schedule} doesn't fit: rank {rank} (stage {stage}) makes {runs.min()} calls on its TP group between two others, and should make"
-                        f" the same number in each of {blocks.min()} blocks there"
-                    )
-                return layers
-    if not (kinds == TP).any():
+        return ((0,) * (schedule.blocks + 1),) * schedule.pp
+    found = [_layers_of(schedule, stage, kinds, starts) for stage in range(schedule.pp)]
+    usual = min((layers for layers in found if layers is not None), key=sum, default=None)
+    if usual is None and not (kinds == TP).any():
         raise ScheduleError(f"the schedule {schedule} doesn't fit: no collective is called on a communicator of ranks {schedule.ranks[0, 0].tolist()}, which should be a TP group")
-    raise ScheduleError(f"the schedule {schedule} can't be checked: no rank has got through a block")
+    if usual is None:
+        raise ScheduleError(f"the schedule {schedule} can't be checked: no rank has got through a block")
+    return tuple(usual if layers is None else layers for layers in found)
 
 
-def _runs(kinds: np.ndarray, ends: tuple[int, ...]) -> np.ndarray:
-    """How many TP calls there are between calls of the classes `ends`, where there are any."""
-    kinds = kinds[(kinds == TP) | np.isin(kinds, ends)]
-    others = np.flatnonzero(kinds != TP)
-    lengths = np.diff(others) - 1
-    return lengths[lengths > 0]
+def _layers_of(schedule: Schedule, stage: int, kinds: np.ndarray, starts: np.ndarray) -> tuple[int, ...] | None:
+    """Of one stage's blocks. Forward and backward passes, and chunks, need not make as many (embedding, loss, recomputation), but each of a kind does: their numbers are the solution of
+    as many equations as there are pairs of neighbouring messages. What several kinds only have together, as on the last stage, is shared equally. More before an iteration's
+    first message belongs to the first block."""
+    blocks, items = schedule.blocks_of(stage), _items(schedule, stage, (0,) * (schedule.blocks + 1))
+    of = {kind: i for i, kind in enumerate(dict.fromkeys((block.chunk, block.backward) for block in blocks))}
+    places = [of[block.chunk, block.backward] for block in blocks]
+    holds, gap = np.zeros((len(items) + 1, len(of)), int), 0  # blocks between two messages, by kind
+    for place, block in enumerate(blocks):
+        gap += schedule.source(stage, block) is not None
+        holds[gap, places[place]] += 1
+        gap += schedule.target(stage, block) is not None
+    for rank in schedule.ranks[stage].ravel()[:4].tolist():
+        counts = _between(kinds[starts[rank] : starts[rank + 1]], items)
+        seen = counts >= 0
+        if not (counts > 0).any():
+            continue
+        inner = seen & holds.any(axis=1)
+        inner[[0, -1]] &= np.linalg.matrix_rank(holds[1:-1][seen[1:-1]]) < np.linalg.matrix_rank(holds[seen])
+        each = np.floor(np.linalg.lstsq(holds[inner], counts[inner], rcond=None)[0] + 1e-6).astype(int)
+        for gap in np.flatnonzero(inner).tolist():  # an odd one of several kinds is the last one's
+            each[np.flatnonzero(holds[gap])[-1]] += (counts[gap] - holds[gap] @ each) // holds[gap][np.flatnonzero(holds[gap])[-1]]
+        more = np.where(seen, counts - holds @ each, 0)
+        if (each < 0).any() or not each.any() or more[1:-1].any() or (more < 0).any() or len(items) == 0 and more.any():
+            gap = int(np.flatnonzero(inner)[0])
+            raise ScheduleError(
+                f"the schedule {schedule} doesn't fit: rank {rank} (stage {stage}) makes {counts[gap]} calls on its TP group between two others, and should make the same number each"
+                f" time in each of {holds[gap].sum()} blocks there"
+            )
+        found = np.append(each[places], more[-1])
+        found[0] += more[0]
+        return tuple(found.tolist())
+    return None
+
+
+def _between(kinds: np.ndarray, items: Sequence[Item]) -> np.ndarray:
+    """How many TP calls there are before each message of an iteration and after the last one, in the iteration that has fewest; -1: none was recorded there. What is before the first
+    iteration says nothing."""
+    sequence = _walk(np.where(kinds == TP, OTHER, kinds), items)
+    at = np.flatnonzero(sequence.item != NONE)
+    made = np.diff(np.cumsum(kinds == TP)[at])
+    item = np.where(sequence.item[at] == REDUCING, len(items), sequence.item[at])
+    before = np.where(item[:-1] == len(items), -1, item[:-1])
+    follows = item[1:] == before + 1 if items else made > 0  # without messages only reductions are told apart, by what is between them
+    found = np.full(len(items) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(found, item[1:][follows], made[follows])
+    return np.where(found == np.iinfo(np.int64).max, -1, found)
 
 
 @functools.lru_cache(maxsize=256)
-def _items(schedule: Schedule, stage: int, layers: int) -> tuple[Item, ...]:
+def _items(schedule: Schedule, stage: int, layers: tuple[int, ...]) -> tuple[Item, ...]:
     found = []
     for place, block in enumerate(schedule.blocks_of(stage)):
         if schedule.source(stage, block) is not None:
             found.append(Item(RECV, place))
-        found += [Item(TP, place, layer) for layer in range(layers)]
+        found += [Item(TP, place, layer) for layer in range(layers[place])]
         if schedule.target(stage, block) is not None:
-            found.append(Item(SEND, place, layers))
+            found.append(Item(SEND, place, LAST))
+    found += [Item(TP, schedule.blocks - 1, layers[-2] + more) for more in range(layers[-1])]
     return tuple(found)
 
 
@@ -413,7 +446,7 @@ def _candidates(trace: Trace, tp: int, pp: int, dp: int, chains: list[list[int]]
     if pp == 1:
         return [Schedule(tp, pp, dp, order=order)]
     first = Schedule(tp, pp, dp, order=order).ranks[:, 0, 0]
-    micro = _first_period(trace, int(first[0]), tp)
+    micro = [count for count in _first_period(trace, int(first[0]), tp, pp) if count > 1 or tp > 1 or pp > 2]  # question and answer are no pipeline
     found = []
     if pp == 2 or not edges[int(first[0]), int(first[-1])]:
         found += [Schedule(tp, pp, dp, m, kind, order=order) for m in micro for kind in ("1f1b", "gpipe")]
@@ -425,8 +458,8 @@ def _candidates(trace: Trace, tp: int, pp: int, dp: int, chains: list[list[int]]
     return found
 
 
-def _first_period(trace: Trace, rank: int, tp: int) -> list[int]:
-    """How many messages the first stage sends in an iteration: between reductions, or until its sends and receives repeat."""
+def _first_period(trace: Trace, rank: int, tp: int, pp: int) -> list[int]:
+    """How many messages the first stage sends in an iteration: between reductions, or until its sends and receives repeat. Two ranks that do nothing but send to each other are no pipeline."""
     lo, hi = np.searchsorted(trace.events["rank"], [rank, rank + 1])
     events = trace.events[lo:hi]
     kinds = _CLASS[events["op"]].copy()
@@ -439,6 +472,8 @@ def _first_period(trace: Trace, rank: int, tp: int) -> list[int]:
     between = [int((kinds[a + 1 : b] == SEND).sum()) for a, b in zip(np.r_[-1, reductions], reductions, strict=False)]
     if between := [count for count in between if count]:
         return [Counter(between).most_common(1)[0][0]]
+    if pp == 2:
+        return []
     text = kinds.tobytes()
     for period in range(1, len(text) // 2 + 1):
         if text == (text[:period] * (len(text) // period + 1))[: len(text)]:
