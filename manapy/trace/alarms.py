@@ -49,7 +49,10 @@ def verdicts(
     if not found:
         said = slow.healthy(watched)
         small = sum(finding.cost for finding in watched.found if not finding.chronic)
-        return [replace(said, evidence=(*said.evidence, f"iterations that were slow for once have cost {span(int(small * 1e9))}"))] if small else [said]
+        if small:
+            said = replace(said, evidence=(*said.evidence, f"iterations that were slow for once have cost {span(int(small * 1e9))}"))
+        unequal = slow.uneven(watched)
+        return [replace(said, evidence=(*said.evidence, unequal.sentence))] if unequal else [said]
     return sorted(found, key=lambda verdict: -(verdict.cost_ns or 0))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from .graph import Graph, Step, Timing, graph_of
+from .graph import Graph, Sizes, Step, Timing, graph_of
 from .schedule import Schedule
 from .verdict import Cause, Phase
 
@@ -26,6 +26,7 @@ NOISE = 3.0  # times the noise of blocks, below which nothing is said
 NEARLY = 0.9  # of a gain
 MANY = 12  # iterations from which their own unsteadiness is known
 PATIENCE = 8  # iterations it takes at least
+ALIKE = 0.5  # of the largest excess on a host, that those who are slow alike have at least
 CHEAP = 0.004  # share of an iteration that a rank has to cost to be worth a word
 
 
@@ -98,6 +99,12 @@ class Monitor:
         )  # fmt: skip
         self.collective = np.median([np.median(t.collective, axis=-1) for t in timings], axis=0)
         self.reduce = np.median([np.median(t.reduce, axis=-1) for t in timings], axis=0)
+        sizes = [t.sizes for t in timings if t.sizes is not None]
+        self.sizes = None
+        if sizes:
+            message, collective = (np.median([np.median(of, axis=tuple(range(which, of.ndim))) for of in parts], axis=0) for which, parts in (
+                (1, [of.message for of in sizes]), (2, [of.collective for of in sizes])))  # fmt: skip
+            self.sizes = Sizes(message, collective, np.median([np.median(of.reduce, axis=-1) for of in sizes], axis=0))
         whole = self.segments.sum(axis=1)
         self._shape = np.divide(self.segments, whole[:, None], out=np.zeros_like(self.segments), where=whole[:, None] > 0)
 
@@ -201,12 +208,17 @@ class Monitor:
         for place in map(tuple, np.argwhere((self._sum > CERTAIN) & (self._since >= PATIENCE)).tolist()):
             rank = int(self.schedule.ranks[place])
             groups.setdefault(self.hosts.get(rank) or rank, []).append(place)
-        for places in groups.values():
-            compute = timing.compute.copy()
-            excess = {place: float(np.exp(self._excess[place] / self._since[place])) for place in places}
-            for (stage, replica, shard), factor in excess.items():
-                compute[stage * blocks : (stage + 1) * blocks, :, replica, shard] /= factor
-            cost = before - self.graph.times(replace(timing, compute=compute)).makespan
+        flagged = [place for places in groups.values() for place in places]
+        excess = {place: float(np.exp(self._excess[place] / self._since[place])) for place in flagged}
+        work = _own(timing).reshape(self.schedule.pp, blocks, *timing.compute.shape[2:]).sum(axis=1)
+        for stage, replica, shard in flagged:
+            if sum(place[0] == stage for place in flagged) > 1:  # then what is in the middle of all isn't the norm
+                excess[stage, replica, shard] = max(excess[stage, replica, shard], float(work[stage, replica, shard] / _low(work[stage], 1)[0]))
+        parts = [part for places in groups.values() for part in _parts(places, excess)]
+        costs = [before - self._without(timing, {place: excess[place] for place in part}) for part in parts]
+        if len(parts) > 1 and (together := before - self._without(timing, excess)) * NEARLY > 2 * sum(costs):  # they wait for each other: one gains nothing without the other
+            parts, costs = [[place for part in parts for place in part]], [together]
+        for places, cost in zip(parts, costs, strict=True):
             if cost <= CHEAP * before:
                 continue
             worst = max(places, key=excess.__getitem__)
@@ -218,13 +230,36 @@ class Monitor:
                 self._sum[place], self._since[place], self._excess[place] = 0, 0, 0
         return found
 
+    def _without(self, timing: Timing, excess: dict[tuple[int, int, int], float]) -> float:
+        """An iteration's length if these ranks' work took so many times less."""
+        compute = timing.compute.copy()
+        for (stage, replica, shard), factor in excess.items():
+            compute[stage * self.graph.blocks : (stage + 1) * self.graph.blocks, :, replica, shard] /= factor
+        return self.graph.times(replace(timing, compute=compute)).makespan
+
+    def lasting(self, rank: int) -> int:
+        """For how many of the newest iterations a rank has been slower than its peers, after it was last found so."""
+        return int(self._since[tuple(self.schedule.places[rank])])
+
+
+def _parts(places: list[tuple[int, int, int]], excess: dict[tuple[int, int, int], float]) -> list[list[tuple[int, int, int]]]:
+    """Those that are about as slow, the slowest first."""
+    parts: list[list[tuple[int, int, int]]] = []
+    for place in sorted(places, key=lambda one: -excess[one]):
+        if parts and excess[place] - 1 >= ALIKE * (excess[parts[-1][0]] - 1):
+            parts[-1].append(place)
+        else:
+            parts.append([place])
+    return parts
+
 
 @dataclass
 class _Suspect:
-    """edits: (field of Timing, index, ceiling) that make it as expected."""
+    """edits: (field of Timing, index, ceiling) that make it as expected. joint: several hosts, whose ranks of one TP group wait for each other: one gains nothing without the other."""
 
     finding: Finding
     edits: list[tuple[str, tuple, np.ndarray | float]]
+    joint: bool = False
 
     @property
     def excess(self) -> float:
@@ -260,6 +295,12 @@ class _Search:
         self.enough = self.usual * max(1 / LEFT, 1 + NOISE * noise, 1 + monitor.unsteady)
         names = np.array([monitor.hosts.get(rank, "") for rank in range(self.schedule.size)])
         self.host = names[self.schedule.ranks[:, late]]
+        sizes, usual = self.timing.sizes, monitor.sizes
+        grown = sizes is not None and usual is not None
+        self.transfer = monitor.transfer[:, None, None] * (_grown(sizes.message, usual.message) if grown else np.ones_like(self.timing.transfer))
+        self.collective = monitor.collective[..., None] * (_grown(sizes.collective, usual.collective) if grown else np.ones_like(self.timing.collective))
+        self.reduce = monitor.reduce * (_grown(sizes.reduce, usual.reduce).max(axis=-1) if grown else 1.0)
+        self.alike = self._alike(per_rank[:, late])
 
     def run(self) -> list[Finding]:
         """Faults until the rest is no slower than others; the cost of each is that of it alone."""
@@ -272,10 +313,15 @@ class _Search:
             path = self.graph.critical(timing, times)
             replica = path[-1].replica
             gains = []
-            for suspect in sorted(self._suspects(timing, path), key=lambda one: -one.excess)[:FAULTS]:
+            suspects = sorted(self._suspects(timing, path), key=lambda one: -one.excess)
+            for suspect in [one for one in suspects if not one.joint][:FAULTS] + [one for one in suspects if one.joint][:FAULTS]:
                 gains.append((times.replicas[replica] - self.graph.replica_ends(suspect.innocent(timing))[replica], suspect))
-            gain, best = _simplest(gains)
-            if best is None or gain < max(0.2 * (times.makespan - self.usual), self.enough - self.usual, 2 * self.monitor.uncertainty):
+            least = max(0.2 * (times.makespan - self.usual), self.enough - self.usual, 2 * self.monitor.uncertainty)
+            gain, best = _simplest([one for one in gains if not one[1].joint])
+            together, twins = max(((gain, one) for gain, one in gains if one.joint), key=lambda one: one[0], default=(0.0, None))
+            if gain < NEARLY * together:
+                gain, best = together, twins
+            if best is None or gain < least:
                 break
             found.append(best)
             timing = best.innocent(timing)
@@ -297,10 +343,10 @@ class _Search:
         """Blocks, slow ranks, collectives and messages on the critical path that took too long."""
         found: dict[object, _Suspect] = {}
         for step in path:
-            for shard in np.flatnonzero(self.slow_ranks[step.stage, step.replica]).tolist():
-                key = self.host[step.stage, step.replica, shard] or (step.stage, step.replica, shard)
-                if key not in found:
-                    found[key] = self._slow_ranks(timing, step, shard)
+            groups = sorted({int(group) for group in self.alike[step.stage, step.replica] if group >= 0})
+            for key in (*((group,) for group in groups), tuple(groups)):
+                if key and key not in found:
+                    found[key] = self._slow_ranks(timing, key)
             whole = (self._block(timing, step), self._collectives(timing, step)) if step.whole else ()
             for suspect in (*whole, self._message(timing, step) if step.begins else None):
                 if suspect is not None:
@@ -309,20 +355,33 @@ class _Search:
             found[len(found)] = suspect
         return list(found.values())
 
-    def _slow_ranks(self, timing: Timing, step: Step, shard: int) -> _Suspect:
-        """All slow ranks of a host, or the one alone."""
-        host = self.host[step.stage, step.replica, shard]
-        alike = np.argwhere(self.slow_ranks & (self.host == host)).tolist() if host else [[step.stage, step.replica, shard]]
-        edits, ranks, excess = [], [], []
-        for s, d, t in alike:
+    def _alike(self, factors: np.ndarray) -> np.ndarray:
+        """Of each slow rank the group of those that one cause may have: of the same host, and about as slow. -1: it isn't slow. [S, late replicas, T]"""
+        groups = np.full(factors.shape, -1)
+        excess = np.where(self.slow_ranks, factors - 1, 0)
+        for number in range(factors.size):
+            left = self.slow_ranks & (groups < 0)
+            if not left.any():
+                break
+            worst = np.unravel_index(int(np.where(left, excess, -1).argmax()), excess.shape)
+            host = self.host[worst]
+            groups[worst] = number
+            if host:
+                groups[left & (self.host == host) & (excess >= ALIKE * excess[worst])] = number
+        return groups
+
+    def _slow_ranks(self, timing: Timing, groups: tuple[int, ...]) -> _Suspect:
+        """All ranks of these groups."""
+        edits, ranks, excess, usual = [], [], [], []
+        for s, d, t in np.argwhere(np.isin(self.alike, groups)).tolist():
             own = slice(s * self.graph.blocks, (s + 1) * self.graph.blocks)
             edits.append(("compute", (own, slice(None), d, t), self.expected[own]))
             edits.append(("closing", (s, d, t), float(self.monitor.closing[s])))
             ranks.append(self._rank(s, d, t))
             excess.append(float(timing.compute[own, :, d, t].sum()))
-        worst = int(np.argmax(excess))
-        usual = float(self.expected[alike[worst][0] * self.graph.blocks : (alike[worst][0] + 1) * self.graph.blocks].sum())
-        return _Suspect(Finding(self.number, Cause.COMPUTE, ranks[worst], 0.0, excess[worst], usual, self.length, ranks=tuple(ranks)), edits)
+            usual.append(float(self.expected[own].sum()))
+        worst = int(np.argmax(np.subtract(excess, usual)))
+        return _Suspect(Finding(self.number, Cause.COMPUTE, ranks[worst], 0.0, excess[worst], usual[worst], self.length, ranks=tuple(ranks)), edits, len(groups) > 1)
 
     def _block(self, timing: Timing, step: Step) -> _Suspect | None:
         """The shard whose own work was longest, if that was too long."""
@@ -335,26 +394,29 @@ class _Search:
         segment = int(excess[:, shard].argmax())
         backward = self.schedule.blocks_of(step.stage)[step.place].backward
         phase = Phase.TRANSFER if segment == len(expected) - 1 and segment else Phase.BACKWARD if backward else Phase.FORWARD
+        long = own.sum(axis=0) > usual * self.node
         finding = replace(self._finding(Cause.COMPUTE, step, shard, took, usual), vertex=step.vertex, phase=phase)
-        return _Suspect(finding, [("compute", (step.vertex, slice(None), step.replica, shard), expected)])
+        if long.sum() > 1:  # they wait for each other
+            finding = replace(finding, ranks=tuple(self._rank(step.stage, step.replica, int(one)) for one in np.flatnonzero(long)))
+        return _Suspect(finding, [("compute", (step.vertex, slice(None), step.replica, int(one)), expected) for one in np.flatnonzero(long)])
 
     def _collectives(self, timing: Timing, step: Step) -> _Suspect | None:
-        took, usual = float(timing.collective[step.vertex, :, step.replica].sum()), float(self.monitor.collective[step.vertex].sum())
+        took, usual = float(timing.collective[step.vertex, :, step.replica].sum()), float(self.collective[step.vertex, :, step.replica].sum())
         if took <= usual * self.slower + 2 * self.monitor.uncertainty:
             return None
         finding = replace(self._finding(Cause.NETWORK, step, step.shard, took, usual), vertex=step.vertex, phase=Phase.TRANSFER)
-        return _Suspect(finding, [("collective", (step.vertex, slice(None), step.replica), self.monitor.collective[step.vertex])])
+        return _Suspect(finding, [("collective", (step.vertex, slice(None), step.replica), self.collective[step.vertex, :, step.replica])])
 
     def _message(self, timing: Timing, step: Step) -> _Suspect | None:
         """The message that a block waited for. If most of those of one of its ends are slow, that is to blame with all of them."""
         source = int(self.graph.source[step.vertex])
         if source < 0:
             return None
-        took, usual = float(timing.transfer[step.vertex, step.replica, step.shard]), float(self.monitor.transfer[step.vertex])
+        took, usual = float(timing.transfer[step.vertex, step.replica, step.shard]), float(self.transfer[step.vertex, step.replica, step.shard])
         if took <= usual * self.slower + 2 * self.monitor.uncertainty:
             return None
         has = self.graph.source >= 0
-        slow = has & (timing.transfer[:, step.replica, step.shard] > self.monitor.transfer * self.slower + 2 * self.monitor.uncertainty)
+        slow = has & (timing.transfer[:, step.replica, step.shard] > self.transfer[:, step.replica, step.shard] * self.slower + 2 * self.monitor.uncertainty)
         to = np.arange(self.graph.count) // self.graph.blocks
         ends = (source // self.graph.blocks, step.stage)
         touched = [has & ((to == stage) | (self.graph.source // self.graph.blocks == stage)) for stage in ends]
@@ -364,7 +426,7 @@ class _Search:
         mine = np.flatnonzero(touched[which] & slow) if many else np.array([step.vertex])
         rank, peer = (self._rank(stage, step.replica, step.shard) for stage in (ends[which], ends[1 - which]))
         finding = replace(self._finding(Cause.NETWORK, step, step.shard, took, usual), rank=rank, peer=peer, phase=Phase.TRANSFER, vertex=None if many else step.vertex)
-        return _Suspect(finding, [(name, (mine, step.replica, step.shard), self.monitor.transfer[mine]) for name in ("transfer", "landing")])
+        return _Suspect(finding, [(name, (mine, step.replica, step.shard), self.transfer[mine, step.replica, step.shard]) for name in ("transfer", "landing")])
 
     def _ends(self, timing: Timing, last: Step) -> list[_Suspect]:
         """The work before the gradient reduction, and the reduction itself."""
@@ -374,7 +436,7 @@ class _Search:
         if own[shard] > usual * self.node:
             finding = replace(self._finding(Cause.COMPUTE, last, shard, float(own[shard]), usual), phase=Phase.REDUCE)
             found.append(_Suspect(finding, [("closing", (last.stage, last.replica, shard), usual)]))
-        took, usual = float(timing.reduce[last.stage].max()), float(self.monitor.reduce[last.stage])
+        took, usual = float(timing.reduce[last.stage].max()), float(self.reduce[last.stage])
         if took > usual * self.slower + 2 * self.monitor.uncertainty:
             finding = replace(self._finding(Cause.NETWORK, last, last.shard, took, usual), phase=Phase.REDUCE)
             found.append(_Suspect(finding, [("reduce", (last.stage,), usual)]))
@@ -394,6 +456,12 @@ def _simplest(gains: list[tuple[float, _Suspect]]) -> tuple[float, _Suspect | No
         single = [one for one in gains if one[1].finding.vertex is not None and one[0] >= NEARLY * gain]
         return max(single, key=lambda one: one[0], default=(gain, best))
     return gain, best
+
+
+def _grown(sizes: np.ndarray, usual: np.ndarray) -> np.ndarray:
+    """How many times as large as usual: as much longer a transfer may take."""
+    usual = usual.reshape(*usual.shape, *(1,) * (sizes.ndim - usual.ndim))
+    return np.maximum(np.divide(sizes, usual, out=np.ones(sizes.shape), where=usual > 0), 1.0)
 
 
 def _own(timing: Timing) -> np.ndarray:

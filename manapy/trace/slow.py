@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from . import ordinary, stages
+from . import balance, ordinary, stages
 from .calls import span
 from .events import Flag, Trace
 from .iterations import Iteration, Measured, iterations
@@ -30,12 +30,15 @@ from .schedule import Schedule, ScheduleError
 from .verdict import Cause, Phase, State, Verdict
 
 DISTURBED = 0.05  # of an iteration's length, that waits for a processor have to be
+WORTH = 0.01  # seconds that a fault costs at least, all of its iterations together, to be worth a word
 RENEWED = 0.5  # share of the iterations that are new since the expectations were made, from which on they are made anew
 UNSAMPLED = "a rank had to wait for its processor: the recording alone doesn't tell that, `manapy why --watch` does"
+ALONE = "no stage has a second {}: one that is slow from the beginning on can't be told from a larger stage"
 ACTIONS = {
     Cause.COMPUTE: "look at this host: clock rate, temperature, other processes, processors it may use",
     Cause.STARVED: "see what else runs on the processors that this rank may use (taskset -p; top; the cpu.max of its cgroup)",
     Cause.NETWORK: "look at the links of these hosts",
+    Cause.UNEQUAL: "give each micro-batch about the same work (pack or sort sequences by what they cost), and each stage as many layers as it has time for",
 }
 
 
@@ -93,11 +96,12 @@ def verdicts(
     watched = watch(trace, schedule, limits, delays, labels)
     if not isinstance(watched, Watched):
         return watched
-    if watched.found:
-        return _told(watched)
-    if watched.monitor.unexplained:
-        return [_unexplained(watched.monitor, watched.measured)]
-    return [healthy(watched)]
+    told = _told(watched)
+    if longer := _unexplained(watched):
+        told.append(longer)
+    if unequal := uneven(watched):
+        told.append(unequal)
+    return told or [healthy(watched)]
 
 
 def watch(
@@ -188,28 +192,71 @@ def healthy(watched: Watched) -> Verdict:
     changes = tuple(f"at one point the work of all ranks became {factor:.2f} times what it was: no rank is to blame for that" for factor in watched.monitor.changes)
     text = f"healthy: {len(watched.measured)} iterations, now of {span(int(watched.monitor.length * 1e9))}, none slow because of a rank or link"
     schedule = watched.monitor.schedule
-    alone = ("no stage has a second rank: one that is slow from the beginning on can't be told from a larger stage",) if schedule.tp * schedule.dp == 1 else ()
-    return Verdict(State.HEALTHY, text, evidence=(f"schedule {schedule}", *alone, *changes))
+    return Verdict(State.HEALTHY, text, evidence=(f"schedule {schedule}", *_alone(schedule), *changes))
 
 
-def _unexplained(monitor: Monitor, measured: list[Iteration]) -> Verdict:
-    worst = max((one for one in measured if one.number in monitor.unexplained), key=lambda one: one.seconds)
-    text = f"iteration {worst.number} took {span(int(worst.seconds * 1e9))}, others {span(int(monitor.length * 1e9))}, and no rank or link alone is to blame"
-    return Verdict(State.UNKNOWN, text, iteration=worst.number, confidence=0.3, evidence=(f"{len(monitor.unexplained)} such iterations",), action="is the data of these iterations different?")
+def _alone(schedule: Schedule) -> list[str]:
+    """What can't be told where no stage has anything to be held against."""
+    return [ALONE.format("replica" if schedule.tp > 1 else "rank")] if schedule.dp == 1 else []
+
+
+def uneven(watched: Watched) -> Verdict | None:
+    """That a good part of each iteration is lost to unequal work, if it is: a rank that is slow all the time would look the same."""
+    calm = [one for one in watched.measured if one.number not in {finding.iteration for finding in watched.found}]
+    if any(finding.chronic for finding in watched.found) or len(calm) < len(watched.measured) / 2:
+        return None
+    monitor = watched.monitor
+    found = balance.balance(monitor.schedule, calm)
+    if found is None or found.lost < 1 - monitor.limits.performance or found.took - found.even < WORTH:
+        return None
+    shares = ((found.micros, "between micro-batches"), (found.stages, "between stages"))
+    parts = ", ".join(f"{share:.0%} {where}" for share, where in shares if share >= 0.01)
+    works = ", ".join(span(int(work * 1e9)) for work in found.work)
+    evidence = [f"{parts}; work of the stages in an iteration: {works}"]
+    if found.micros >= 0.01:
+        evidence.append(f"the blocks of a micro-batch are long together (correlation {found.correlation:.2f}): it is its data")
+    evidence += _alone(monitor.schedule)
+    return Verdict(
+        State.SLOW,
+        f"{found.lost:.0%} of each iteration is lost to unequal work, no rank or link is slow: it takes {span(int(found.took * 1e9))}, and the same work spread evenly would take"
+        f" {span(int(found.even * 1e9))}",
+        Cause.UNEQUAL,
+        cost_ns=int((found.took - found.even) * 1e9),
+        confidence=0.9,
+        evidence=(*evidence, f"schedule {monitor.schedule}"),
+        action=ACTIONS[Cause.UNEQUAL],
+    )
+
+
+def _unexplained(watched: Watched) -> Verdict | None:
+    """That iterations are longer than others and no single rank explains it, if it is worth a word."""
+    monitor = watched.monitor
+    mine = [one for one in watched.measured if one.number in monitor.unexplained]
+    if sum(one.seconds - monitor.length for one in mine) < WORTH:
+        return None
+    worst = max(mine, key=lambda one: one.seconds)
+    count, factor = len(mine), float(np.median([one.seconds for one in mine])) / monitor.length
+    which = f"{count} iterations from {mine[0].number} on are" if count > 1 else f"iteration {worst.number} is"
+    text = f"{which} {factor:.1f} times as long as others, no single rank or link explains it: {span(int(worst.seconds * 1e9))} instead of {span(int(monitor.length * 1e9))}"
+    return Verdict(State.UNKNOWN, text, iteration=worst.number, confidence=0.3, evidence=(f"schedule {monitor.schedule}",), action="is the data of these iterations different?")
 
 
 def _told(watched: Watched) -> list[Verdict]:
     """Findings as verdicts; those that say the same of a rank in several iterations are one."""
     monitor, found = watched.monitor, watched.found
     groups: dict[tuple[object, ...], list[Finding]] = {}
-    slow = {rank for finding in found if not finding.chronic for rank in finding.ranks}
+    slow = {rank for finding in found if not finding.chronic and finding.vertex is None for rank in finding.ranks}
     for finding in found:
         if finding.chronic and slow.intersection(finding.ranks):
             continue
-        whom = monitor.hosts.get(finding.rank) or finding.rank if finding.ranks else finding.rank
-        key = (finding.cause, whom, finding.phase) if finding.vertex is None else (finding.cause, whom, finding.phase, finding.iteration, finding.vertex)
+        key: tuple[object, ...] = finding.cause, finding.phase, finding.vertex, finding.iteration if finding.vertex is not None else None
+        if finding.vertex is None and finding.ranks:  # of those that are slow together the worst isn't always the same
+            key = (*key, next((known[-1] for known, group in groups.items() if known[:-1] == key and set(finding.ranks).intersection(group[0].ranks)), finding.rank))
+        else:
+            key = (*key, finding.rank)
         groups.setdefault(key, []).append(finding)
-    return sorted((tell(watched, group) for group in groups.values()), key=lambda verdict: -(verdict.cost_ns or 0))
+    told = [tell(watched, group) for group in groups.values() if sum(finding.cost * max(finding.chronic, 1) for finding in group) >= WORTH]
+    return sorted(told, key=lambda verdict: -(verdict.cost_ns or 0))
 
 
 def tell(watched: Watched, group: list[Finding]) -> Verdict:
@@ -223,7 +270,8 @@ def tell(watched: Watched, group: list[Finding]) -> Verdict:
         stage, place = divmod(first.vertex, graph.blocks)
         block = schedule.blocks_of(stage)[place]
         micro = block.micro
-        where = f" in {'backward' if block.backward else 'forward'} of micro-batch {micro}, iteration {first.iteration}"
+        either = [schedule.blocks_of(stage)[one] for one in balance.merged(schedule, stage, place)]
+        where = " in " + " or ".join(f"{'backward' if one.backward else 'forward'} of micro-batch {one.micro}" for one in either) + f", iteration {first.iteration}"
         if first.phase is Phase.TRANSFER:
             where = where.replace(" in ", " after ", 1) if first.cause is Cause.COMPUTE else where.replace(" in ", " into ", 1)
         stage = int(schedule.places[rank, 0])
@@ -231,8 +279,10 @@ def tell(watched: Watched, group: list[Finding]) -> Verdict:
     count = len({f.iteration for f in group})
     took = f"{span(int(first.took * 1e9))} instead of {span(int(first.expected * 1e9))}"
     slowed = f"in {count} iteration{'s' if count > 1 else ''} from {min(f.iteration for f in group)} on"
-    always = f"in {max(f.chronic for f in group)} iterations up to {group[-1].iteration}" if first.chronic else slowed
+    last = max(watched.measured[-1].number if first.chronic and monitor.lasting(rank) else 0, *(f.iteration for f in group))
+    always = f"in {sum(f.chronic for f in group) + (monitor.lasting(rank) if first.chronic else 0)} iterations up to {last}" if first.chronic else slowed
     ranks = sorted({r for f in group for r in f.ranks})
+    usual = f"healthy ones take {span(int(monitor.length * 1e9))}"
     if first.cause is Cause.NETWORK:
         whom = f"between {name} and rank {first.peer}" if first.peer is not None else f"of {name}'s group"
         text = f"the network {whom} is slow{where or f' {always}'}: a transfer takes {took}"
@@ -241,7 +291,9 @@ def tell(watched: Watched, group: list[Finding]) -> Verdict:
     elif first.vertex is not None or first.phase is Phase.REDUCE:
         text = f"{name} is slow{where or ' before the gradient reduction'}: its own work took {took}"
     else:
-        who = f"{len(ranks)} ranks of {host} are" if len(ranks) > 1 and host else f"{name} is"
+        hosts = list(dict.fromkeys(monitor.hosts.get(r, "") for r in ranks))
+        of = f" of {host}" if len(hosts) == 1 else f" ({', '.join(filter(None, hosts))})"
+        who = f"{len(ranks)} ranks{of} are" if len(ranks) > 1 and host else f"{name} is"
         text = f"{who} slow {always}: the work of an iteration takes {took}"
     return Verdict(
         State.SLOW,
@@ -258,7 +310,7 @@ def tell(watched: Watched, group: list[Finding]) -> Verdict:
         cost_ns=int(cost * 1e9),
         confidence=0.95 if first.cause is Cause.COMPUTE else 0.85,
         evidence=(
-            f"iteration {first.iteration} took {span(int(first.length * 1e9))}, healthy ones take {span(int(monitor.length * 1e9))}",
+            f"iteration {first.iteration} took {span(int(first.length * 1e9))}, {f'and would take {span(int((first.length - first.cost) * 1e9))} without that' if first.chronic else usual}",
             *((f"slow alike: ranks {', '.join(map(str, ranks))}",) if len(ranks) > 1 else ()),
         ),
         alternatives=() if all(f.sampled for f in group) or first.chronic else (UNSAMPLED,),

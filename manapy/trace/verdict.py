@@ -30,6 +30,7 @@ class Cause(enum.Enum):
     MISSING = "missing call"  # it went on, or is outside MPI for good, and never made the call others wait for
     COMPUTE = "compute"  # it is in user code: busy (spinning, slow) or asleep; `detail` says which
     STARVED = "starved processor"  # ready to run, and others run on its processors
+    UNEQUAL = "unequal work"  # nobody is slow; stages, or micro-batches, have more work than others
     NETWORK = "network"  # all that take part have entered, and the transfer doesn't end, or takes longer than it did
 
 

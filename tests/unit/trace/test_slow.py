@@ -349,4 +349,128 @@ def test_of_two_stages_with_a_rank_each_one_that_becomes_slow(rank: int, factor:
 def test_of_two_stages_with_a_rank_each_one_that_has_always_been_slow_is_not_claimed() -> None:
     """Without peers and without a time in which it was faster, it may as well have more work."""
     (verdict,) = judged(Fault(Kind.RANK, 1, factor=3.0), model=Model(parse("pp=2,micro=4"), iterations=20))
-    assert verdict.state is State.HEALTHY and any("can't be told from a larger stage" in said for said in verdict.evidence)
+    assert (verdict.cause, verdict.rank) == (Cause.UNEQUAL, None) and any("can't be told from a larger stage" in said for said in verdict.evidence)
+
+
+# ---- several at once ----
+
+
+@pytest.mark.parametrize("text", ["tp=2,pp=2,dp=1,micro=4", "tp=2,pp=4,dp=2,micro=8"])
+def test_two_that_wait_for_each_other_do_not_hide_each_other(text: str) -> None:
+    """Of one TP group, on two hosts: one repaired alone would gain nothing."""
+    model = Model(parse(text), iterations=24, hosts=1)
+    faults = [Fault(Kind.RANK, rank, 6, factor=1.8) for rank in (2, 3)]
+    (verdict,) = judged(*faults, model=model)
+    assert verdict.state is State.SLOW and "2 ranks (node02, node03) are slow in 18 iterations from 6 on" in verdict.sentence, verdict.sentence
+    assert verdict.cost_ns == pytest.approx(np.mean([saved(*faults, iteration=i, model=model) for i in range(6, 24)]), rel=0.05)
+
+
+def test_two_that_have_always_been_slow_together() -> None:
+    model = Model(SCHEDULE, iterations=24, hosts=1)
+    faults = [Fault(Kind.RANK, rank, factor=1.8) for rank in (2, 3)]
+    (verdict,) = judged(*faults, model=model)
+    assert "2 ranks (node02, node03) are slow in 23 iterations up to 23" in verdict.sentence, verdict.sentence
+    assert verdict.cost_ns == pytest.approx(saved(*faults, iteration=9, model=model), rel=0.1)
+    assert not any("healthy ones" in said for said in verdict.evidence)
+
+
+def test_extra_work_on_all_ranks_of_a_group() -> None:
+    faults = [Fault(Kind.COMPUTE, rank, 5, 3, Phase.BACKWARD, seconds=0.8) for rank in (8, 9)]
+    (verdict,) = judged(*faults)
+    assert (verdict.iteration, verdict.micro, verdict.phase) == (5, 3, Phase.BACKWARD) and verdict.rank in (8, 9)
+
+
+def test_who_is_much_slower_is_not_slow_alike_with_who_is_a_little() -> None:
+    model = Model(parse("tp=4,pp=2,dp=2,micro=8"), iterations=20)
+    first, second = judged(Fault(Kind.RANK, 1, 8, factor=2.6), *[Fault(Kind.RANK, rank, 8, factor=1.15) for rank in (4, 5, 6)], model=model)
+    assert first.rank == 1 and first.sentence.startswith("rank 1 (node00) is slow in 12 iterations"), first.sentence
+    assert second.sentence.startswith("3 ranks of node00 are slow") and any("ranks 4, 5, 6" in said for said in second.evidence)
+
+
+def test_longer_iterations_that_no_rank_explains_are_not_healthy() -> None:
+    """All ranks are slower for two iterations by a third: too short for a change of the job."""
+    found = judged(*[Fault(Kind.RANK, rank, 6, factor=1.4, until=8) for rank in range(16)])
+    assert [verdict.state for verdict in found] in ([State.HEALTHY], [State.UNKNOWN])
+
+
+# ---- sizes, and what is worth a word ----
+
+
+def test_a_larger_message_may_take_longer() -> None:
+    """Twice as large and twice as long for an iteration that waits for it: no rank's fault, nor the network's."""
+    model = replace(MODEL, bandwidth=4e8)  # messages take as long as a block
+    for larger in (True, False):
+        trace = simulate(model, [Fault(Kind.LINK, 9, 5, factor=4, until=6)], 1).trace
+        assert trace is not None
+        if larger:
+            trace.events["bytes"][(stages.label(trace, SCHEDULE).iteration == 5) & (trace.events["op"] == Op.SEND)] *= 4
+        found = slow.verdicts(trace, SCHEDULE)
+        assert any(verdict.cause is Cause.NETWORK for verdict in found) is not larger, found
+
+
+def test_question_and_answer_of_two_ranks_are_no_pipeline() -> None:
+    """Messages that become larger: neither is their network slow."""
+    job, moment = Builder(2), 1000
+    for size in [1 << k for k in range(22)]:
+        for _ in range(20):
+            took = 2000 + size // 2
+            job.call(0, Op.SEND, moment, moment + 500, peer=1, tag=1, bytes=size)
+            job.call(1, Op.RECV, moment - 100, moment + took, peer=0, tag=1, bytes=size)
+            job.call(1, Op.SEND, moment + took + 200, moment + took + 700, peer=0, tag=1, bytes=size)
+            job.call(0, Op.RECV, moment + 600, moment + 2 * took + 200, peer=1, tag=1, bytes=size)
+            moment += 2 * took + 1000
+    trace = job.trace(moment)
+    with pytest.raises(ScheduleError, match="no schedule can be seen"):
+        stages.infer(trace)
+    assert [verdict.state for verdict in slow.verdicts(trace)] == [State.UNKNOWN]
+
+
+def test_microseconds_are_no_finding() -> None:
+    small = {name: getattr(MODEL, name) * 1e-6 for name in ("forward", "backward", "optimizer", "closing", "latency")}
+    model = replace(MODEL, **small, activation=0, partial=0, gradient=0)
+    (verdict,) = judged(Fault(Kind.COMPUTE, 5, 7, 2, Phase.FORWARD, seconds=1e-6), model=model)
+    assert verdict.state is State.HEALTHY, verdict.sentence
+
+
+# ---- unequal work ----
+
+
+@pytest.mark.parametrize("text", ["tp=2,pp=4,dp=2,micro=8", "pp=4,dp=2,micro=8", "tp=2,pp=2,dp=2,micro=4,kind=interleaved"])
+def test_unequal_work_is_told_with_its_share(text: str) -> None:
+    """Of micro-batches (sequence lengths), and of stages: by how much a replay with the same work, spread evenly, is shorter."""
+    even = Model(parse(text), iterations=24)
+    for unequal, where in ((replace(even, sequences=0.5), "between micro-batches"), (replace(even, balance=(*(1.0,) * (even.schedule.pp - 1), 1.8)), "between stages")):
+        (verdict,) = judged(model=unequal)
+        assert (verdict.state, verdict.cause, verdict.rank) == (State.SLOW, Cause.UNEQUAL, None)
+        average = np.mean(unequal.balance) if unequal.balance else 1.0
+        ideal = replace(even, forward=even.forward * average, backward=even.backward * average)
+        lost = 1 - simulate(ideal, (), 1, events=False).lengths.mean() / simulate(unequal, (), 1, events=False).lengths.mean()
+        assert lost > 0.1 and int(verdict.sentence.split("%")[0]) == pytest.approx(100 * lost, abs=7), (lost, verdict.sentence)
+        assert where in verdict.evidence[0]
+
+
+@pytest.mark.parametrize("text", ["tp=2,pp=4,dp=2,micro=8", "pp=4,dp=2,micro=8", "pp=2,micro=4"])
+def test_scatter_of_a_machine_is_no_unequal_work(text: str) -> None:
+    for noise in (0.02, 0.3):
+        assert not any(verdict.cause is Cause.UNEQUAL for verdict in judged(model=Model(parse(text), iterations=24, noise=noise)))
+
+
+def test_blocks_between_which_no_call_is_are_told_together() -> None:
+    """Without TP, a first stage's backward pass ends with no call, nor does the next forward pass begin with one."""
+    model = Model(parse("pp=2,dp=2,micro=8"), iterations=12)
+    (verdict,) = judged(Fault(Kind.COMPUTE, 0, 5, 3, Phase.BACKWARD, seconds=0.9), model=model)
+    assert verdict.rank == 0 and "backward of micro-batch 3 or forward of micro-batch 5" in verdict.sentence, verdict.sentence
+
+
+def test_what_is_waited_for_in_a_call_that_is_not_recorded_is_no_work() -> None:
+    """Between its last block and the gradient reduction each last stage's rank waits for the slowest, in a call that the trace lacks."""
+    model = Model(parse("pp=2,dp=3,micro=4"), iterations=14)
+    fault = Fault(Kind.RANK, 1, factor=1.9)
+    trace = simulate(model, [fault], 1).trace
+    assert trace is not None
+    labels, events = stages.label(trace, model.schedule), trace.events
+    for number in range(model.iterations):
+        mine = np.flatnonzero((labels.iteration == number) & (labels.item == stages.REDUCING) & (events["comm"] != 0))
+        mine = mine[labels.stage[mine] == 1]
+        events["enter"][mine] = np.maximum(events["enter"][mine], (events["exit"][mine - 1]).max() + 2_000_000)
+    assert slow.verdicts(trace, model.schedule)[0].cost_ns == pytest.approx(saved(fault, iteration=9, model=model), rel=0.1)
