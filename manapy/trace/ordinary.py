@@ -5,15 +5,19 @@ the others (their median), and by which it came later than the last but one, is 
 
 Where the others have waited for it in messages, all come at once. So there is a second sum, if it is more: by how much one's own work since the collective before, between all calls, was
 longer than that of every other, less the time that it was in calls meanwhile, for it may have waited there. Time between calls that only look (Test, Iprobe) is nobody's work.
+
+What a few collectives have cost alone is told as the events that they are, and what is left without them as a habit.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from .calls import span
+from .calls import name, span
 from .events import OPEN, Op, Trace
-from .runqueue import EXPLAINS, Delays
+from .runqueue import EXPLAINS, UNSAMPLED, Delays
 from .verdict import Cause, State, Verdict
 
 NXN = (Op.BARRIER, Op.ALLREDUCE, Op.ALLGATHER, Op.ALLTOALL, Op.REDUCE_SCATTER)
@@ -21,6 +25,20 @@ LOOKS = (Op.TEST, Op.PROBE, Op.MPROBE)
 FEWEST = 8  # collectives from which something can be said
 SHARE = 0.1  # of the time, that a straggler costs at least
 OFTEN = 3.0  # times what it costs to wait for others
+MOST = 0.9  # of what a rank has cost: if fewer than FEWEST collectives have, they are events
+WORTH = 10_000_000  # ns that a straggler costs at least
+DEAREST = 256  # collectives, for which it is asked whether their last rank had a processor
+
+
+@dataclass(frozen=True)
+class _Waits:
+    """Collectives in which others waited for one rank: for which, how long, ns, its call (an event), and from when on it was on its way to it, ns."""
+
+    rank: np.ndarray
+    cost: np.ndarray
+    call: np.ndarray
+    since: np.ndarray
+    until: np.ndarray
 
 
 def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[Verdict]:
@@ -32,43 +50,75 @@ def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[
     lost = [rank for rank in range(trace.size) if rank not in trace.ranks]
     order = np.flatnonzero(np.isin(events["op"], NXN) & (events["comm"] >= 0) & (events["enter"] >= starts) & (events["exit"] != OPEN))
     evidence = (why,) if why else ()
-    late, last, window, count = _late(trace, order, 2 * uncertainty)
+    waits, window, count, uneven = _late(trace, order, 2 * uncertainty)
+    late = np.bincount(waits.rank, waits.cost, trace.size)
     if count < FEWEST:
         text = f"{count} collectives in which all wait for each other are recorded: too few to tell a straggler"
         return [Verdict(State.UNKNOWN, text, confidence=0.0, evidence=evidence, action="give a schedule, or look again when more are recorded")]
     found = []
     for rank in np.argsort(-late, kind="stable").tolist():
-        if late[rank] < SHARE * window or late[rank] < OFTEN * float(np.median(np.delete(late, rank))):
+        if late[rank] < max(SHARE * window, WORTH) or late[rank] < OFTEN * float(np.median(np.delete(late, rank))):
             break
+        mine = np.flatnonzero(waits.rank == rank)
+        mine = mine[np.argsort(-waits.cost[mine], kind="stable")]
+        few = int(np.searchsorted(np.cumsum(waits.cost[mine]), MOST * late[rank])) + 1
         host = trace.ranks[rank].host if rank in trace.ranks else ""
-        starved = delays is not None and delays.share(rank) * window >= EXPLAINS * late[rank]
-        because = "it had to wait for a processor" if starved else "its own work before them took longer"
+        starved, sampled = _starved(waits, mine[:DEAREST], rank, delays or Delays())
+        because = "it had to wait for a processor" if starved else f"its own work before {'it' if few == 1 else 'them'} took longer"
+        cost = int(late[rank])
+        if few < min(FEWEST, len(mine)):
+            cost, dearest = int(waits.cost[mine[:few]].sum()), events[waits.call[mine[0]]]
+            which = f"{name(int(dearest['op']))} (its call {dearest['seq']})"
+            often = f"for once, {span(cost)} of {span(window)}: in or before {which}"
+            if few > 1:
+                often = f"in or before {few} of {count} collectives, {span(cost)} of {span(window)}: at most {span(int(waits.cost[mine[0]]))}, at {which}"
+            text = f"kept the others waiting {often}, because {because}"
+        else:
+            text = f"keeps the others waiting: they waited for it in or before {len(mine)} of {count} collectives, because {because}; together {span(cost)} of {span(window)}"
         found.append(
             Verdict(
                 State.SLOW,
-                f"rank {rank}{f' ({host})' if host else ''} keeps the others waiting: they waited for it in or before {last[rank]} of {count} collectives, because {because};"
-                f" together {span(int(late[rank]))} of {span(window)}",
+                f"rank {rank}{f' ({host})' if host else ''} {text}",
                 Cause.STARVED if starved else Cause.COMPUTE,
                 rank,
-                cost_ns=int(late[rank]),
+                cost_ns=cost,
                 confidence=0.8,
                 evidence=(*evidence, *((f"no trace of {len(lost)} ranks",) if lost else ())),
+                alternatives=() if sampled else (UNSAMPLED,),
                 action="compare its share of the work, its host's clock rate and processors with the others'",
             )
         )
+    if uneven >= SHARE * window and not found:
+        evidence = (*evidence, f"ever different ranks are the last to come to collectives: {uneven / window:.0%} of the time is lost to unequal work, or to what disturbs it")
     return found or [Verdict(State.HEALTHY, f"healthy: no straggler in {count} collectives over {span(window)}", evidence=evidence)]
 
 
-def _late(trace: Trace, order: np.ndarray, least: int) -> tuple[np.ndarray, np.ndarray, int, int]:
-    """Nanoseconds for which each rank made others wait, for how many collectives that was so, the time looked at, and the number of collectives."""
+def _starved(waits: _Waits, dearest: np.ndarray, rank: int, delays: Delays) -> tuple[bool, bool]:
+    """Do a rank's waits for a processor explain what it has cost, in the collectives of which that is known? And is it known for most of the cost? What its peers had to wait as well
+    made it no later than them."""
+    known = explained = 0.0
+    for cost, since, until in zip(waits.cost[dearest].tolist(), waits.since[dearest].tolist(), waits.until[dearest].tolist(), strict=True):
+        own = delays.waited(rank, since, until)
+        if own is None:
+            continue
+        others = [wait for peer in delays.ranks if peer != rank and (wait := delays.waited(peer, since, until)) is not None]
+        known += cost
+        explained += min(max(own - (float(np.median(others)) if others else 0.0), 0.0), cost)
+    total = float(waits.cost[dearest].sum())
+    return known >= EXPLAINS * total and explained >= EXPLAINS * known, known >= EXPLAINS * total
+
+
+def _late(trace: Trace, order: np.ndarray, least: int) -> tuple[_Waits, int, int, float]:
+    """For whom others waited, the time looked at, the number of collectives, and the time that was lost to unequal work before them (by how much the longest is longer than the mean,
+    over all ranks), ns."""
     events = trace.events
-    late, last = np.zeros(trace.size), np.zeros(trace.size, int)
+    found, uneven = [np.zeros((5, 0), np.int64)], 0.0
     if not len(order):
-        return late, last, 0, 0
+        return _Waits(*found[0]), 0, 0, 0.0
     own, work, calls = _work(events, order)
     key = np.lexsort((events["context"][order], events["comm"][order]))
     comm, seq, enter, rank = (events[name][order][key] for name in ("comm", "context", "enter", "rank"))
-    own, work, calls = own[key], work[key], calls[key]
+    own, work, calls, order = own[key], work[key], calls[key], order[key]
     firsts = np.flatnonzero(np.r_[True, (comm[1:] != comm[:-1]) | (seq[1:] != seq[:-1])])
     sizes = np.diff(np.r_[firsts, len(comm)])
     members = np.array([len(known.members) for known in trace.comms])
@@ -85,10 +135,11 @@ def _late(trace: Trace, order: np.ndarray, least: int) -> tuple[np.ndarray, np.n
         busiest, works = work[at].argmax(axis=1), np.sort(work[at], axis=1)
         more = np.where((work[at] >= 0).all(axis=1), works[:, -1] - works[:, -2] - calls[at][rows, busiest], 0)
         blamed, cost = np.where(more > gap, busiest, slowest), np.maximum(more, gap)
-        held = cost > least
-        np.add.at(late, rank[at][rows, blamed][held], cost[held])
-        np.add.at(last, rank[at][rows, blamed][held], 1)
-    return late, last, int(enter.max() - enter.min()), int(whole.sum())
+        until = enter[at][rows, blamed]
+        since = until - np.where(more > gap, (work[at] + calls[at])[rows, blamed], own[at][rows, blamed])
+        found.append(np.stack([rank[at][rows, blamed], cost.astype(np.int64), order[at][rows, blamed], since, until])[:, cost > least].astype(np.int64))
+        uneven += float((own[at].max(axis=1) - own[at].mean(axis=1)).sum()) * size / trace.size
+    return _Waits(*np.concatenate(found, axis=1)), int(enter.max() - enter.min()), int(whole.sum()), uneven
 
 
 def _work(events: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

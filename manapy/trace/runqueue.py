@@ -27,6 +27,7 @@ from .events import Trace
 EVERY = 0.05  # seconds between two samples
 KEEP = 12_000  # samples of a rank: ten minutes
 EXPLAINS = 0.5  # share of a delay that waits for a processor have to be, to be its cause
+UNSAMPLED = "a rank had to wait for its processor: the recording alone doesn't tell that, `manapy why --watch` does"
 
 
 @dataclass

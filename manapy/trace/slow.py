@@ -25,14 +25,13 @@ from .calls import span
 from .events import Flag, Trace
 from .iterations import Iteration, Measured, iterations
 from .monitor import MANY, Finding, Limits, Monitor
-from .runqueue import EXPLAINS, Delays
+from .runqueue import EXPLAINS, UNSAMPLED, Delays
 from .schedule import Schedule, ScheduleError
 from .verdict import Cause, Phase, State, Verdict
 
 DISTURBED = 0.05  # of an iteration's length, that waits for a processor have to be
 WORTH = 0.01  # seconds that a fault costs at least, all of its iterations together, to be worth a word
 RENEWED = 0.5  # share of the iterations that are new since the expectations were made, from which on they are made anew
-UNSAMPLED = "a rank had to wait for its processor: the recording alone doesn't tell that, `manapy why --watch` does"
 ALONE = "no stage has a second {}: one that is slow from the beginning on can't be told from a larger stage"
 ACTIONS = {
     Cause.COMPUTE: "look at this host: clock rate, temperature, other processes, processors it may use",
@@ -97,7 +96,7 @@ def verdicts(
     if not isinstance(watched, Watched):
         return watched
     told = _told(watched)
-    if longer := _unexplained(watched):
+    if longer := unexplained(watched):
         told.append(longer)
     if unequal := uneven(watched):
         told.append(unequal)
@@ -228,7 +227,7 @@ def uneven(watched: Watched) -> Verdict | None:
     )
 
 
-def _unexplained(watched: Watched) -> Verdict | None:
+def unexplained(watched: Watched) -> Verdict | None:
     """That iterations are longer than others and no single rank explains it, if it is worth a word."""
     monitor = watched.monitor
     mine = [one for one in watched.measured if one.number in monitor.unexplained]

@@ -12,6 +12,7 @@ from traces import Builder
 from manapy.trace import ordinary, slow, stages
 from manapy.trace.events import EVENT, NO_PEER, Communicator, Flag, Op, Rank, Trace
 from manapy.trace.iterations import iterations
+from manapy.trace.runqueue import Delays
 from manapy.trace.schedule import ScheduleError, parse
 from manapy.trace.simulate import Fault, Kind, Model, simulate
 from manapy.trace.verdict import Cause, Phase, State, Verdict
@@ -236,6 +237,41 @@ def test_the_straggler_of_an_ordinary_program() -> None:
     (verdict,) = slow.verdicts(program(work))
     assert (verdict.state, verdict.rank) == (State.SLOW, 4) and "rank 4 (node2)" in verdict.sentence
     assert verdict.cost_ns == pytest.approx(50 * 0.0045e9, rel=0.2)
+
+
+def test_one_event_is_no_habit() -> None:
+    """Rank 2 reads a file for 20 s, once; it is a little late to many other collectives."""
+    work = np.random.default_rng(1).uniform(0.009, 0.011, (140, 4))
+    work[1::3, 2] += 0.002
+    work[70, 2] += 20.0
+    (verdict,) = slow.verdicts(program(work))
+    assert (verdict.state, verdict.rank) == (State.SLOW, 2)
+    assert "kept the others waiting for once, 20.0 s of 21.5 s: in or before MPI_Allreduce (its call 71), because" in verdict.sentence, verdict.sentence
+
+
+def test_ever_different_ranks_are_the_last() -> None:
+    (verdict,) = slow.verdicts(program(np.random.default_rng(1).lognormal(-4, 0.6, (60, 4))))
+    assert verdict.state is State.HEALTHY and any("lost to unequal work" in said for said in verdict.evidence)
+
+
+def test_a_wait_for_a_processor_explains_what_it_was_sampled_for() -> None:
+    """Rank 1 works longer by 5 ms each time. It had to wait for a processor for as long, or no more than its peers, or that is known of one collective only."""
+    work = np.full((60, 4), 0.01)
+    work[:, 1] += 0.005
+    trace = program(work)
+    begin, end = int(trace.events["enter"].min()) - 10**9, int(trace.events["exit"].max())
+    moments = np.arange(begin, end + 10**9, 10**6)
+
+    def cause(own: float, others: float, since: int = begin) -> Cause:
+        known = moments[moments >= since]
+        delays = Delays({rank: (known, (np.arange(len(known)) * 10**6 * (own if rank == 1 else others)).astype(np.int64)) for rank in range(4)})
+        (verdict,) = ordinary.verdicts(trace, delays=delays)
+        assert verdict.rank == 1
+        return verdict.cause
+
+    assert cause(0.3, 0.0) is Cause.STARVED
+    assert cause(0.3, 0.3) is Cause.COMPUTE
+    assert cause(0.9, 0.0, end - 20_000_000) is Cause.COMPUTE
 
 
 def test_who_waits_elsewhere_is_not_the_straggler() -> None:
