@@ -77,7 +77,7 @@ class Tails:
         files, data = [], []
         for (name, inode), tail in self._tails.items():
             patches = list(self._patches((name, inode), tail))
-            files.append({"name": name, "inode": inode, "size": len(tail.data), "patches": [(offset, len(part)) for offset, part in patches]})
+            files.append({"name": name, "inode": inode, "size": tail.size, "patches": [(offset, len(part)) for offset, part in patches]})
             data += [part for _, part in patches]
         alive = any(known["process"] != proc.DEAD for known in ranks)
         return {"monotonic": monotonic, "alive": alive, "ranks": ranks, "files": files}, data
@@ -127,7 +127,7 @@ class Tails:
         sent = self._tables[key]
         for table, (offset, count, each) in enumerate(((head.comms_offset, head.comms, ctypes.sizeof(format.CommStruct)), (head.members_offset, head.members, 4))):
             if count > sent[table]:
-                yield offset + sent[table] * each, tail.data[offset + sent[table] * each : offset + count * each].tobytes()
+                yield offset + sent[table] * each, tail.bytes(offset + sent[table] * each, (count - sent[table]) * each)
                 sent[table] = count
         yield from self._changed(key, 0, bytes(head))
 

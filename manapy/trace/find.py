@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ..ckpt import job
 from ..ckpt.errors import JobError
 from . import collect, format
-from .mapped import Mapped
+from .tracefile import TraceFile
 
 
 class Found(NamedTuple):
@@ -114,7 +114,7 @@ def _lives(folder: Path) -> bool:
     """Does a process of this host still write there?"""
     for path in folder.glob("rank-*.trace"):
         try:
-            if Mapped(path).alive:
+            if TraceFile(path).alive:
                 return True
         except (OSError, ValueError):
             continue

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from . import format
-from .mapped import Mapped
+from .tracefile import TraceFile
 from .rings import trace_files
 
 
@@ -19,7 +19,7 @@ class Pulse:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._files: dict[Path, Mapped] = {}
+        self._files: dict[Path, TraceFile] = {}
         self._heads: dict[tuple[Path, int], int] = {}
 
     def beats(self) -> bool:
@@ -35,6 +35,6 @@ class Pulse:
         """Number of the newest record, by file and ring that a thread has; of each rank's newest generation."""
         generations = {key: path for path in trace_files(self._folder) if (key := format.rank_and_generation(path)) is not None}
         newest = {rank: generations[rank, generation] for rank, generation in sorted(generations)}
-        self._files = {path: self._files.get(path) or Mapped(path) for path in newest.values()}
+        self._files = {path: self._files.get(path) or TraceFile(path) for path in newest.values()}
         rings = {(path, i): file.ring(i) for path, file in self._files.items() for i in range(file.head.rings)}
         return {key: int(ring.head) for key, ring in rings.items() if ring.used}

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..ckpt.errors import UsageError
 from . import clocks, format, ticks
-from .mapped import UnfinishedError
+from .tracefile import UnfinishedError
 from .rings import Elsewhere, NoTraceError, trace_files
 from .tail import Tail, runs
 

@@ -19,9 +19,10 @@ Invariants
 from __future__ import annotations
 
 import contextlib
+import functools
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,15 +32,16 @@ import numpy as np
 from ..ckpt.errors import ManapyError
 from . import clocks, format
 from .events import ANY, EVENT, NEVER, NO_PEER, OPEN, PROC_NULL, Communicator, Flag, Op, Rank, Trace
-from .mapped import Mapped, UnfinishedError
+from .tracefile import TraceFile, UnfinishedError
 
 KEEP = 1 << 20  # records kept of a ring at least, if it had so many
-_IS_OP = np.isin(np.arange(1 << 16), [int(op) for op in Op])
 
 
 class NoTraceError(ManapyError):
     """There is no sound trace file; says why."""
 
+
+_Read = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 # ---- one ring
 
@@ -58,25 +60,25 @@ class _Ring:
     count: int = 0
     open: list[int] = field(default_factory=list)
 
-    def poll(self, head: format.RingStruct, places: np.ndarray) -> None:
-        """Take what is new, and look again at what was open."""
+    def poll(self, head: format.RingStruct, read: _Read) -> None:
+        """Take what is new, and look again at what was open. read: of records by their numbers."""
         if not head.first:
             return
         if not self.next:
             self.next = self.whole_from = int(head.first)
         newest = int(head.head)
-        self._look_again(places, newest)
+        self._look_again(read, newest)
         oldest = max(self.next, newest - min(self.capacity, self.keep) + 1)
         if oldest > self.next:
             self.lost += oldest - self.next
             self.whole_from = oldest
         if newest >= oldest:
-            self._take(places, oldest, newest)
+            self._take(read, oldest, newest)
         self.next = max(self.next, newest + 1)
 
-    def _take(self, places: np.ndarray, oldest: int, newest: int) -> None:
+    def _take(self, read: _Read, oldest: int, newest: int) -> None:
         seqs = np.arange(oldest, newest + 1, dtype=np.uint64)
-        records, good = read_places(places, seqs)
+        records, good = read(seqs)
         if not good.all():
             self.lost += int((~good).sum())
             self.whole_from = int(seqs[~good][-1]) + 1
@@ -96,10 +98,10 @@ class _Ring:
         self.lost += oldest
         self.whole_from = max(self.whole_from, int(self.kept["seq"][0]))
 
-    def _look_again(self, places: np.ndarray, newest: int) -> None:
+    def _look_again(self, read: _Read, newest: int) -> None:
         still = []
         for i in self.open:
-            fresh, good = read_places(places, self.kept["seq"][i : i + 1])
+            fresh, good = read(self.kept["seq"][i : i + 1])
             if good[0]:
                 self.kept[i] = fresh[0]
                 if fresh["exit"][0] == 0:
@@ -116,17 +118,6 @@ class _Ring:
         return self.kept[: self.count]
 
 
-def read_places(places: np.ndarray, seqs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Copies of the records with these numbers, and which of them are good (invariant 1). places: all records of a ring, which may change meanwhile."""
-    at = ((seqs - np.uint64(1)) % np.uint64(len(places))).astype(np.int64)
-    before = places["seq"][at]
-    exits = places["exit"][at]
-    records = places[at]
-    after = places["seq"][at]
-    records["exit"] = exits
-    return records, (before == seqs) & (after == seqs) & (records["seq"] == seqs) & _IS_OP[records["op"]]
-
-
 # ---- one file
 
 
@@ -134,7 +125,7 @@ class _Device(Communicator):
     """An entry of the side table that is none."""
 
 
-class _File(Mapped):
+class _File(TraceFile):
     """What was read of one so far."""
 
     def __init__(self, path: Path, keep: int = KEEP) -> None:
@@ -144,7 +135,7 @@ class _File(Mapped):
     def poll(self) -> None:
         """Copy what is new of all rings."""
         for i in range(min(self.head.rings, len(self.rings))):
-            self.rings[i].poll(self.ring(i), self.places(i))
+            self.rings[i].poll(self.ring(i), functools.partial(self.records, i))
 
     def comms(self) -> list[Communicator]:
         """The side table. A device of a producer of RDMA records has a name and no members."""

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from . import format
-from .mapped import Mapped
-from .rings import read_places
+from .tracefile import TraceFile
 
 
 @dataclass
@@ -26,7 +25,7 @@ class _Ring:
     open: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64))
 
 
-class Tail(Mapped):
+class Tail(TraceFile):
     """copied, lost: records so far."""
 
     def __init__(self, path: Path) -> None:
@@ -37,17 +36,19 @@ class Tail(Mapped):
     def follow(self, path: Path) -> None:
         """The same rank and generation lies there now; go on where we were."""
         if path != self.path:
+            close = self._close
             super().__init__(path)
+            close()
 
     def new(self, i: int, ring: format.RingStruct, keep: int) -> np.ndarray:
         """Records (format.RECORD) up to the head of the ring, of which `ring` is an earlier copy; at most the newest `keep`."""
-        places, state = self.places(i), self._rings[i]
+        state = self._rings[i]
         newest = int(ring.head)
         first = state.next or int(ring.first)
         oldest = max(first, newest - min(self.capacity, keep) + 1)
         new = np.arange(oldest, newest + 1, dtype=np.uint64)
         seqs = np.concatenate((state.open[state.open + np.uint64(keep) > newest], new))
-        records, good = read_places(places, seqs)
+        records, good = self.records(i, seqs)
         state.open = seqs[good & (records["exit"] == 0)]
         fresh = good[len(seqs) - len(new) :]
         self.copied += int(fresh.sum())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import threading
@@ -13,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manapy.trace import clocks, format, rings
+from manapy.trace import clocks, format, rings, tracefile
 from manapy.trace.events import ANY, NEVER, NO_PEER, OPEN, Flag, Op, Trace
+from manapy.trace.tail import Tail
 
 START = 1_700_000_000 * 10**9  # ns since 1970 at tick 0
 
@@ -187,6 +189,24 @@ def test_foreign_and_damaged_files(tmp_path: Path, fields: dict[str, int], said:
     assert said in damaged(tmp_path, **fields)
 
 
+def test_a_file_that_is_truncated_while_it_is_read(tmp_path: Path) -> None:
+    """By its owner, and another user reads it: what was read before counts."""
+    w = writer(tmp_path, capacity=64)
+    world = w.comm(11, [0, 1], name="MPI_COMM_WORLD")
+    for i in range(10):
+        w.put(op=Op.BARRIER, comm=world, enter=i + 1, exit=i + 2)
+    reader, tail = rings.Reader(tmp_path), Tail(w.path)
+    reader.poll()
+    assert len(tail.new(0, tail.ring(0), 64)) == 10
+    for size in (format.PAGE + 100, 0):
+        os.truncate(w.path, size)
+        reader.poll()
+        trace = reader.trace()
+        assert (len(trace.events), trace.size) == (10, 2) and not len(tail.new(0, tail.ring(0), 64))
+        assert tail.head.size == 2
+    assert any("truncated or overwritten while it was read" in said for said in trace.ranks[0].problems)
+
+
 def test_truncated_files(tmp_path: Path) -> None:
     w = writer(tmp_path, capacity=64, size=3)
     for i in range(64):
@@ -256,6 +276,7 @@ def test_whatever_is_overwritten_no_wrong_record_is_taken(steps: list[int], data
     """A ring of 16: between polls the writer makes some calls, and stops in the middle of a record. Every record says its own seq in other fields."""
     capacity = 16
     places = np.zeros(capacity, format.RECORD)
+    read = functools.partial(tracefile.taken, places.__getitem__, capacity)
     head = format.RingStruct(first=1)
     ring = rings._Ring(capacity)
     seq = 0
@@ -266,13 +287,13 @@ def test_whatever_is_overwritten_no_wrong_record_is_taken(steps: list[int], data
             place["seq"] = 0
             if data.draw(st.booleans()) and step > 30:
                 place["enter"], place["exit"] = 99, 98  # half written
-                ring.poll(head, places)
+                ring.poll(head, read)
             place["enter"], place["exit"], place["bytes"] = seq, seq + 1, seq
             place["seq"] = seq
             if data.draw(st.booleans()):
-                ring.poll(head, places)  # before head says so
+                ring.poll(head, read)  # before head says so
             head.head = seq
-        ring.poll(head, places)
+        ring.poll(head, read)
         taken = ring.all()
         assert np.array_equal(taken["enter"], taken["seq"]) and np.array_equal(taken["bytes"], taken["seq"])
         assert np.all(np.diff(taken["seq"].astype(np.int64)) > 0)
