@@ -50,8 +50,13 @@ def verdicts(
         said = slow.healthy(watched)
         small = sum(finding.cost for finding in watched.found if not finding.chronic)
         if small:
-            said = replace(said, evidence=(*said.evidence, f"iterations that were slow for once have cost {span(int(small * 1e9))}"))
-        more = [verdict.sentence for verdict in (slow.unexplained(watched), slow.uneven(watched)) if verdict is not None]
+            said = replace(
+                said,
+                evidence=(*said.evidence, f"iterations that were slow for once have cost {span(int(small * 1e9))}"),
+            )
+        more = [
+            verdict.sentence for verdict in (slow.unexplained(watched), slow.uneven(watched)) if verdict is not None
+        ]
         return [replace(said, evidence=(*said.evidence, *more))]
     return sorted(found, key=lambda verdict: -(verdict.cost_ns or 0))
 

@@ -77,7 +77,14 @@ class Tails:
         files, data = [], []
         for (name, inode), tail in self._tails.items():
             patches = list(self._patches((name, inode), tail))
-            files.append({"name": name, "inode": inode, "size": tail.size, "patches": [(offset, len(part)) for offset, part in patches]})
+            files.append(
+                {
+                    "name": name,
+                    "inode": inode,
+                    "size": tail.size,
+                    "patches": [(offset, len(part)) for offset, part in patches],
+                }
+            )
             data += [part for _, part in patches]
         alive = any(known["process"] != proc.DEAD for known in ranks)
         return {"monotonic": monotonic, "alive": alive, "ranks": ranks, "files": files}, data

@@ -104,7 +104,8 @@ def labels_of(trace: Trace, schedule: Schedule | None) -> tuple[stages.Labels | 
 
 
 def _slow(healthy: list[Verdict], found: list[Verdict], misfit: str, ended: bool) -> list[Verdict]:
-    """Of a job that isn't stuck. Where nothing can be said of its speed it isn't known to be healthy, unless it has ended well. That it was slow for no known reason can be said."""
+    """Of a job that isn't stuck. Where nothing can be said of its speed it isn't known to be healthy, unless it has
+    ended well. That it was slow for no known reason can be said."""
     if state(found) is State.UNKNOWN and not any(verdict.confidence for verdict in found):
         why = tuple(verdict.sentence for verdict in found)
         if ended:

@@ -24,7 +24,8 @@ from .schedule import Schedule
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes: message: [B, D, T], of the one that a block waits for; collective: [B, K - 1, D]; reduce: [S, T], of the gradient reduction."""
+    """Bytes: message: [B, D, T], of the one that a block waits for; collective: [B, K - 1, D]; reduce: [S, T], of the
+    gradient reduction."""
 
     message: np.ndarray
     collective: np.ndarray

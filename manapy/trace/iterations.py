@@ -67,7 +67,15 @@ class Measured:
         self._before, self._now, self._by = self._now if by == self._by else {}, {}, by
         events = labels.trace.events
         self._times = np.stack((events["enter"], events["exit"]))
-        self._calls = np.stack((events["op"].astype(np.int64) << 16 | events["flags"], events["request"].astype(np.int64), events["bytes"].astype(np.int64), labels.item), axis=1)
+        self._calls = np.stack(
+            (
+                events["op"].astype(np.int64) << 16 | events["flags"],
+                events["request"].astype(np.int64),
+                events["bytes"].astype(np.int64),
+                labels.item,
+            ),
+            axis=1,
+        )
 
     def measure(self, labels: Labels, columns: dict[int, _Columns], previous: int | None, number: int) -> Iteration | None:
         """As _measure."""
@@ -144,7 +152,8 @@ def _measure(labels: Labels, columns: dict[int, _Columns], previous: int | None,
     wait_enter, wait_exit = np.full((2, count, *shape), -np.inf)  # for the message that a block waits for, on its sender
     ready, closing, come, left, end = np.zeros((5, schedule.pp, *shape))
     tp_bytes, send_bytes = np.zeros((count, layers, *shape)), np.zeros((count, *shape))
-    group, reduced = np.full((schedule.pp, *shape), -1), np.zeros((schedule.pp, *shape))  # the communicator of the first reduction, and its bytes
+    # the communicator of the first reduction, and its bytes
+    group, reduced = np.full((schedule.pp, *shape), -1), np.zeros((schedule.pp, *shape))
     origin = previous
     if origin is None:
         origin = int(min(labels.trace.events["enter"][labels.starts[rank] + columns[id(s)].first] for rank, s in enumerate(labels.sequences) if s is not None))
@@ -162,7 +171,9 @@ def _measure(labels: Labels, columns: dict[int, _Columns], previous: int | None,
             everybody = len(chosen) == len(ranks)
             at = (slice(None), slice(None)) if everybody else tuple(np.divmod(np.array(chosen), schedule.tp))
             size = shape if everybody else (len(chosen),)
-            enter, exit_, before, comms, sizes = (of.reshape(len(of), *size) for of in (enter, exit_, before, comms, sizes))
+            enter, exit_, before, comms, sizes = (
+                of.reshape(len(of), *size) for of in (enter, exit_, before, comms, sizes)
+            )
             slots = _slots(labels.items[stage], where.item, layers)
             gaps = np.maximum(enter - np.concatenate([before, exit_[:-1]]), 0)
             if previous is None:
@@ -174,12 +185,17 @@ def _measure(labels: Labels, columns: dict[int, _Columns], previous: int | None,
             whole = compute[own]
             for (place, segment), (a, b) in slots.work.items():
                 whole[place, segment][at] = gaps[a] if b == a + 1 else gaps[a:b].sum(axis=0)
-            filled = ((tp_enter, tp_exit, tp_bytes), slots.tp), ((recv_enter, recv_exit), slots.recv), ((send_enter, send_exit, send_bytes), slots.send)
+            filled = (
+                ((tp_enter, tp_exit, tp_bytes), slots.tp),
+                ((recv_enter, recv_exit), slots.recv),
+                ((send_enter, send_exit, send_bytes), slots.send),
+            )
             for targets, (places, cols) in filled:
                 for target, values in zip(targets, (enter, exit_, sizes), strict=False):
                     target[own].reshape(-1, *shape)[(places, *at) if everybody else (places[:, None], *at)] = values[cols]
             before_reduction = gaps[slice(*slots.closing)].sum(axis=0)
-            if labels.items[stage] and labels.items[stage][-1].kind == RECV:  # no call is between the last block and what comes after it
+            # no call is between the last block and what comes after it
+            if labels.items[stage] and labels.items[stage][-1].kind == RECV:
                 whole[-1, -1][at] = before_reduction
             else:
                 closing[stage][at] = before_reduction
@@ -212,14 +228,15 @@ def _measure(labels: Labels, columns: dict[int, _Columns], previous: int | None,
 
 
 def _closing(come: np.ndarray, closing: np.ndarray) -> np.ndarray:
-    """The work before the gradient reduction. Where no replica has come to it before the last one was through with its blocks, all may have waited for that in a call that isn't
-    recorded: their work is what came after it."""
+    """The work before the gradient reduction. Where no replica has come to it before the last one was through with its
+    blocks, all may have waited for that in a call that isn't recorded: their work is what came after it."""
     through = (come - closing).max(axis=1, keepdims=True)
     return np.where((come >= through).all(axis=1, keepdims=True), come - through, closing)
 
 
 def _arrivals(come: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """When the last of those with whom each rank makes its first reduction has come to it, be they of other stages, as where first and last share an embedding: [S, D, T]."""
+    """When the last of those with whom each rank makes its first reduction has come to it, be they of other stages, as
+    where first and last share an embedding: [S, D, T]."""
     found = np.broadcast_to(come.max(axis=1, keepdims=True), come.shape).copy()
     for comm in np.unique(group[group >= 0]).tolist():
         mine = group == comm

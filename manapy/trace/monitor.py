@@ -102,9 +102,11 @@ class Monitor:
         sizes = [t.sizes for t in timings if t.sizes is not None]
         self.sizes = None
         if sizes:
-            message, collective = (np.median([np.median(of, axis=tuple(range(which, of.ndim))) for of in parts], axis=0) for which, parts in (
-                (1, [of.message for of in sizes]), (2, [of.collective for of in sizes])))  # fmt: skip
-            self.sizes = Sizes(message, collective, np.median([np.median(of.reduce, axis=-1) for of in sizes], axis=0))
+            self.sizes = Sizes(
+                np.median([np.median(of.message, axis=(1, 2)) for of in sizes], axis=0),
+                np.median([np.median(of.collective, axis=2) for of in sizes], axis=0),
+                np.median([np.median(of.reduce, axis=-1) for of in sizes], axis=0),
+            )
         whole = self.segments.sum(axis=1)
         self._shape = np.divide(self.segments, whole[:, None], out=np.zeros_like(self.segments), where=whole[:, None] > 0)
 
@@ -213,10 +215,13 @@ class Monitor:
         work = _own(timing).reshape(self.schedule.pp, blocks, *timing.compute.shape[2:]).sum(axis=1)
         for stage, replica, shard in flagged:
             if sum(place[0] == stage for place in flagged) > 1:  # then what is in the middle of all isn't the norm
-                excess[stage, replica, shard] = max(excess[stage, replica, shard], float(work[stage, replica, shard] / _low(work[stage], 1)[0]))
+                excess[stage, replica, shard] = max(
+                    excess[stage, replica, shard], float(work[stage, replica, shard] / _low(work[stage], 1)[0])
+                )
         parts = [part for places in groups.values() for part in _parts(places, excess)]
         costs = [before - self._without(timing, {place: excess[place] for place in part}) for part in parts]
-        if len(parts) > 1 and (together := before - self._without(timing, excess)) * NEARLY > 2 * sum(costs):  # they wait for each other: one gains nothing without the other
+        # they wait for each other: one gains nothing without the other
+        if len(parts) > 1 and (together := before - self._without(timing, excess)) * NEARLY > 2 * sum(costs):
             parts, costs = [[place for part in parts for place in part]], [together]
         for places, cost in zip(parts, costs, strict=True):
             if cost <= CHEAP * before:
@@ -242,7 +247,9 @@ class Monitor:
         return int(self._since[tuple(self.schedule.places[rank])])
 
 
-def _parts(places: list[tuple[int, int, int]], excess: dict[tuple[int, int, int], float]) -> list[list[tuple[int, int, int]]]:
+def _parts(
+    places: list[tuple[int, int, int]], excess: dict[tuple[int, int, int], float]
+) -> list[list[tuple[int, int, int]]]:
     """Those that are about as slow, the slowest first."""
     parts: list[list[tuple[int, int, int]]] = []
     for place in sorted(places, key=lambda one: -excess[one]):
@@ -255,7 +262,8 @@ def _parts(places: list[tuple[int, int, int]], excess: dict[tuple[int, int, int]
 
 @dataclass
 class _Suspect:
-    """edits: (field of Timing, index, ceiling) that make it as expected. joint: several hosts, whose ranks of one TP group wait for each other: one gains nothing without the other."""
+    """edits: (field of Timing, index, ceiling) that make it as expected. joint: several hosts, whose ranks of one TP
+    group wait for each other: one gains nothing without the other."""
 
     finding: Finding
     edits: list[tuple[str, tuple, np.ndarray | float]]
@@ -297,8 +305,12 @@ class _Search:
         self.host = names[self.schedule.ranks[:, late]]
         sizes, usual = self.timing.sizes, monitor.sizes
         grown = sizes is not None and usual is not None
-        self.transfer = monitor.transfer[:, None, None] * (_grown(sizes.message, usual.message) if grown else np.ones_like(self.timing.transfer))
-        self.collective = monitor.collective[..., None] * (_grown(sizes.collective, usual.collective) if grown else np.ones_like(self.timing.collective))
+        self.transfer = monitor.transfer[:, None, None] * (
+            _grown(sizes.message, usual.message) if grown else np.ones_like(self.timing.transfer)
+        )
+        self.collective = monitor.collective[..., None] * (
+            _grown(sizes.collective, usual.collective) if grown else np.ones_like(self.timing.collective)
+        )
         self.reduce = monitor.reduce * (_grown(sizes.reduce, usual.reduce).max(axis=-1) if grown else 1.0)
         self.alike = self._alike(per_rank[:, late])
 
@@ -314,11 +326,14 @@ class _Search:
             replica = path[-1].replica
             gains = []
             suspects = sorted(self._suspects(timing, path), key=lambda one: -one.excess)
-            for suspect in [one for one in suspects if not one.joint][:FAULTS] + [one for one in suspects if one.joint][:FAULTS]:
+            single, several = ([one for one in suspects if one.joint == joint][:FAULTS] for joint in (False, True))
+            for suspect in (*single, *several):
                 gains.append((times.replicas[replica] - self.graph.replica_ends(suspect.innocent(timing))[replica], suspect))
             least = max(0.2 * (times.makespan - self.usual), self.enough - self.usual, 2 * self.monitor.uncertainty)
             gain, best = _simplest([one for one in gains if not one[1].joint])
-            together, twins = max(((gain, one) for gain, one in gains if one.joint), key=lambda one: one[0], default=(0.0, None))
+            together, twins = max(
+                ((gain, one) for gain, one in gains if one.joint), key=lambda one: one[0], default=(0.0, None)
+            )
             if gain < NEARLY * together:
                 gain, best = together, twins
             if best is None or gain < least:
@@ -356,7 +371,8 @@ class _Search:
         return list(found.values())
 
     def _alike(self, factors: np.ndarray) -> np.ndarray:
-        """Of each slow rank the group of those that one cause may have: of the same host, and about as slow. -1: it isn't slow. [S, late replicas, T]"""
+        """Of each slow rank the group of those that one cause may have: of the same host, and about as slow. -1: it
+        isn't slow. [S, late replicas, T]"""
         groups = np.full(factors.shape, -1)
         excess = np.where(self.slow_ranks, factors - 1, 0)
         for number in range(factors.size):
@@ -381,7 +397,20 @@ class _Search:
             excess.append(float(timing.compute[own, :, d, t].sum()))
             usual.append(float(self.expected[own].sum()))
         worst = int(np.argmax(np.subtract(excess, usual)))
-        return _Suspect(Finding(self.number, Cause.COMPUTE, ranks[worst], 0.0, excess[worst], usual[worst], self.length, ranks=tuple(ranks)), edits, len(groups) > 1)
+        return _Suspect(
+            Finding(
+                self.number,
+                Cause.COMPUTE,
+                ranks[worst],
+                0.0,
+                excess[worst],
+                usual[worst],
+                self.length,
+                ranks=tuple(ranks),
+            ),
+            edits,
+            len(groups) > 1,
+        )
 
     def _block(self, timing: Timing, step: Step) -> _Suspect | None:
         """The shard whose own work was longest, if that was too long."""
@@ -397,26 +426,43 @@ class _Search:
         long = own.sum(axis=0) > usual * self.node
         finding = replace(self._finding(Cause.COMPUTE, step, shard, took, usual), vertex=step.vertex, phase=phase)
         if long.sum() > 1:  # they wait for each other
-            finding = replace(finding, ranks=tuple(self._rank(step.stage, step.replica, int(one)) for one in np.flatnonzero(long)))
-        return _Suspect(finding, [("compute", (step.vertex, slice(None), step.replica, int(one)), expected) for one in np.flatnonzero(long)])
+            finding = replace(
+                finding, ranks=tuple(self._rank(step.stage, step.replica, int(one)) for one in np.flatnonzero(long))
+            )
+        return _Suspect(
+            finding,
+            [("compute", (step.vertex, slice(None), step.replica, int(one)), expected) for one in np.flatnonzero(long)],
+        )
 
     def _collectives(self, timing: Timing, step: Step) -> _Suspect | None:
-        took, usual = float(timing.collective[step.vertex, :, step.replica].sum()), float(self.collective[step.vertex, :, step.replica].sum())
+        took, usual = (
+            float(timing.collective[step.vertex, :, step.replica].sum()),
+            float(self.collective[step.vertex, :, step.replica].sum()),
+        )
         if took <= usual * self.slower + 2 * self.monitor.uncertainty:
             return None
         finding = replace(self._finding(Cause.NETWORK, step, step.shard, took, usual), vertex=step.vertex, phase=Phase.TRANSFER)
-        return _Suspect(finding, [("collective", (step.vertex, slice(None), step.replica), self.collective[step.vertex, :, step.replica])])
+        return _Suspect(
+            finding,
+            [("collective", (step.vertex, slice(None), step.replica), self.collective[step.vertex, :, step.replica])],
+        )
 
     def _message(self, timing: Timing, step: Step) -> _Suspect | None:
         """The message that a block waited for. If most of those of one of its ends are slow, that is to blame with all of them."""
         source = int(self.graph.source[step.vertex])
         if source < 0:
             return None
-        took, usual = float(timing.transfer[step.vertex, step.replica, step.shard]), float(self.transfer[step.vertex, step.replica, step.shard])
+        took, usual = (
+            float(timing.transfer[step.vertex, step.replica, step.shard]),
+            float(self.transfer[step.vertex, step.replica, step.shard]),
+        )
         if took <= usual * self.slower + 2 * self.monitor.uncertainty:
             return None
         has = self.graph.source >= 0
-        slow = has & (timing.transfer[:, step.replica, step.shard] > self.transfer[:, step.replica, step.shard] * self.slower + 2 * self.monitor.uncertainty)
+        slow = has & (
+            timing.transfer[:, step.replica, step.shard]
+            > self.transfer[:, step.replica, step.shard] * self.slower + 2 * self.monitor.uncertainty
+        )
         to = np.arange(self.graph.count) // self.graph.blocks
         ends = (source // self.graph.blocks, step.stage)
         touched = [has & ((to == stage) | (self.graph.source // self.graph.blocks == stage)) for stage in ends]
@@ -426,7 +472,13 @@ class _Search:
         mine = np.flatnonzero(touched[which] & slow) if many else np.array([step.vertex])
         rank, peer = (self._rank(stage, step.replica, step.shard) for stage in (ends[which], ends[1 - which]))
         finding = replace(self._finding(Cause.NETWORK, step, step.shard, took, usual), rank=rank, peer=peer, phase=Phase.TRANSFER, vertex=None if many else step.vertex)
-        return _Suspect(finding, [(name, (mine, step.replica, step.shard), self.transfer[mine, step.replica, step.shard]) for name in ("transfer", "landing")])
+        return _Suspect(
+            finding,
+            [
+                (name, (mine, step.replica, step.shard), self.transfer[mine, step.replica, step.shard])
+                for name in ("transfer", "landing")
+            ],
+        )
 
     def _ends(self, timing: Timing, last: Step) -> list[_Suspect]:
         """The work before the gradient reduction, and the reduction itself."""

@@ -32,7 +32,8 @@ DEAREST = 256  # collectives, for which it is asked whether their last rank had 
 
 @dataclass(frozen=True)
 class _Waits:
-    """Collectives in which others waited for one rank: for which, how long, ns, its call (an event), and from when on it was on its way to it, ns."""
+    """Collectives in which others waited for one rank: for which, how long, ns, its call (an event), and from when on
+    it was on its way to it, ns."""
 
     rank: np.ndarray
     cost: np.ndarray
@@ -64,17 +65,26 @@ def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[
         few = int(np.searchsorted(np.cumsum(waits.cost[mine]), MOST * late[rank])) + 1
         host = trace.ranks[rank].host if rank in trace.ranks else ""
         starved, sampled = _starved(waits, mine[:DEAREST], rank, delays or Delays())
-        because = "it had to wait for a processor" if starved else f"its own work before {'it' if few == 1 else 'them'} took longer"
+        because = (
+            "it had to wait for a processor"
+            if starved
+            else f"its own work before {'it' if few == 1 else 'them'} took longer"
+        )
         cost = int(late[rank])
         if few < min(FEWEST, len(mine)):
             cost, dearest = int(waits.cost[mine[:few]].sum()), events[waits.call[mine[0]]]
             which = f"{name(int(dearest['op']))} (its call {dearest['seq']})"
             often = f"for once, {span(cost)} of {span(window)}: in or before {which}"
             if few > 1:
-                often = f"in or before {few} of {count} collectives, {span(cost)} of {span(window)}: at most {span(int(waits.cost[mine[0]]))}, at {which}"
+                longest = span(int(waits.cost[mine[0]]))
+                often = f"in or before {few} of {count} collectives, {span(cost)} of {span(window)}: at most {longest},"
+                often += f" at {which}"
             text = f"kept the others waiting {often}, because {because}"
         else:
-            text = f"keeps the others waiting: they waited for it in or before {len(mine)} of {count} collectives, because {because}; together {span(cost)} of {span(window)}"
+            text = (
+                f"keeps the others waiting: they waited for it in or before {len(mine)} of {count} collectives, because"
+                f" {because}; together {span(cost)} of {span(window)}"
+            )
         found.append(
             Verdict(
                 State.SLOW,
@@ -89,19 +99,27 @@ def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[
             )
         )
     if uneven >= SHARE * window and not found:
-        evidence = (*evidence, f"ever different ranks are the last to come to collectives: {uneven / window:.0%} of the time is lost to unequal work, or to what disturbs it")
+        evidence = (
+            *evidence,
+            f"ever different ranks are the last to come to collectives: {uneven / window:.0%} of the time is lost to"
+            " unequal work, or to what disturbs it",
+        )
     return found or [Verdict(State.HEALTHY, f"healthy: no straggler in {count} collectives over {span(window)}", evidence=evidence)]
 
 
 def _starved(waits: _Waits, dearest: np.ndarray, rank: int, delays: Delays) -> tuple[bool, bool]:
-    """Do a rank's waits for a processor explain what it has cost, in the collectives of which that is known? And is it known for most of the cost? What its peers had to wait as well
-    made it no later than them."""
+    """Do a rank's waits for a processor explain what it has cost, in the collectives of which that is known? And is it
+    known for most of the cost? What its peers had to wait as well made it no later than them."""
     known = explained = 0.0
-    for cost, since, until in zip(waits.cost[dearest].tolist(), waits.since[dearest].tolist(), waits.until[dearest].tolist(), strict=True):
+    for cost, since, until in zip(
+        waits.cost[dearest].tolist(), waits.since[dearest].tolist(), waits.until[dearest].tolist(), strict=True
+    ):
         own = delays.waited(rank, since, until)
         if own is None:
             continue
-        others = [wait for peer in delays.ranks if peer != rank and (wait := delays.waited(peer, since, until)) is not None]
+        others = [
+            wait for peer in delays.ranks if peer != rank and (wait := delays.waited(peer, since, until)) is not None
+        ]
         known += cost
         explained += min(max(own - (float(np.median(others)) if others else 0.0), 0.0), cost)
     total = float(waits.cost[dearest].sum())
@@ -109,8 +127,8 @@ def _starved(waits: _Waits, dearest: np.ndarray, rank: int, delays: Delays) -> t
 
 
 def _late(trace: Trace, order: np.ndarray, least: int) -> tuple[_Waits, int, int, float]:
-    """For whom others waited, the time looked at, the number of collectives, and the time that was lost to unequal work before them (by how much the longest is longer than the mean,
-    over all ranks), ns."""
+    """For whom others waited, the time looked at, the number of collectives, and the time that was lost to unequal work
+    before them (by how much the longest is longer than the mean, over all ranks), ns."""
     events = trace.events
     found, uneven = [np.zeros((5, 0), np.int64)], 0.0
     if not len(order):
@@ -137,7 +155,11 @@ def _late(trace: Trace, order: np.ndarray, least: int) -> tuple[_Waits, int, int
         blamed, cost = np.where(more > gap, busiest, slowest), np.maximum(more, gap)
         until = enter[at][rows, blamed]
         since = until - np.where(more > gap, (work[at] + calls[at])[rows, blamed], own[at][rows, blamed])
-        found.append(np.stack([rank[at][rows, blamed], cost.astype(np.int64), order[at][rows, blamed], since, until])[:, cost > least].astype(np.int64))
+        found.append(
+            np.stack([rank[at][rows, blamed], cost.astype(np.int64), order[at][rows, blamed], since, until])[
+                :, cost > least
+            ].astype(np.int64)
+        )
         uneven += float((own[at].max(axis=1) - own[at].mean(axis=1)).sum()) * size / trace.size
     return _Waits(*np.concatenate(found, axis=1)), int(enter.max() - enter.min()), int(whole.sum()), uneven
 

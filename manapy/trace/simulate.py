@@ -78,9 +78,10 @@ class Model:
     each transfer; chips: of ranks among each other, for good; hosts: ranks on each; synchronous: whether messages are, not eager. Default work as in the paper's
     section V-A (a forward pass of 40 ms).
 
-    As Megatron-LM's stages, which differ: data: Broadcasts in the TP group before a forward pass of the first stage, and of the last; embedding: more collectives in the first chunk's
-    forward pass; loss: in the last chunk's forward and backward pass. sequences: deviation (of the logarithm) of the work that one micro-batch of a replica is to all stages;
-    balance: work of each stage beside the others'."""
+    As Megatron-LM's stages, which differ: data: Broadcasts in the TP group before a forward pass of the first stage,
+    and of the last; embedding: more collectives in the first chunk's forward pass; loss: in the last chunk's forward
+    and backward pass. sequences: deviation (of the logarithm) of the work that one micro-batch of a replica is to all
+    stages; balance: work of each stage beside the others'."""
 
     schedule: Schedule
     iterations: int = 6
@@ -112,7 +113,11 @@ class Model:
         more = {(0, 0, False): self.data + self.embedding}
         more[last, final, False] = more.get((last, final, False), 0) + self.data * bool(last) + self.loss[0]
         more[last, final, True] = self.loss[1]
-        blocks = [(stage, block.chunk, block.backward) for stage in range(last + 1) for block in self.schedule.blocks_of(stage)]
+        blocks = [
+            (stage, block.chunk, block.backward)
+            for stage in range(last + 1)
+            for block in self.schedule.blocks_of(stage)
+        ]
         return np.array([self.layers + more.get(block, 0) if self.schedule.tp > 1 else 0 for block in blocks])
 
     @property
@@ -219,7 +224,11 @@ def _draw(model: Model, graph: Graph, chips: np.ndarray, generator: np.random.Ge
 
     compute = np.empty((graph.count, layers + 1, replicas, shards))
     pieces = max(layers, 1)
-    compute[:, :pieces] = (whole / np.maximum(count, 1))[:, None, None, None] * noisy(graph.count, pieces, replicas, shards) * np.repeat(chips, graph.blocks, axis=0)[:, None]
+    compute[:, :pieces] = (
+        (whole / np.maximum(count, 1))[:, None, None, None]
+        * noisy(graph.count, pieces, replicas, shards)
+        * np.repeat(chips, graph.blocks, axis=0)[:, None]
+    )
     compute[:, pieces:] = 20e-6
     collective = (model.latency + model.partial / model.bandwidth) * noisy(graph.count, layers, replicas)
     if layers:
@@ -413,7 +422,9 @@ def _events(model: Model, graph: Graph, calls: _Calls, stage: int, iteration: in
         vertex = stage * graph.blocks + number
         if (source := schedule.source(stage, block)) is not None:
             put(Op.RECV, calls.recv, (vertex,), model.activation, source[0], tag(schedule, block, stage))
-        feeds = not block.backward and (stage == 0 and block.chunk == 0 or stage == schedule.pp - 1 and block.chunk == schedule.chunks - 1)
+        feeds = not block.backward and (
+            stage == 0 and block.chunk == 0 or stage == schedule.pp - 1 and block.chunk == schedule.chunks - 1
+        )
         for layer in range(count[vertex]):
             tp_places.append(place)
             put(Op.BCAST if feeds and layer < data else Op.ALLREDUCE, calls.tp, (vertex, layer), model.partial)

@@ -37,7 +37,8 @@ ACTIONS = {
     Cause.COMPUTE: "look at this host: clock rate, temperature, other processes, processors it may use",
     Cause.STARVED: "see what else runs on the processors that this rank may use (taskset -p; top; the cpu.max of its cgroup)",
     Cause.NETWORK: "look at the links of these hosts",
-    Cause.UNEQUAL: "give each micro-batch about the same work (pack or sort sequences by what they cost), and each stage as many layers as it has time for",
+    Cause.UNEQUAL: "give each micro-batch about the same work (pack or sort sequences by what they cost),"
+    " and each stage as many layers as it has time for",
 }
 
 
@@ -200,7 +201,8 @@ def _alone(schedule: Schedule) -> list[str]:
 
 
 def uneven(watched: Watched) -> Verdict | None:
-    """That a good part of each iteration is lost to unequal work, if it is: a rank that is slow all the time would look the same."""
+    """That a good part of each iteration is lost to unequal work, if it is: a rank that is slow all the time would look
+    the same."""
     calm = [one for one in watched.measured if one.number not in {finding.iteration for finding in watched.found}]
     if any(finding.chronic for finding in watched.found) or len(calm) < len(watched.measured) / 2:
         return None
@@ -213,12 +215,14 @@ def uneven(watched: Watched) -> Verdict | None:
     works = ", ".join(span(int(work * 1e9)) for work in found.work)
     evidence = [f"{parts}; work of the stages in an iteration: {works}"]
     if found.micros >= 0.01:
-        evidence.append(f"the blocks of a micro-batch are long together (correlation {found.correlation:.2f}): it is its data")
+        evidence.append(
+            f"the blocks of a micro-batch are long together (correlation {found.correlation:.2f}): it is its data"
+        )
     evidence += _alone(monitor.schedule)
     return Verdict(
         State.SLOW,
-        f"{found.lost:.0%} of each iteration is lost to unequal work, no rank or link is slow: it takes {span(int(found.took * 1e9))}, and the same work spread evenly would take"
-        f" {span(int(found.even * 1e9))}",
+        f"{found.lost:.0%} of each iteration is lost to unequal work, no rank or link is slow: it takes"
+        f" {span(int(found.took * 1e9))}, and the same work spread evenly would take {span(int(found.even * 1e9))}",
         Cause.UNEQUAL,
         cost_ns=int((found.took - found.even) * 1e9),
         confidence=0.9,
@@ -236,25 +240,54 @@ def unexplained(watched: Watched) -> Verdict | None:
     worst = max(mine, key=lambda one: one.seconds)
     count, factor = len(mine), float(np.median([one.seconds for one in mine])) / monitor.length
     which = f"{count} iterations from {mine[0].number} on are" if count > 1 else f"iteration {worst.number} is"
-    text = f"{which} {factor:.1f} times as long as others, no single rank or link explains it: {span(int(worst.seconds * 1e9))} instead of {span(int(monitor.length * 1e9))}"
-    return Verdict(State.UNKNOWN, text, iteration=worst.number, confidence=0.3, evidence=(f"schedule {monitor.schedule}",), action="is the data of these iterations different?")
+    text = (
+        f"{which} {factor:.1f} times as long as others, no single rank or link explains it:"
+        f" {span(int(worst.seconds * 1e9))} instead of {span(int(monitor.length * 1e9))}"
+    )
+    return Verdict(
+        State.UNKNOWN,
+        text,
+        iteration=worst.number,
+        confidence=0.3,
+        evidence=(f"schedule {monitor.schedule}",),
+        action="is the data of these iterations different?",
+    )
 
 
 def _told(watched: Watched) -> list[Verdict]:
     """Findings as verdicts; those that say the same of a rank in several iterations are one."""
-    monitor, found = watched.monitor, watched.found
+    found = watched.found
     groups: dict[tuple[object, ...], list[Finding]] = {}
     slow = {rank for finding in found if not finding.chronic and finding.vertex is None for rank in finding.ranks}
     for finding in found:
         if finding.chronic and slow.intersection(finding.ranks):
             continue
-        key: tuple[object, ...] = finding.cause, finding.phase, finding.vertex, finding.iteration if finding.vertex is not None else None
+        key: tuple[object, ...] = (
+            finding.cause,
+            finding.phase,
+            finding.vertex,
+            finding.iteration if finding.vertex is not None else None,
+        )
         if finding.vertex is None and finding.ranks:  # of those that are slow together the worst isn't always the same
-            key = (*key, next((known[-1] for known, group in groups.items() if known[:-1] == key and set(finding.ranks).intersection(group[0].ranks)), finding.rank))
+            key = (
+                *key,
+                next(
+                    (
+                        known[-1]
+                        for known, group in groups.items()
+                        if known[:-1] == key and set(finding.ranks).intersection(group[0].ranks)
+                    ),
+                    finding.rank,
+                ),
+            )
         else:
             key = (*key, finding.rank)
         groups.setdefault(key, []).append(finding)
-    told = [tell(watched, group) for group in groups.values() if sum(finding.cost * max(finding.chronic, 1) for finding in group) >= WORTH]
+    told = [
+        tell(watched, group)
+        for group in groups.values()
+        if sum(finding.cost * max(finding.chronic, 1) for finding in group) >= WORTH
+    ]
     return sorted(told, key=lambda verdict: -(verdict.cost_ns or 0))
 
 
@@ -270,7 +303,11 @@ def tell(watched: Watched, group: list[Finding]) -> Verdict:
         block = schedule.blocks_of(stage)[place]
         micro = block.micro
         either = [schedule.blocks_of(stage)[one] for one in balance.merged(schedule, stage, place)]
-        where = " in " + " or ".join(f"{'backward' if one.backward else 'forward'} of micro-batch {one.micro}" for one in either) + f", iteration {first.iteration}"
+        where = (
+            " in "
+            + " or ".join(f"{'backward' if one.backward else 'forward'} of micro-batch {one.micro}" for one in either)
+            + f", iteration {first.iteration}"
+        )
         if first.phase is Phase.TRANSFER:
             where = where.replace(" in ", " after ", 1) if first.cause is Cause.COMPUTE else where.replace(" in ", " into ", 1)
         stage = int(schedule.places[rank, 0])
@@ -278,10 +315,18 @@ def tell(watched: Watched, group: list[Finding]) -> Verdict:
     count = len({f.iteration for f in group})
     took = f"{span(int(first.took * 1e9))} instead of {span(int(first.expected * 1e9))}"
     slowed = f"in {count} iteration{'s' if count > 1 else ''} from {min(f.iteration for f in group)} on"
-    last = max(watched.measured[-1].number if first.chronic and monitor.lasting(rank) else 0, *(f.iteration for f in group))
-    always = f"in {sum(f.chronic for f in group) + (monitor.lasting(rank) if first.chronic else 0)} iterations up to {last}" if first.chronic else slowed
+    last = max(
+        watched.measured[-1].number if first.chronic and monitor.lasting(rank) else 0, *(f.iteration for f in group)
+    )
+    always = (
+        f"in {sum(f.chronic for f in group) + (monitor.lasting(rank) if first.chronic else 0)} iterations up to {last}"
+        if first.chronic
+        else slowed
+    )
     ranks = sorted({r for f in group for r in f.ranks})
     usual = f"healthy ones take {span(int(monitor.length * 1e9))}"
+    if first.chronic:  # none was healthy
+        usual = f"and would take {span(int((first.length - first.cost) * 1e9))} without that"
     if first.cause is Cause.NETWORK:
         whom = f"between {name} and rank {first.peer}" if first.peer is not None else f"of {name}'s group"
         text = f"the network {whom} is slow{where or f' {always}'}: a transfer takes {took}"
@@ -304,12 +349,14 @@ def tell(watched: Watched, group: list[Finding]) -> Verdict:
         stage,
         first.iteration,
         micro,
-        detail=("always a little slower than its peers" if first.chronic else "throttled") if first.vertex is None and first.cause is Cause.COMPUTE and first.ranks else "",
+        detail=("always a little slower than its peers" if first.chronic else "throttled")
+        if first.vertex is None and first.cause is Cause.COMPUTE and first.ranks
+        else "",
         since_ns=next((one.begin for one in watched.measured if one.number == first.iteration), None),
         cost_ns=int(cost * 1e9),
         confidence=0.95 if first.cause is Cause.COMPUTE else 0.85,
         evidence=(
-            f"iteration {first.iteration} took {span(int(first.length * 1e9))}, {f'and would take {span(int((first.length - first.cost) * 1e9))} without that' if first.chronic else usual}",
+            f"iteration {first.iteration} took {span(int(first.length * 1e9))}, {usual}",
             *((f"slow alike: ranks {', '.join(map(str, ranks))}",) if len(ranks) > 1 else ()),
         ),
         alternatives=() if all(f.sampled for f in group) or first.chronic else (UNSAMPLED,),

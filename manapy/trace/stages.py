@@ -48,7 +48,8 @@ class Position:
 
 @dataclass(frozen=True)
 class Item:
-    """What a stage calls at one place of its pattern. layer: which of the block's collectives, or the piece of work before a Send."""
+    """What a stage calls at one place of its pattern. layer: which of the block's collectives, or the piece of work
+    before a Send."""
 
     kind: int
     place: int
@@ -68,7 +69,8 @@ class Sequence_:
 
 @dataclass
 class Labels:
-    """layers: TP collectives of a block at most. starts: the first event of each rank, with the number of events last. sequences: of each rank. iteration, item: aligned with the trace's events;
+    """layers: TP collectives of a block at most. starts: the first event of each rank, with the number of events last.
+    sequences: of each rank. iteration, item: aligned with the trace's events;
     items are indices in `items[stage]`, or NONE, REDUCING."""
 
     trace: Trace
@@ -188,7 +190,9 @@ def label(trace: Trace, schedule: Schedule) -> Labels:
                     like = _counted(trace, like, own.start, int(reductions[0]))
             sequences[rank] = like
             iteration[own], item[own] = like.iteration[:count], like.item[:count]
-    labels = Labels(trace, schedule, max(max(*of[:-1], of[-2] + of[-1]) for of in layers), items, starts, sequences, iteration, item)
+    labels = Labels(
+        trace, schedule, max(max(*of[:-1], of[-2] + of[-1]) for of in layers), items, starts, sequences, iteration, item
+    )
     _check(labels, kinds)
     return labels
 
@@ -225,7 +229,8 @@ def _keys(events: np.ndarray, which: np.ndarray) -> np.ndarray:
 
 
 def _layers(schedule: Schedule, kinds: np.ndarray, starts: np.ndarray) -> tuple[tuple[int, ...], ...]:
-    """TP collectives of each block, [stage][place], and last those after the last one. A stage of which no rank has got through a block is taken to be as another one."""
+    """TP collectives of each block, [stage][place], and last those after the last one. A stage of which no rank has got
+    through a block is taken to be as another one."""
     if schedule.tp == 1:
         return ((0,) * (schedule.blocks + 1),) * schedule.pp
     found = [_layers_of(schedule, stage, kinds, starts) for stage in range(schedule.pp)]
@@ -238,9 +243,10 @@ def _layers(schedule: Schedule, kinds: np.ndarray, starts: np.ndarray) -> tuple[
 
 
 def _layers_of(schedule: Schedule, stage: int, kinds: np.ndarray, starts: np.ndarray) -> tuple[int, ...] | None:
-    """Of one stage's blocks. Forward and backward passes, and chunks, need not make as many (embedding, loss, recomputation), but each of a kind does: their numbers are the solution of
-    as many equations as there are pairs of neighbouring messages. What several kinds only have together, as on the last stage, is shared equally. More before an iteration's
-    first message belongs to the first block."""
+    """Of one stage's blocks. Forward and backward passes, and chunks, need not make as many (embedding, loss,
+    recomputation), but each of a kind does: their numbers are the solution of as many equations as there are pairs of
+    neighbouring messages. What several kinds only have together, as on the last stage, is shared equally. More before
+    an iteration's first message belongs to the first block."""
     blocks, items = schedule.blocks_of(stage), _items(schedule, stage, (0,) * (schedule.blocks + 1))
     of = {kind: i for i, kind in enumerate(dict.fromkeys((block.chunk, block.backward) for block in blocks))}
     places = [of[block.chunk, block.backward] for block in blocks]
@@ -258,13 +264,15 @@ def _layers_of(schedule: Schedule, stage: int, kinds: np.ndarray, starts: np.nda
         inner[[0, -1]] &= np.linalg.matrix_rank(holds[1:-1][seen[1:-1]]) < np.linalg.matrix_rank(holds[seen])
         each = np.floor(np.linalg.lstsq(holds[inner], counts[inner], rcond=None)[0] + 1e-6).astype(int)
         for gap in np.flatnonzero(inner).tolist():  # an odd one of several kinds is the last one's
-            each[np.flatnonzero(holds[gap])[-1]] += (counts[gap] - holds[gap] @ each) // holds[gap][np.flatnonzero(holds[gap])[-1]]
+            last = np.flatnonzero(holds[gap])[-1]
+            each[last] += (counts[gap] - holds[gap] @ each) // holds[gap, last]
         more = np.where(seen, counts - holds @ each, 0)
         if (each < 0).any() or not each.any() or more[1:-1].any() or (more < 0).any() or len(items) == 0 and more.any():
             gap = int(np.flatnonzero(inner)[0])
             raise ScheduleError(
-                f"the schedule {schedule} doesn't fit: rank {rank} (stage {stage}) makes {counts[gap]} calls on its TP group between two others, and should make the same number each"
-                f" time in each of {holds[gap].sum()} blocks there"
+                f"the schedule {schedule} doesn't fit: rank {rank} (stage {stage}) makes {counts[gap]} calls on its TP"
+                " group between two others, and should make the same number each time in each of"
+                f" {holds[gap].sum()} blocks"
             )
         found = np.append(each[places], more[-1])
         found[0] += more[0]
@@ -273,14 +281,15 @@ def _layers_of(schedule: Schedule, stage: int, kinds: np.ndarray, starts: np.nda
 
 
 def _between(kinds: np.ndarray, items: Sequence[Item]) -> np.ndarray:
-    """How many TP calls there are before each message of an iteration and after the last one, in the iteration that has fewest; -1: none was recorded there. What is before the first
-    iteration says nothing."""
+    """How many TP calls there are before each message of an iteration and after the last one, in the iteration that has
+    fewest; -1: none was recorded there. What is before the first iteration says nothing."""
     sequence = _walk(np.where(kinds == TP, OTHER, kinds), items)
     at = np.flatnonzero(sequence.item != NONE)
     made = np.diff(np.cumsum(kinds == TP)[at])
     item = np.where(sequence.item[at] == REDUCING, len(items), sequence.item[at])
     before = np.where(item[:-1] == len(items), -1, item[:-1])
-    follows = item[1:] == before + 1 if items else made > 0  # without messages only reductions are told apart, by what is between them
+    # without messages only reductions are told apart, by what is between them
+    follows = item[1:] == before + 1 if items else made > 0
     found = np.full(len(items) + 1, np.iinfo(np.int64).max)
     np.minimum.at(found, item[1:][follows], made[follows])
     return np.where(found == np.iinfo(np.int64).max, -1, found)
@@ -446,7 +455,8 @@ def _candidates(trace: Trace, tp: int, pp: int, dp: int, chains: list[list[int]]
     if pp == 1:
         return [Schedule(tp, pp, dp, order=order)]
     first = Schedule(tp, pp, dp, order=order).ranks[:, 0, 0]
-    micro = [count for count in _first_period(trace, int(first[0]), tp, pp) if count > 1 or tp > 1 or pp > 2]  # question and answer are no pipeline
+    # question and answer are no pipeline
+    micro = [count for count in _first_period(trace, int(first[0]), tp, pp) if count > 1 or tp > 1 or pp > 2]
     found = []
     if pp == 2 or not edges[int(first[0]), int(first[-1])]:
         found += [Schedule(tp, pp, dp, m, kind, order=order) for m in micro for kind in ("1f1b", "gpipe")]
@@ -459,7 +469,8 @@ def _candidates(trace: Trace, tp: int, pp: int, dp: int, chains: list[list[int]]
 
 
 def _first_period(trace: Trace, rank: int, tp: int, pp: int) -> list[int]:
-    """How many messages the first stage sends in an iteration: between reductions, or until its sends and receives repeat. Two ranks that do nothing but send to each other are no pipeline."""
+    """How many messages the first stage sends in an iteration: between reductions, or until its sends and receives
+    repeat. Two ranks that do nothing but send to each other are no pipeline."""
     lo, hi = np.searchsorted(trace.events["rank"], [rank, rank + 1])
     events = trace.events[lo:hi]
     kinds = _CLASS[events["op"]].copy()

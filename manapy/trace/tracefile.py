@@ -1,8 +1,10 @@
-"""A trace file: its head, its rings and their records, as they are now. For rings.py, which makes a Trace of them, and tail.py, which copies them.
+"""A trace file: its head, its rings and their records, as they are now. For rings.py, which makes a Trace of them, and
+tail.py, which copies them.
 
 Invariants
  1. It is read, never mapped: its owner may truncate it at any time, and who has it mapped would die of that (SIGBUS).
- 2. What the head says of the file's parts is checked each time: nothing behind it is read that isn't there. A head that isn't sound any more is as it was when it was.
+ 2. What the head says of the file's parts is checked each time: nothing behind it is read that isn't there. A head that
+    isn't sound any more is as it was when it was.
  3. What a truncated file lacks reads as zeros: places of records that were never written.
  4. The file is open as long as this object is there: a file that was removed can still be read.
 """
@@ -30,7 +32,8 @@ MOST = 1 << 26  # ranks, or members of a communicator: more is no number but dam
 
 
 class TraceFile:
-    """size: bytes, when it was opened. problem: one line, if the file isn't whole. Raises ValueError with one line if it is no trace file, UnfinishedError if it isn't one yet."""
+    """size: bytes, when it was opened. problem: one line, if the file isn't whole. Raises ValueError with one line if
+    it is no trace file, UnfinishedError if it isn't one yet."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -48,18 +51,28 @@ class TraceFile:
         if head.magic != format.MAGIC:
             raise ValueError(f"{path}: not a trace of manapy")
         if head.version != format.VERSION or head.record_size != format.RECORD.itemsize:
-            raise ValueError(f"{path}: a trace of another version of manapy ({head.version}, this one reads {format.VERSION})")
+            raise ValueError(
+                f"{path}: a trace of another version of manapy ({head.version}, this one reads {format.VERSION})"
+            )
         if not _is_sound(head):
             raise ValueError(f"{path}: its head is damaged")
         self.capacity, self._offset, self._stride = int(head.capacity), int(head.rings_offset), int(head.ring_stride)
         whole = head.rings_offset + head.rings * head.ring_stride
-        self.problem = "" if self.size >= whole else f"{path}: truncated: {self.size} of {whole} bytes; what is missing counts as lost"
+        self.problem = (
+            ""
+            if self.size >= whole
+            else f"{path}: truncated: {self.size} of {whole} bytes; what is missing counts as lost"
+        )
 
     @property
     def head(self) -> format.FileStruct:
         """As it is now."""
         head = self._head_now()
-        if head.magic == format.MAGIC and _is_sound(head) and (head.capacity, head.rings_offset, head.ring_stride) == (self.capacity, self._offset, self._stride):
+        if (
+            head.magic == format.MAGIC
+            and _is_sound(head)
+            and (head.capacity, head.rings_offset, head.ring_stride) == (self.capacity, self._offset, self._stride)
+        ):
             self._head = head
         else:
             self.problem = f"{self.path}: truncated or overwritten while it was read; what was read before counts"
@@ -125,8 +138,9 @@ class UnfinishedError(ValueError):
 
 
 def taken(places: Callable[[np.ndarray], np.ndarray], capacity: int, seqs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Copies of the records with these numbers, ascending, and which of them are good: neither torn nor overwritten. places: a copy of what is at some places of the ring, whose thread may
-    write; `exit` is read before the fields that it makes valid."""
+    """Copies of the records with these numbers, ascending, and which of them are good: neither torn nor overwritten.
+    places: a copy of what is at some places of the ring, whose thread may write; `exit` is read before the fields that
+    it makes valid."""
     at = (seqs.astype(np.int64) - 1) % capacity
     before = places(at)
     records = places(at)
@@ -149,6 +163,18 @@ def _open(path: Path) -> int:
 
 
 def _is_sound(head: format.FileStruct) -> bool:
-    tables = head.comms_offset + head.comms_capacity * 64 <= head.members_offset and head.members_offset + head.members_capacity * 4 <= head.rings_offset
-    rings = head.capacity & (head.capacity - 1) == 0 < head.capacity and head.ring_stride >= format.PAGE + head.capacity * format.RECORD.itemsize
-    return bool(tables and rings and head.rings <= head.rings_capacity <= 1 << 16 and 0 <= head.rank < head.size <= MOST and head.rings_offset < 1 << 40)
+    tables = (
+        head.comms_offset + head.comms_capacity * 64 <= head.members_offset
+        and head.members_offset + head.members_capacity * 4 <= head.rings_offset
+    )
+    rings = (
+        head.capacity & (head.capacity - 1) == 0 < head.capacity
+        and head.ring_stride >= format.PAGE + head.capacity * format.RECORD.itemsize
+    )
+    return bool(
+        tables
+        and rings
+        and head.rings <= head.rings_capacity <= 1 << 16
+        and 0 <= head.rank < head.size <= MOST
+        and head.rings_offset < 1 << 40
+    )

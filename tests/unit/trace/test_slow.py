@@ -246,7 +246,10 @@ def test_one_event_is_no_habit() -> None:
     work[70, 2] += 20.0
     (verdict,) = slow.verdicts(program(work))
     assert (verdict.state, verdict.rank) == (State.SLOW, 2)
-    assert "kept the others waiting for once, 20.0 s of 21.5 s: in or before MPI_Allreduce (its call 71), because" in verdict.sentence, verdict.sentence
+    assert (
+        "kept the others waiting for once, 20.0 s of 21.5 s: in or before MPI_Allreduce (its call 71), because"
+        in verdict.sentence
+    ), verdict.sentence
 
 
 def test_ever_different_ranks_are_the_last() -> None:
@@ -255,7 +258,8 @@ def test_ever_different_ranks_are_the_last() -> None:
 
 
 def test_a_wait_for_a_processor_explains_what_it_was_sampled_for() -> None:
-    """Rank 1 works longer by 5 ms each time. It had to wait for a processor for as long, or no more than its peers, or that is known of one collective only."""
+    """Rank 1 works longer by 5 ms each time. It had to wait for a processor for as long, or no more than its peers, or
+    that is known of one collective only."""
     work = np.full((60, 4), 0.01)
     work[:, 1] += 0.005
     trace = program(work)
@@ -264,7 +268,12 @@ def test_a_wait_for_a_processor_explains_what_it_was_sampled_for() -> None:
 
     def cause(own: float, others: float, since: int = begin) -> Cause:
         known = moments[moments >= since]
-        delays = Delays({rank: (known, (np.arange(len(known)) * 10**6 * (own if rank == 1 else others)).astype(np.int64)) for rank in range(4)})
+        delays = Delays(
+            {
+                rank: (known, (np.arange(len(known)) * 10**6 * (own if rank == 1 else others)).astype(np.int64))
+                for rank in range(4)
+            }
+        )
         (verdict,) = ordinary.verdicts(trace, delays=delays)
         assert verdict.rank == 1
         return verdict.cause
@@ -385,7 +394,9 @@ def test_of_two_stages_with_a_rank_each_one_that_becomes_slow(rank: int, factor:
 def test_of_two_stages_with_a_rank_each_one_that_has_always_been_slow_is_not_claimed() -> None:
     """Without peers and without a time in which it was faster, it may as well have more work."""
     (verdict,) = judged(Fault(Kind.RANK, 1, factor=3.0), model=Model(parse("pp=2,micro=4"), iterations=20))
-    assert (verdict.cause, verdict.rank) == (Cause.UNEQUAL, None) and any("can't be told from a larger stage" in said for said in verdict.evidence)
+    assert (verdict.cause, verdict.rank) == (Cause.UNEQUAL, None) and any(
+        "can't be told from a larger stage" in said for said in verdict.evidence
+    )
 
 
 # ---- several at once ----
@@ -397,8 +408,13 @@ def test_two_that_wait_for_each_other_do_not_hide_each_other(text: str) -> None:
     model = Model(parse(text), iterations=24, hosts=1)
     faults = [Fault(Kind.RANK, rank, 6, factor=1.8) for rank in (2, 3)]
     (verdict,) = judged(*faults, model=model)
-    assert verdict.state is State.SLOW and "2 ranks (node02, node03) are slow in 18 iterations from 6 on" in verdict.sentence, verdict.sentence
-    assert verdict.cost_ns == pytest.approx(np.mean([saved(*faults, iteration=i, model=model) for i in range(6, 24)]), rel=0.05)
+    assert (
+        verdict.state is State.SLOW
+        and "2 ranks (node02, node03) are slow in 18 iterations from 6 on" in verdict.sentence
+    ), verdict.sentence
+    assert verdict.cost_ns == pytest.approx(
+        np.mean([saved(*faults, iteration=i, model=model) for i in range(6, 24)]), rel=0.05
+    )
 
 
 def test_two_that_have_always_been_slow_together() -> None:
@@ -418,9 +434,13 @@ def test_extra_work_on_all_ranks_of_a_group() -> None:
 
 def test_who_is_much_slower_is_not_slow_alike_with_who_is_a_little() -> None:
     model = Model(parse("tp=4,pp=2,dp=2,micro=8"), iterations=20)
-    first, second = judged(Fault(Kind.RANK, 1, 8, factor=2.6), *[Fault(Kind.RANK, rank, 8, factor=1.15) for rank in (4, 5, 6)], model=model)
+    first, second = judged(
+        Fault(Kind.RANK, 1, 8, factor=2.6), *[Fault(Kind.RANK, rank, 8, factor=1.15) for rank in (4, 5, 6)], model=model
+    )
     assert first.rank == 1 and first.sentence.startswith("rank 1 (node00) is slow in 12 iterations"), first.sentence
-    assert second.sentence.startswith("3 ranks of node00 are slow") and any("ranks 4, 5, 6" in said for said in second.evidence)
+    assert second.sentence.startswith("3 ranks of node00 are slow") and any(
+        "ranks 4, 5, 6" in said for said in second.evidence
+    )
 
 
 def test_longer_iterations_that_no_rank_explains_are_not_healthy() -> None:
@@ -471,35 +491,53 @@ def test_microseconds_are_no_finding() -> None:
 # ---- unequal work ----
 
 
-@pytest.mark.parametrize("text", ["tp=2,pp=4,dp=2,micro=8", "pp=4,dp=2,micro=8", "tp=2,pp=2,dp=2,micro=4,kind=interleaved"])
+@pytest.mark.parametrize(
+    "text", ["tp=2,pp=4,dp=2,micro=8", "pp=4,dp=2,micro=8", "tp=2,pp=2,dp=2,micro=4,kind=interleaved"]
+)
 def test_unequal_work_is_told_with_its_share(text: str) -> None:
-    """Of micro-batches (sequence lengths), and of stages: by how much a replay with the same work, spread evenly, is shorter."""
+    """Of micro-batches (sequence lengths), and of stages: by how much a replay with the same work, spread evenly, is
+    shorter."""
     even = Model(parse(text), iterations=24)
-    for unequal, where in ((replace(even, sequences=0.5), "between micro-batches"), (replace(even, balance=(*(1.0,) * (even.schedule.pp - 1), 1.8)), "between stages")):
+    for unequal, where in (
+        (replace(even, sequences=0.5), "between micro-batches"),
+        (replace(even, balance=(*(1.0,) * (even.schedule.pp - 1), 1.8)), "between stages"),
+    ):
         (verdict,) = judged(model=unequal)
         assert (verdict.state, verdict.cause, verdict.rank) == (State.SLOW, Cause.UNEQUAL, None)
         average = np.mean(unequal.balance) if unequal.balance else 1.0
         ideal = replace(even, forward=even.forward * average, backward=even.backward * average)
-        lost = 1 - simulate(ideal, (), 1, events=False).lengths.mean() / simulate(unequal, (), 1, events=False).lengths.mean()
-        assert lost > 0.1 and int(verdict.sentence.split("%")[0]) == pytest.approx(100 * lost, abs=7), (lost, verdict.sentence)
+        lost = (
+            1
+            - simulate(ideal, (), 1, events=False).lengths.mean()
+            / simulate(unequal, (), 1, events=False).lengths.mean()
+        )
+        assert lost > 0.1 and int(verdict.sentence.split("%")[0]) == pytest.approx(100 * lost, abs=7), (
+            lost,
+            verdict.sentence,
+        )
         assert where in verdict.evidence[0]
 
 
 @pytest.mark.parametrize("text", ["tp=2,pp=4,dp=2,micro=8", "pp=4,dp=2,micro=8", "pp=2,micro=4"])
 def test_scatter_of_a_machine_is_no_unequal_work(text: str) -> None:
     for noise in (0.02, 0.3):
-        assert not any(verdict.cause is Cause.UNEQUAL for verdict in judged(model=Model(parse(text), iterations=24, noise=noise)))
+        assert not any(
+            verdict.cause is Cause.UNEQUAL for verdict in judged(model=Model(parse(text), iterations=24, noise=noise))
+        )
 
 
 def test_blocks_between_which_no_call_is_are_told_together() -> None:
     """Without TP, a first stage's backward pass ends with no call, nor does the next forward pass begin with one."""
     model = Model(parse("pp=2,dp=2,micro=8"), iterations=12)
     (verdict,) = judged(Fault(Kind.COMPUTE, 0, 5, 3, Phase.BACKWARD, seconds=0.9), model=model)
-    assert verdict.rank == 0 and "backward of micro-batch 3 or forward of micro-batch 5" in verdict.sentence, verdict.sentence
+    assert verdict.rank == 0 and "backward of micro-batch 3 or forward of micro-batch 5" in verdict.sentence, (
+        verdict.sentence
+    )
 
 
 def test_what_is_waited_for_in_a_call_that_is_not_recorded_is_no_work() -> None:
-    """Between its last block and the gradient reduction each last stage's rank waits for the slowest, in a call that the trace lacks."""
+    """Between its last block and the gradient reduction each last stage's rank waits for the slowest, in a call that
+    the trace lacks."""
     model = Model(parse("pp=2,dp=3,micro=4"), iterations=14)
     fault = Fault(Kind.RANK, 1, factor=1.9)
     trace = simulate(model, [fault], 1).trace
@@ -509,4 +547,6 @@ def test_what_is_waited_for_in_a_call_that_is_not_recorded_is_no_work() -> None:
         mine = np.flatnonzero((labels.iteration == number) & (labels.item == stages.REDUCING) & (events["comm"] != 0))
         mine = mine[labels.stage[mine] == 1]
         events["enter"][mine] = np.maximum(events["enter"][mine], (events["exit"][mine - 1]).max() + 2_000_000)
-    assert slow.verdicts(trace, model.schedule)[0].cost_ns == pytest.approx(saved(fault, iteration=9, model=model), rel=0.1)
+    assert slow.verdicts(trace, model.schedule)[0].cost_ns == pytest.approx(
+        saved(fault, iteration=9, model=model), rel=0.1
+    )

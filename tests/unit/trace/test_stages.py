@@ -146,19 +146,32 @@ def test_a_ring_of_messages_is_no_pipeline() -> None:
         stages.infer(job.trace(6000))
 
 
-@pytest.mark.parametrize("text", ["tp=2,pp=4,dp=2,micro=8", "tp=2,pp=2,dp=2,micro=4,kind=interleaved,chunks=2", "tp=2,pp=4,dp=1,micro=8,kind=gpipe", "tp=2,pp=2,dp=1,micro=4"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tp=2,pp=4,dp=2,micro=8",
+        "tp=2,pp=2,dp=2,micro=4,kind=interleaved,chunks=2",
+        "tp=2,pp=4,dp=1,micro=8,kind=gpipe",
+        "tp=2,pp=2,dp=1,micro=4",
+    ],
+)
 @pytest.mark.parametrize("given", [True, False])
 def test_first_and_last_stage_have_more_calls(text: str, given: bool) -> None:
-    """As Megatron-LM's: each forward pass begins with three Broadcasts of its data there, and has an embedding or a loss."""
+    """As Megatron-LM's: each forward pass begins with three Broadcasts of its data there, and has an embedding or a
+    loss."""
     model = Model(parse(text), iterations=6, layers=24, data=3, embedding=1, loss=(3, 1))
     run = simulate(model, seed=3)
     assert run.trace is not None
     labels = stages.label(run.trace, model.schedule) if given else stages.inferred(run.trace)
-    assert str(labels.schedule) == text and not any(sequence.strays for sequence in labels.sequences if sequence is not None)
+    assert str(labels.schedule) == text and not any(
+        sequence.strays for sequence in labels.sequences if sequence is not None
+    )
     graph = graph_of(model.schedule)
     for one, truth in zip(iterations(labels), run.timings, strict=True):
         assert graph.times(one.timing).makespan == pytest.approx(one.seconds, rel=0.005)
-        own, real = (timing.compute.sum(axis=1).reshape(model.schedule.pp, -1).sum(axis=1) for timing in (one.timing, truth))
+        own, real = (
+            timing.compute.sum(axis=1).reshape(model.schedule.pp, -1).sum(axis=1) for timing in (one.timing, truth)
+        )
         assert one.first or own[1:] == pytest.approx(real[1:], rel=0.01)
 
 
@@ -169,7 +182,9 @@ def test_calls_on_a_tp_group_after_the_last_block_belong_to_it() -> None:
     parts = []
     for rank in range(8):
         own = trace.events[trace.events["rank"] == rank]
-        for iteration in np.split(own, np.flatnonzero(own["comm"] == 0)[own["op"][own["comm"] == 0] == Op.ALLREDUCE] + 1):
+        for iteration in np.split(
+            own, np.flatnonzero(own["comm"] == 0)[own["op"][own["comm"] == 0] == Op.ALLREDUCE] + 1
+        ):
             if len(iteration):
                 more = iteration[np.flatnonzero(iteration["op"] == Op.ALLREDUCE)[:1]].copy()
                 more["enter"], more["exit"] = iteration["exit"][-3] + 1, iteration["exit"][-3] + 2
