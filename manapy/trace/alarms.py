@@ -54,10 +54,8 @@ def verdicts(
                 said,
                 evidence=(*said.evidence, f"iterations that were slow for once have cost {span(int(small * 1e9))}"),
             )
-        more = [
-            verdict.sentence for verdict in (slow.unexplained(watched), slow.uneven(watched)) if verdict is not None
-        ]
-        return [replace(said, evidence=(*said.evidence, *more))]
+        unequal = slow.uneven(watched)
+        return [replace(said, evidence=(*said.evidence, unequal.sentence))] if unequal is not None else [said]
     return sorted(found, key=lambda verdict: -(verdict.cost_ns or 0))
 
 

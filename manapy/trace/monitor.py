@@ -77,7 +77,7 @@ class Monitor:
         self.length = np.nan  # of a healthy iteration
         self.unsteady = 0.0  # by how much healthy ones may be longer, as their neighbours differ: four deviations
         self.own: np.ndarray | None = None  # [B], of a block
-        self._other: list[float] = []
+        self._other: list[tuple[int, float]] = []  # iterations that may be the first of a change, with their lengths
         shape = (self.schedule.pp, self.schedule.dp, self.schedule.tp)
         self._sum, self._since, self._excess = np.zeros(shape), np.zeros(shape, int), np.zeros(shape)
         self._spread = np.nan
@@ -148,6 +148,7 @@ class Monitor:
             if len(mine):
                 per_rank[stage] = np.median(own[mine] / self.own[mine, None, None], axis=0)
         everybody = max(float(np.quantile(per_rank, 0.25, method="lower")), 1.0)  # of few ranks that of one, nothing between one that is slow and one that isn't
+        changes = len(self.changes)
         if everybody > 1 + SHIFT:
             self._change(number, low, length)
         else:
@@ -155,6 +156,8 @@ class Monitor:
         times = self.graph.times(timing)
         usual = self.length * everybody
         if times.makespan * self.limits.performance <= usual:
+            if len(self.changes) == changes:
+                self.unexplained.append(number)
             return []
         late = np.flatnonzero(times.replicas * LEFT > usual)
         if not len(late):
@@ -165,9 +168,11 @@ class Monitor:
         """One more iteration that is longer or shorter on all ranks: several of one length in a row are the expected ones from now on."""
         if number in self.disturbed:
             return
-        self._other = [*(other for other in self._other if abs(other / length - 1) < SHIFT), length]
+        self._other = [*(one for one in self._other if abs(one[1] / length - 1) < SHIFT), (number, length)]
         if len(self._other) >= CHANGE:
             self.changes.append(length / self.length)
+            first = {one for one, _ in self._other} - {number}
+            self.unexplained = [one for one in self.unexplained if one not in first]
             self.own, self.length, self._other = low.copy(), length, []
 
     # ---- little, but always ----

@@ -192,7 +192,9 @@ def healthy(watched: Watched) -> Verdict:
     changes = tuple(f"at one point the work of all ranks became {factor:.2f} times what it was: no rank is to blame for that" for factor in watched.monitor.changes)
     text = f"healthy: {len(watched.measured)} iterations, now of {span(int(watched.monitor.length * 1e9))}, none slow because of a rank or link"
     schedule = watched.monitor.schedule
-    return Verdict(State.HEALTHY, text, evidence=(f"schedule {schedule}", *_alone(schedule), *changes))
+    odd = _odd(watched)
+    longer = (f"{_longer(watched.monitor, odd)}, because of no single rank or link",) if odd else ()
+    return Verdict(State.HEALTHY, text, evidence=(f"schedule {schedule}", *_alone(schedule), *changes, *longer))
 
 
 def _alone(schedule: Schedule) -> list[str]:
@@ -232,25 +234,35 @@ def uneven(watched: Watched) -> Verdict | None:
 
 
 def unexplained(watched: Watched) -> Verdict | None:
-    """That iterations are longer than others and no single rank explains it, if it is worth a word."""
+    """That iterations are longer than others and no single rank explains it, if that has cost a good part of the time."""
     monitor = watched.monitor
-    mine = [one for one in watched.measured if one.number in monitor.unexplained]
-    if sum(one.seconds - monitor.length for one in mine) < WORTH:
+    mine = _odd(watched)
+    excess = sum(one.seconds - monitor.length for one in mine)
+    if excess < max(WORTH, (1 - monitor.limits.performance) * sum(one.seconds for one in watched.measured)):
         return None
-    worst = max(mine, key=lambda one: one.seconds)
-    count, factor = len(mine), float(np.median([one.seconds for one in mine])) / monitor.length
-    which = f"{count} iterations from {mine[0].number} on are" if count > 1 else f"iteration {worst.number} is"
-    text = (
-        f"{which} {factor:.1f} times as long as others, no single rank or link explains it:"
-        f" {span(int(worst.seconds * 1e9))} instead of {span(int(monitor.length * 1e9))}"
-    )
     return Verdict(
         State.UNKNOWN,
-        text,
-        iteration=worst.number,
+        f"{_longer(monitor, mine)}, no single rank or link explains it",
+        iteration=max(mine, key=lambda one: one.seconds).number,
         confidence=0.3,
-        evidence=(f"schedule {monitor.schedule}",),
+        evidence=(f"together they took {span(int(excess * 1e9))} more", f"schedule {monitor.schedule}"),
         action="is the data of these iterations different?",
+    )
+
+
+def _odd(watched: Watched) -> list[Iteration]:
+    """Slow iterations in which nobody is at fault."""
+    explained = {finding.iteration for finding in watched.found}
+    return [one for one in watched.measured if one.number in set(watched.monitor.unexplained) - explained]
+
+
+def _longer(monitor: Monitor, mine: list[Iteration]) -> str:
+    """Of iterations, by how much they are."""
+    took = float(np.median([one.seconds for one in mine]))
+    which = f"{len(mine)} iterations from {mine[0].number} on are" if len(mine) > 1 else f"iteration {mine[0].number} is"
+    return (
+        f"{which} {took / monitor.length:.1f} times as long as others ({span(int(took * 1e9))} instead of"
+        f" {span(int(monitor.length * 1e9))})"
     )
 
 
