@@ -8,7 +8,7 @@
  * Invariants
  *  1. A thread is halted only where all that it will return to is still there after a restart: it was interrupted in haltable code,
  *     is not in the lower half further up its stack (in_lower), and no signal handler of the program below it interrupted code
- *     that isn't haltable (marks). Otherwise it answers BUSY and is asked again.
+ *     that isn't haltable (marks), and its own frame lies in memory that is saved. Otherwise it answers BUSY and is asked again.
  *  2. The handler's mask is full but for SIGSYS: hooks may map memory. It runs on the alternate stack, if there is one: the stacks
  *     of some languages' coroutines have no room for a signal frame.
  *  3. Threads that appear while we halt others are found by listing /proc/self/task again until nothing changes.
@@ -165,7 +165,7 @@ static void on_stop(int sig, siginfo_t *info, void *context) {
     for (uint32_t i = 0; i < MPY_THREADS_MAX; i++)
         if (MPY_UPPER->threads[i].used && MPY_UPPER->threads[i].tid == shown) { slot = &MPY_UPPER->threads[i]; r->mpi_slot = i; break; }
     uint64_t rip = (uint64_t)uc->uc_mcontext.gregs[REG_RIP];
-    if ((slot && slot->in_lower) || !haltable(rip) || marked(tid, uc)) { announce(r, BUSY); return; }
+    if ((slot && slot->in_lower) || !haltable(rip) || !in_upper((uint64_t)uc) || marked(tid, uc)) { announce(r, BUSY); return; }
 
     reissue(r, uc);
     r->ucontext = (uint64_t)uc;

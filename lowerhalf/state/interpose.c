@@ -275,6 +275,15 @@ EXPORT int timerfd_create(int clock, int flags)
     return lift(syscall(SYS_timerfd_create, clock, flags));
 }
 
+/* The alternate stack of a thread is the program's: what lies on one of the lower half (UCX sets one) is in no image. */
+EXPORT int sigaltstack(const stack_t *stack, stack_t *old)
+{
+    (void)stack;
+    if (old)
+        *old = (stack_t){.ss_flags = SS_DISABLE};
+    return 0;
+}
+
 EXPORT int signalfd(int fd, const sigset_t *mask, int flags)
 {
     return lift(syscall(SYS_signalfd4, fd, mask, 8, flags)); /* 8: the kernel's sigset */
