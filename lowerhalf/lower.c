@@ -189,8 +189,10 @@ void mpy_lower_make_way(void) {
     mpy_control_note_process_manager(job.pmi_fd);
 }
 
-static void on_exit_group(int code) {
+static int on_exit_group(int code) {
+    if (code == 0 && mpy_stop_misled && !MPY_UPPER->mpi_initialized) code = 1; /* the child has said why */
     mpy_control_finished(code);
+    return code;
 }
 
 void mpy_lower_start(const char *program) {

@@ -48,6 +48,7 @@ static volatile uint32_t progress; /* futex: bumped when a record's state change
 static int (*hook_function)(char *, uint64_t);
 static char hook_error[512];
 static volatile int hook_result;
+volatile int mpy_stop_misled;
 int mpy_on_stack(int (*fn)(void *), void *arg, uint64_t stack_top);
 
 static int run_hook(void *unused) {
@@ -152,7 +153,8 @@ static void reissue(const record_t *r, ucontext_t *uc) {
 }
 
 static void on_stop(int sig, siginfo_t *info, void *context) {
-    (void)sig; (void)info;
+    (void)sig;
+    if (info->si_code == SI_QUEUE && info->si_value.sival_int == MPY_VALUE_MISLED) { mpy_stop_misled = 1; return; }
     ucontext_t *uc = context;
     int32_t tid = (int32_t)mpy_sys(SYS_gettid);
     record_t *r = NULL;

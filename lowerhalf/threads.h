@@ -12,6 +12,7 @@ void mpy_thread_bind(mpy_thread_t *t);
 void mpy_thread_unbind(mpy_thread_t *t);
 
 /* stop.c: called by the control plane's worker thread */
+extern volatile int mpy_stop_misled;          /* MPY_VALUE_MISLED has come */
 void mpy_stop_install(void);                  /* handler of MPY_SIGNAL_STOP; in every new lower half */
 int mpy_stop_check(char *error, size_t n);    /* before anything stops: could all threads be halted? */
 int mpy_stop_all(char *error, size_t n);      /* halt every upper thread outside the lower half */

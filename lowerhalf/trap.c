@@ -26,7 +26,7 @@
 #include <sys/prctl.h>
 
 extern const char mpy_code_begin[], mpy_code_masked_done[], mpy_code_end[];
-void (*mpy_trap_on_exit)(int code);
+int (*mpy_trap_on_exit)(int code);
 
 _Static_assert(offsetof(mpy_lower_t, tls_upper_fs) == 0x30 && offsetof(mpy_lower_t, signal_above) == 0x38, "trampoline.S knows these offsets");
 _Static_assert(offsetof(mpy_trapstate_t, signals) == 0 && sizeof(mpy_ksigaction_t) == 32, "trampoline.S knows this layout");
@@ -92,8 +92,9 @@ static long protect_close_range(mpy_trap_t *t) { /* closefrom() must spare the l
 }
 
 static long exit_group(mpy_trap_t *t) {
-    if (mpy_trap_on_exit && mpy_sys(SYS_getpid) == mpy_id_real(MPY_TRAP->pid)) mpy_trap_on_exit((int)t->a[0]);
-    return mpy_sys(SYS_exit_group, t->a[0]);
+    int code = (int)t->a[0];
+    if (mpy_trap_on_exit && mpy_sys(SYS_getpid) == mpy_id_real(MPY_TRAP->pid)) code = mpy_trap_on_exit(code);
+    return mpy_sys(SYS_exit_group, code);
 }
 
 /* Only those whose first argument may be the lower half's; whose second has TIMER_ABSTIME (TFD_TIMER_ABSTIME, which is the same);

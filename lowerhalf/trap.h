@@ -12,7 +12,7 @@ void mpy_code_install(void);                     /* map the code page at MPY_COD
 void mpy_trap_install(void);                     /* SIGSYS handler; call in every new lower half, before the filter */
 typedef enum { MPY_TRAP_ALWAYS, MPY_TRAP_IDS, MPY_TRAP_CLOCKS } mpy_trap_when_t; /* the latter where the program's ids or clocks aren't the kernel's */
 int mpy_trap_filter(int low_exec, mpy_trap_when_t when); /* seccomp filter for calls trapped then; 0 or -errno */
-extern void (*mpy_trap_on_exit)(int code);       /* called at the program's exit_group; may return */
+extern int (*mpy_trap_on_exit)(int code);        /* called at the program's exit_group; returns the code to exit with */
 
 /* The code page's symbols (trampoline.S), and where one of them lies in the page. */
 extern const char mpy_code_restorer[], mpy_code_signal_entry[], mpy_code_haltable[];

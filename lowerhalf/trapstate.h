@@ -16,7 +16,7 @@
 #define MPY_FREE_MAX (1u << 20) /* between any two lies a mapping, of which the kernel allows 65530 (vm.max_map_count) by default */
 #define MPY_SIGNALS 65
 #define MPY_IDS_MAX 4096
-#define MPY_SIGNAL_STOP 62 /* reserved real-time signal that halts upper threads; the program can neither block nor catch it */
+#define MPY_SIGNAL_STOP MPY_SIGNAL_RESERVED /* reserved real-time signal that halts upper threads; the program can neither block nor catch it */
 
 typedef struct mpy_range { uint64_t lo, hi; } mpy_range_t;
 

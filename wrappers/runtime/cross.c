@@ -14,8 +14,13 @@
 
 #include <dlfcn.h>
 #include <elf.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -63,10 +68,47 @@ static void refuse_second(void) {
     MPY_LOWER->svc->die(line, 1);
 }
 
+/* Its name, its parent, and whether it is a rank's. */
+static bool look_at(pid_t pid, char name[16], pid_t *parent) {
+    char path[64], text[512], exe[PATH_MAX];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) close(fd);
+    text[got > 0 ? got : 0] = 0;
+    char *begin = strchr(text, '('), *end = strrchr(text, ')');
+    *parent = 0;
+    name[0] = 0;
+    if (begin == NULL || end == NULL || sscanf(end + 1, " %*c %d", parent) != 1) return false;
+    *end = 0;
+    snprintf(name, 16, "%s", begin + 1);
+    snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
+    got = readlink(path, exe, sizeof exe - 1);
+    exe[got > 0 ? got : 0] = 0;
+    const char *slash = strrchr(exe, '/');
+    return slash != NULL && (strcmp(slash, "/manapy-launch") == 0 || strcmp(slash, "/manapy-restart") == 0);
+}
+
+/* In a child process of a rank. The rank may be no more than a wrapper around it, and is told. */
+static void misled(void) {
+    char line[512], us[16], parent[16], name[16];
+    pid_t pid;
+    look_at(getpid(), us, &pid);
+    look_at(pid, parent, &pid);
+    for (pid_t at = getppid(); at > 1; at = pid)
+        if (look_at(at, name, &pid)) {
+            sigqueue(at, MPY_SIGNAL_RESERVED, (union sigval){.sival_int = MPY_VALUE_MISLED});
+            break;
+        }
+    snprintf(line, sizeof line,
+             "manapy: '%s' calls MPI, but it is a child process of '%s', and only the program that manapy-launch runs itself is a rank. Put manapy-launch inside "
+             "(%s ... manapy-launch %s ...), or let a script start it by exec\n", us, parent, parent, us);
+    fatal(line);
+}
+
 void mpy_require_boundary(void) {
     if (second) refuse_second();
-    if (!mpy_above)
-        fatal("manapy: an MPI function was called in a process that manapy-launch did not start; MPI works only in the ranks themselves, not in their child processes\n");
+    if (!mpy_above) misled();
 }
 
 void mpy_die(const char *format, const char *argument) {

@@ -57,6 +57,11 @@
 /* Auxiliary-vector entry by which the wrapper library finds out that it runs above a lower half (value: MPY_LOWER_ADDR). */
 #define MPY_AT_BOUNDARY 0x6d616e61
 
+/* Queued to a rank's process, with this value, by a child process that has called MPI, which is the rank's alone: a rank that was only a
+ * wrapper around it (timeout, a script) doesn't end then as if all were well. */
+#define MPY_SIGNAL_RESERVED 62
+#define MPY_VALUE_MISLED 0x6d69736c
+
 /* How collectives are made safe to interrupt (manapy-launch --protocol). */
 typedef enum {
     MPY_PROTOCOL_CC = 0,  /* the collective clock */
