@@ -1,16 +1,20 @@
 /* comm_left.c - communicators that this process has freed and another member perhaps not.
  *
- * Upper half, no libc; called in the lower half. MPI_Comm_free is local: members free a communicator at different times, in different orders, and some
- * perhaps never. Its record and its row stay here meanwhile ("left"): the row says how many collectives this process has started there, which
- * may be the others' target; and a restart needs all members to make the communicator again for those that hold it.
+ * Upper half, no libc; called in the lower half. MPI_Comm_free is local: members free a communicator at different times, in
+ * different orders, and some perhaps never. Its record and its row stay here meanwhile ("left"): the row says how many
+ * collectives this process has started there, which may be the others' target; and a restart needs all members to make the
+ * communicator again for those that hold it.
  *
- * Records that all members have left, and have no request on any more, go when the members agree on it, in a constructor now and then: a blocking collective in which they all
- * are. Each adds up what it has left. A record goes if as many have left it as it has members, so a member in which the
- * communicator isn't there yet (another thread makes it just now) keeps it.
+ * Records that all members have left, and have no request on any more, go when the members agree on it. They do so in a
+ * constructor now and then: a blocking collective in which they all are. Each adds up what it has left. A record goes if as
+ * many have left it as it has members; so a member in which the communicator isn't there yet (another thread makes it just
+ * now) keeps it.
  *
  * Invariants
- *  1. Which records of left communicators there are is the same on all their members at a safe state: they go inside a call that counts.
- *  2. A left communicator has no handle and nothing of the program but requests (refs). Its real one is freed when none of these is left.
+ *  1. Which records of left communicators there are is the same on all their members at a safe state: they go inside a call
+ *     that counts.
+ *  2. A left communicator has no handle and nothing of the program but requests (refs). Its real one is freed when none of
+ *     these is left.
  */
 #include "comm.h"
 #include "p2p.h"
@@ -51,7 +55,8 @@ static void forget(mpy_comm_record_t *r) {
 
 /* ---- the agreement ---- */
 
-/* What all members add up, in both groups if there are two: each is told the other's sum, and then what one of the others has been told. */
+/* What all members add up, in both groups if there are two: each is told the other's sum, and then what one of the others has
+ * been told. */
 static int add_up(uint64_t *values, int n, const mpy_comm_t *c) {
     if (c->remote_size == 0) return MPY_REAL(Allreduce)(MPI_IN_PLACE, values, n, MPI_UINT64_T, MPI_SUM, c->obj.real);
     size_t bytes = (size_t)n * sizeof *values;
