@@ -29,7 +29,10 @@ RUNS = 300  # faulty ones, and as many healthy ones
 SHORTEST, LONGEST = 0.05, 30.0  # seconds of extra work
 LATER = 6.0  # seconds after a fault at which a hang has to be found
 HANGS = (Kind.SKIP_RECV, Kind.SPIN, Kind.STOP, Kind.SLEEP, Kind.DROP)
-STUCK = (State.HUNG, State.LATE)  # the paper calls both a hang: of a rank that spins nobody can tell that it won't go on
+STUCK = (
+    State.HUNG,
+    State.LATE,
+)  # the paper calls both a hang: of a rank that spins nobody can tell that it won't go on
 PERFORMANCE = 0.9
 PAPER = {64: 0.001, 128: 0.002, 256: 0.004, 512: 0.008, 1024: 0.015, 2048: 0.036, 4096: 0.066}  # seconds, its Figure 8, optimised
 BATCH = 250  # healthy iterations side by side

@@ -207,7 +207,20 @@ def _judged(setting: Setting, case: Case) -> tuple[dict[str, Any], float, int]:
     said = setting.fresh("verdicts")
     with training(setting, case.ranks, case.plan, "--iterations", str(FOR_EVER), "--hidden", "256", "--fault", case.fault) as job:
         write = f'echo "$(date +%s.%N) $MANAPY_VERDICT" >> {said}'
-        command = [setting.tools.manapy, "why", "--watch", "--every", "200ms", "--patience", "0", "--schedule", case.plan, "--run", write, job.directory]
+        command = [
+            setting.tools.manapy,
+            "why",
+            "--watch",
+            "--every",
+            "200ms",
+            "--patience",
+            "0",
+            "--schedule",
+            case.plan,
+            "--run",
+            write,
+            job.directory,
+        ]
         watcher = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
         try:
             job.wait_for(lambda: _FAULT.search(job.output), "its fault")
@@ -239,7 +252,9 @@ def healthy(setting: Setting) -> list[Row]:
     rows = Rows("healthy")
     seconds = 60 * setting.minutes
     starved = Cause.STARVED.value
-    counts = dict.fromkeys((*(state.value for state in (State.HUNG, State.LATE, State.SLOW, State.UNKNOWN)), starved), 0)
+    counts = dict.fromkeys(
+        (*(state.value for state in (State.HUNG, State.LATE, State.SLOW, State.UNKNOWN)), starved), 0
+    )
     wrong: list[str] = []
     looks = iterations = 0
     plans = {"pp=2,micro=8": schedule.parse("pp=2,micro=8"), "tp=2,micro=8": None}
@@ -257,7 +272,11 @@ def healthy(setting: Setting) -> list[Row]:
                     same = verdict.state, verdict.cause, verdict.rank, verdict.since_ns
                     if verdict.state is not State.HEALTHY and same not in said:
                         said.add(same)
-                        counts[starved if verdict.state is not State.HUNG and verdict.cause is Cause.STARVED else verdict.state.value] += 1
+                        counts[
+                            starved
+                            if verdict.state is not State.HUNG and verdict.cause is Cause.STARVED
+                            else verdict.state.value
+                        ] += 1
                         wrong.append(f"{plan}, after {passed:.1f} s: {verdict.state.value}: {verdict.sentence}")
                 looks += 1
                 time.sleep(LOOK)
@@ -268,6 +287,13 @@ def healthy(setting: Setting) -> list[Row]:
     rows.add("looks", "", MANAPY, 0, looks)
     rows.add("iterations", "", MANAPY, 0, iterations)
     for what, count in counts.items():
-        rows.add(f"said: {what}", "", MANAPY, 0, count, "0 in an hour" if what in (State.HUNG.value, State.LATE.value, State.SLOW.value) else "")
+        rows.add(
+            f"said: {what}",
+            "",
+            MANAPY,
+            0,
+            count,
+            "0 in an hour" if what in (State.HUNG.value, State.LATE.value, State.SLOW.value) else "",
+        )
     keep(setting.pictures / "healthy-wrong.txt", wrong)
     return rows.all()

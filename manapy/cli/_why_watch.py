@@ -1,4 +1,5 @@
-"""`manapy why --watch`: looks again and again, says what is new, takes back what has turned out otherwise, and acts on what has stood for long enough (standing.py)."""
+"""`manapy why --watch`: looks again and again, says what is new, takes back what has turned out otherwise, and acts on
+what has stood for long enough (standing.py)."""
 
 from __future__ import annotations
 
@@ -71,11 +72,19 @@ def _watched(found: Found, sampler: Sampler, leaving: Leaving, options: argparse
         if over or leaving.asked:
             if standing.worst is not State.HEALTHY:
                 return EXITS[standing.worst.value]
-            return _nothing_found(found, trace, verdicts, f"{'the job has ended' if over else 'the job goes on'}; nothing was wrong with it in {ago(time.monotonic() - began)}", out)
+            return _nothing_found(
+                found,
+                trace,
+                verdicts,
+                f"{'the job has ended' if over else 'the job goes on'}; nothing was wrong with it in {ago(time.monotonic() - began)}",
+                out,
+            )
         over = _over(found, trace)  # of what came after this look another one tells
         due = time.monotonic() + (WINDOW if found.others is None else 0.0)
         leaving.wait(0.0 if over else options.every)
-        while not over and not leaving.asked and time.monotonic() < due and pulse.beats():  # nobody is stuck, and what is slow can wait
+        while (
+            not over and not leaving.asked and time.monotonic() < due and pulse.beats()
+        ):  # nobody is stuck, and what is slow can wait
             leaving.wait(options.every)
 
 
@@ -87,11 +96,14 @@ def _take_back(news: News, over: bool, out: Output) -> None:
         out.data({"taken_back": [as_json(verdict) for verdict, _ in news.back]})
     for verdict, stood in news.back:
         whose = f"rank {verdict.rank}" if verdict.rank is not None else "the job"
-        out.line(f"taken back: {whose} {'has ended well' if over else 'goes on'} after {ago(stood)}; it was said: {verdict.sentence}")
+        out.line(
+            f"taken back: {whose} {'has ended well' if over else 'goes on'} after {ago(stood)}; it was said: {verdict.sentence}"
+        )
 
 
 def _nothing_found(found: Found, trace: Trace, verdicts: list[Verdict], text: str, out: Output) -> int:
-    """The last words of a watch that has found no fault. Of a job that has ended without a word, that is no proof of its health."""
+    """The last words of a watch that has found no fault. Of a job that has ended without a word, that is no proof of
+    its health."""
     from ..trace.diagnose import state
     from ..trace.verdict import State
 
@@ -108,11 +120,14 @@ def _over(found: Found, trace: Trace) -> bool:
     if all(known.ended for known in trace.ranks.values()):
         return True
     here, gone = proc.here(trace), found.others.gone() if found.others else frozenset()
-    return gone.union(here) >= set(trace.ranks) and all(proc.look(trace.ranks[r].pid, trace.ranks[r].pid_start).state == proc.DEAD for r in here)
+    return gone.union(here) >= set(trace.ranks) and all(
+        proc.look(trace.ranks[r].pid, trace.ranks[r].pid_start).state == proc.DEAD for r in here
+    )
 
 
 def _command(command: str | None, limit: float, verdict: Verdict, out: Output) -> None:
-    """Run the user's command on a verdict; that it fails, or takes too long, is said, and no reason to stop watching."""
+    """Run the user's command on a verdict; that it fails, or takes too long, is said, and no reason to stop
+    watching."""
     import json
 
     from ..trace.diagnose import as_json
@@ -141,7 +156,9 @@ def _act(what: str, found: Found, trace: Trace, verdicts: list[Verdict], out: Ou
 
     if what == "checkpoint":
         assert found.job is not None
-        if halted := [verdict for verdict in verdicts if verdict.cause in (Cause.DEAD, Cause.STOPPED)]:  # it would be waited for, for ever
+        if halted := [
+            verdict for verdict in verdicts if verdict.cause in (Cause.DEAD, Cause.STOPPED)
+        ]:  # it would be waited for, for ever
             raise JobError(f"no checkpoint can be made: {halted[0].sentence}")
         out.line(f"checkpoint: {_saved(found.job, out)}")
         return EXITS["hung"]
@@ -150,7 +167,11 @@ def _act(what: str, found: Found, trace: Trace, verdicts: list[Verdict], out: Ou
     else:
         for rank in proc.here(trace):
             known = trace.ranks[rank]
-            if known.pid_start and proc.look(known.pid, known.pid_start).state != proc.DEAD and _is_owners(known.pid, found.folder):
+            if (
+                known.pid_start
+                and proc.look(known.pid, known.pid_start).state != proc.DEAD
+                and _is_owners(known.pid, found.folder)
+            ):
                 os.kill(known.pid, signal.SIGKILL)
     out.line("the job was ended")
     return EXITS["hung"]
@@ -165,7 +186,8 @@ def _is_owners(pid: int, folder: Path) -> bool:
 
 
 def _saved(job: Job, out: Output) -> Path:
-    """A checkpoint of a stuck job. Raises JobError if there is no safe moment: where some ranks are in a collective, the others must come to it first, and that they don't
+    """A checkpoint of a stuck job. Raises JobError if there is no safe moment: where some ranks are in a collective,
+    the others must come to it first, and that they don't
     may be just why the job is stuck. The coordinator goes on trying."""
     from ..ckpt import command
     from ..ckpt._flow import Phase
@@ -193,4 +215,6 @@ def _saved(job: Job, out: Output) -> Path:
         if now["phase"] not in (Phase.CHECK.value, Phase.CLOCK.value):
             since = time.monotonic()
         elif time.monotonic() - since > SAFE_SECONDS:
-            raise JobError(f"no checkpoint can be made in {SAFE_SECONDS:.0f} s: {'; '.join(now['waiting'][:2]) or 'there is no safe moment'}")
+            raise JobError(
+                f"no checkpoint can be made in {SAFE_SECONDS:.0f} s: {'; '.join(now['waiting'][:2]) or 'there is no safe moment'}"
+            )

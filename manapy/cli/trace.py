@@ -8,7 +8,8 @@
 
 A program may pause the recording of a thread's calls by MPI_Pcontrol(0), until MPI_Pcontrol(1).
 
-`manapy why` says what is wrong with a job that is recorded. JOB: a job directory, what `trace run` was given as --dir (its last part is enough if no other recording has it), or a folder with trace files.
+`manapy why` says what is wrong with a job that is recorded. JOB: a job directory, what `trace run` was given as --dir
+(its last part is enough if no other recording has it), or a folder with trace files.
 """
 
 from __future__ import annotations
@@ -119,7 +120,8 @@ def _run(options: argparse.Namespace, out: Output) -> int:
         return code
     out.error(
         f"nothing was recorded on this host: no process of {command[0]} has called MPI_Init of a shared MPI library"
-        f" (not an MPI program, or statically linked; if all its processes were elsewhere: manapy why {name} --hosts HOST,...)"
+        " (not an MPI program, or statically linked; if all its processes were elsewhere:"
+        f" manapy why {name} --hosts HOST,...)"
     )
     return code or 1
 
@@ -134,7 +136,8 @@ def _files(folder: Path) -> set[tuple[str, int]]:
 
 
 def _set_aside(folder: Path, directory: Path) -> None:
-    """What an earlier run has left under this name is removed: it would be taken for this one's, if this one records less. Raises UsageError if it still runs."""
+    """What an earlier run has left under this name is removed: it would be taken for this one's, if this one records
+    less. Raises UsageError if it still runs."""
     from ..ckpt.errors import UsageError
     from ..trace import tidy
 
@@ -144,7 +147,8 @@ def _set_aside(folder: Path, directory: Path) -> None:
 
 
 def _supervise(command: list[str], env: dict[str, str], recorded: Callable[[], bool]) -> tuple[int, bool]:
-    """Run it; it gets the signals that end jobs. Exit code, 128 + signal if one ended it; and whether anything was recorded, which is asked until it is so."""
+    """Run it; it gets the signals that end jobs. Exit code, 128 + signal if one ended it; and whether anything was
+    recorded, which is asked until it is so."""
     process = subprocess.Popen(command, env=env)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, lambda got, _: process.send_signal(got))

@@ -1,13 +1,16 @@
 """Why is the job stuck, or slow? One sentence, then the evidence, other explanations, and what to do next.
 
-Looks at what its ranks have recorded: live, or after its end, or in a folder of saved trace files. With --watch it goes on looking until the job has ended, says
-what is new, and takes back what has turned out otherwise; then the exit code is that of the gravest thing that still holds.
+Looks at what its ranks have recorded: live, or after its end, or in a folder of saved trace files. With --watch it goes
+on looking until the job has ended, says
+what is new, and takes back what has turned out otherwise; then the exit code is that of the gravest thing that still
+holds.
 
 exit code  state    meaning
         0  healthy  nobody is stuck, late or slow
         1  unknown  it can't be told, or nothing is recorded
         2           wrong usage
-        3  late     others wait for a rank longer than ever before; it computes, reads or writes, or can't be seen: it may go on
+        3  late     others wait for a rank longer than ever before; it computes, reads or writes, or can't be seen: it
+        may go on
         3  slow     a rank or a link makes the job slower
         4  hung     a rank is dead, stopped, or does nothing at all; calls that can't belong together; a deadlock
 """
@@ -46,14 +49,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--every", metavar="TIME", type=_arguments.seconds, default=1.0, help="with --watch (default 1s); while every rank goes on, what is only slow is looked for each 5s")
     acts = "each verdict that is sure (90 %%) and that three looks in a row have found"
     env = "which it finds in MANAPY_VERDICT (JSON) and MANAPY_SENTENCE"
-    parser.add_argument("--run", metavar="CMD", help=f"with --watch: a shell command for {acts}, {env}; --patience holds here, too, except for what is slow")
-    parser.add_argument("--run-limit", metavar="TIME", type=_arguments.seconds, default=300.0, help="the command is ended after so long (default 5m)")
+    parser.add_argument(
+        "--run",
+        metavar="CMD",
+        help=f"with --watch: a shell command for {acts}, {env}; --patience holds here, too, except for what is slow",
+    )
+    parser.add_argument(
+        "--run-limit",
+        metavar="TIME",
+        type=_arguments.seconds,
+        default=300.0,
+        help="the command is ended after so long (default 5m)",
+    )
     told = "exit code 0 if it works between the hosts MANAPY_FROM and MANAPY_TO, 1 if it doesn't: 'ssh $MANAPY_FROM ping -c 1 $MANAPY_TO'"
     parser.add_argument("--probe", metavar="CMD", type=_probe, help=f"a shell command that is asked before the network is blamed: {told}")
-    what = "do that when the job is hung by a verdict that is sure (90 %%), that three looks in a row have found, and that has stood for --patience; then end"
-    parser.add_argument("--on-hang", choices=("checkpoint", "kill"), help=f"with --watch: {what}. A rank that is late is never acted on")
+    what = (
+        "do that when the job is hung by a verdict that is sure (90 %%), that three looks in a row have found,"
+        " and that has stood for --patience; then end"
+    )
+    parser.add_argument(
+        "--on-hang", choices=("checkpoint", "kill"), help=f"with --watch: {what}. A rank that is late is never acted on"
+    )
     at_once = "(default 5m); a dead or stopped rank and a proven deadlock need none"
-    parser.add_argument("--patience", metavar="TIME", type=_arguments.seconds, default=300.0, help=f"for how long a verdict has to stand before --on-hang and --run {at_once}")
+    parser.add_argument(
+        "--patience",
+        metavar="TIME",
+        type=_arguments.seconds,
+        default=300.0,
+        help=f"for how long a verdict has to stand before --on-hang and --run {at_once}",
+    )
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
@@ -86,13 +110,26 @@ def _probe(command: str) -> Probe:
 
 
 def look(
-    found: Found, options: argparse.Namespace, sampler: Sampler | None = None, watched: Looks | None = None, looked: Looked | None = None
+    found: Found,
+    options: argparse.Namespace,
+    sampler: Sampler | None = None,
+    watched: Looks | None = None,
+    looked: Looked | None = None,
 ) -> tuple[Trace, list[Verdict]]:
     """The recording and what it says."""
     from ..trace import rings
 
     trace = rings.read(found.folder, others=found.others)
-    return trace, judge(found, trace, options.schedule, live=found.live, sampler=sampler, watched=watched, probe=options.probe, looked=looked)
+    return trace, judge(
+        found,
+        trace,
+        options.schedule,
+        live=found.live,
+        sampler=sampler,
+        watched=watched,
+        probe=options.probe,
+        looked=looked,
+    )
 
 
 def _problems(trace: Trace) -> list[str]:
@@ -123,7 +160,8 @@ def judge(
 ) -> list[Verdict]:
     """What a recording says. A job that seems stuck may be held by a checkpoint: its coordinator is asked. live: look at its processes, too.
     sampler: what it has seen of them so far. watched: the job is looked at again and again, and these were the earlier looks: only what is worth an alarm is said
-    of slow iterations. probe: of the network between hosts. looked: earlier looks, too: at what ranks do that others wait for."""
+    of slow iterations. probe: of the network between hosts. looked: earlier looks, too: at what ranks do that others
+    wait for."""
     from ..ckpt import job
     from ..trace import alarms, slow
     from ..trace.diagnose import diagnose
@@ -132,8 +170,22 @@ def judge(
     failure = job.read(found.job.dir).record.get("first_failure") if found.job is not None else None
     slowness = functools.partial(alarms.verdicts, looks=watched) if watched is not None else slow.verdicts
     died = failure["rank"] if failure else None
-    verdicts = diagnose(trace, plan, live=live, died=died, others=found.others, sampler=sampler, judge=slowness, probe=probe, looked=looked)
-    if found.job is not None and any(verdict.state in (State.HUNG, State.LATE) for verdict in verdicts) and (parked := _parked(found)):
+    verdicts = diagnose(
+        trace,
+        plan,
+        live=live,
+        died=died,
+        others=found.others,
+        sampler=sampler,
+        judge=slowness,
+        probe=probe,
+        looked=looked,
+    )
+    if (
+        found.job is not None
+        and any(verdict.state in (State.HUNG, State.LATE) for verdict in verdicts)
+        and (parked := _parked(found))
+    ):
         verdicts = diagnose(trace, plan, parked=parked)
     return verdicts
 
@@ -170,7 +222,9 @@ def _waits(trace: Trace) -> list[dict[str, Any]]:
     ]
 
 
-def say(found: Found, trace: Trace, verdicts: list[Verdict], out: Output, waits: list[dict[str, Any]] | None = None) -> str:
+def say(
+    found: Found, trace: Trace, verdicts: list[Verdict], out: Output, waits: list[dict[str, Any]] | None = None
+) -> str:
     """Print all of it; returns the job's state."""
     from ..trace.diagnose import state
     from ..trace.verdict import lines

@@ -1,10 +1,14 @@
-"""What the processes of suspects do beside MPI: compute, read, write, wait for storage, or nothing at all. Late is not hung: a rank that does any of this is late.
+"""What the processes of suspects do beside MPI: compute, read, write, wait for storage, or nothing at all. Late is not
+hung: a rank that does any of this is late.
 
-A rank is its process with all its threads and descendants. Two looks are compared; who looks again and again (a watch) compares with its look before, so that the time looked at grows.
+A rank is its process with all its threads and descendants. Two looks are compared; who looks again and again (a watch)
+compares with its look before, so that the time looked at grows.
 
 Invariants
- 1. Whatever can't be read (another user's process, one of another host) is no proof that nothing is done: then nothing is known.
- 2. Threads of manapy itself, and those in an MPI call (`inside`), prove nothing: they wake up, or wait busily, whatever the program does.
+ 1. Whatever can't be read (another user's process, one of another host) is no proof that nothing is done: then nothing
+    is known.
+ 2. Threads of manapy itself, and those in an MPI call (`inside`), prove nothing: they wake up, or wait busily, whatever
+    the program does.
  3. Reading takes nothing from the job: /proc only, and only of suspects.
 """
 
@@ -46,7 +50,8 @@ class Doing:
 
 @dataclass
 class _Sight:
-    """Of each thread, by process and thread: processor time, ns, and bytes read and written; and whether one waits for storage."""
+    """Of each thread, by process and thread: processor time, ns, and bytes read and written; and whether one waits for
+    storage."""
 
     at: float
     ran: dict[tuple[int, int], int] = field(default_factory=dict)

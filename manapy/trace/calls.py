@@ -41,7 +41,8 @@ def communicator(trace: Trace, comm: int) -> str:
 
 
 def is_window(trace: Trace, comm: int) -> bool:
-    """Was a call made on a window, not on a communicator? There are calls on it that only windows have, or its name says so."""
+    """Was a call made on a window, not on a communicator? There are calls on it that only windows have, or its name
+    says so."""
     known = trace.comms[comm] if 0 <= comm < len(trace.comms) else None
     ops = trace.events["op"][trace.events["comm"] == comm]
     return known is not None and (known.name == "window" or bool(((ops >= Op.WIN_FENCE) & (ops <= Op.WIN_FLUSH)).any()))

@@ -165,7 +165,10 @@ def _serve(requests: IO[bytes], answers: IO[bytes], sampling: contextlib.ExitSta
         elif request["do"] == "stack":
             said = {"stack": stacks.of(request["pid"], request["start"])}
         elif request["do"] == "activity":
-            asked = {rank: activity.Suspect(pid, start, frozenset(inside)) for rank, pid, start, inside in request["suspects"]}
+            asked = {
+                rank: activity.Suspect(pid, start, frozenset(inside))
+                for rank, pid, start, inside in request["suspects"]
+            }
             said = {"doing": [[rank, doing.what, doing.still] for rank, doing in looks.look(asked).items()]}
         elif request["do"] == "clocks":
             sample = ticks.now()
@@ -365,10 +368,18 @@ class Hosts:
             return []
 
     def activity(self, suspects: dict[int, activity.Suspect]) -> dict[int, activity.Doing]:
-        """What the processes of ranks of other hosts do: activity.Activity, asked there, of all hosts at once. Nothing of those of which it can't be learned."""
+        """What the processes of ranks of other hosts do: activity.Activity, asked there, of all hosts at once. Nothing
+        of those of which it can't be learned."""
         asked: dict[str, list[list[Any]]] = {}
         for rank, suspect in suspects.items():
-            name = next((name for name, host in self._hosts.items() if host.mirror and any(seen == rank for seen, _ in host.mirror.ranks)), None)
+            name = next(
+                (
+                    name
+                    for name, host in self._hosts.items()
+                    if host.mirror and any(seen == rank for seen, _ in host.mirror.ranks)
+                ),
+                None,
+            )
             if name is not None:
                 asked.setdefault(name, []).append([rank, suspect.pid, suspect.start, sorted(suspect.inside)])
 
@@ -379,7 +390,9 @@ class Hosts:
                 return []
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            return {rank: activity.Doing(what, still) for answer in pool.map(ask, asked) for rank, what, still in answer}
+            return {
+                rank: activity.Doing(what, still) for answer in pool.map(ask, asked) for rank, what, still in answer
+            }
 
     def _begin(self, name: str) -> None:
         self._lost.pop(name, None)

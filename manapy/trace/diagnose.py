@@ -21,7 +21,7 @@ from .schedule import Schedule, ScheduleError
 from .verdict import State, Verdict
 
 STACKS = 4  # suspects
-TRAINS = 2  # iterations, from which on calls that look like a schedule are taken for one: a few messages look like many things
+TRAINS = 2  # iterations, from which on what looks like a schedule is one: a few messages look like many things
 
 
 class Judge(Protocol):
@@ -39,7 +39,8 @@ class Elsewhere(Protocol):
 
 @dataclass
 class Looked:
-    """What looks at one job leave to the next one: what its processes did, and how long it takes where others wait for a rank."""
+    """What looks at one job leave to the next one: what its processes did, and how long it takes where others wait for
+    a rank."""
 
     activity: Activity = field(default_factory=Activity)
     memory: Memory = field(default_factory=Memory)
@@ -59,8 +60,10 @@ def diagnose(
     looked: Looked | None = None,
 ) -> list[Verdict]:
     """Verdicts, the gravest first. live: the trace is of now, so that processes of this host are looked at, which takes proc.INTERVAL seconds. died: the rank that was the
-    first to die, of a job that is over. others: the job's other hosts. sampler: of a job that is looked at again and again, what it has seen of its processes so far.
-    judge: what is said of slow iterations. probe: of the network between hosts of a job that is live. looked: earlier looks. A schedule that doesn't fit is said so in the evidence, and not used."""
+    first to die, of a job that is over. others: the job's other hosts. sampler: of a job that is looked at again and
+    again, what it has seen of its processes so far.
+    judge: what is said of slow iterations. probe: of the network between hosts of a job that is live. looked: earlier
+    looks. A schedule that doesn't fit is said so in the evidence, and not used."""
     if live:
         sampler = sampler or Sampler()
         sampler.watch(trace)
@@ -75,17 +78,30 @@ def diagnose(
     looked = looked or Looked()
 
     def judged(trace: Trace) -> list[Verdict]:
-        return hang.verdicts(trace, matching, labels=labels, parked=parked, delays=delays, probe=probe if live else None, memory=looked.memory)
+        return hang.verdicts(
+            trace,
+            matching,
+            labels=labels,
+            parked=parked,
+            delays=delays,
+            probe=probe if live else None,
+            memory=looked.memory,
+        )
 
     found = judged(trace)
-    if live and (late := {verdict.rank for verdict in found if verdict.state is State.LATE and verdict.rank is not None}):
+    if live and (
+        late := {verdict.rank for verdict in found if verdict.state is State.LATE and verdict.rank is not None}
+    ):
         trace = _with_activity(trace, late, looked.activity, others)
         found = judged(trace)
     if state(found) is State.HEALTHY and not parked:
         ended = all(known.ended for known in trace.ranks.values())
         return _slow(found, judge(trace, None if misfit else schedule, delays=delays, labels=labels), misfit, ended)
     if live:
-        found = [_with_stack(verdict, trace, others) if i < STACKS and verdict.state in (State.HUNG, State.LATE) else verdict for i, verdict in enumerate(found)]
+        found = [
+            _with_stack(verdict, trace, others) if i < STACKS and verdict.state in (State.HUNG, State.LATE) else verdict
+            for i, verdict in enumerate(found)
+        ]
     return [replace(found[0], evidence=(*found[0].evidence, misfit)), *found[1:]] if misfit else found
 
 
@@ -131,7 +147,11 @@ def _with_activity(trace: Trace, ranks: set[int], look: Activity, others: Elsewh
     for rank in ranks:
         known = trace.ranks[rank]
         calling = np.unique(trace.events["thread"][inside & (trace.events["rank"] == rank)]).tolist()
-        suspects[rank] = Suspect(known.pid, known.pid_start, frozenset(known.threads[thread] for thread in calling if thread in known.threads))
+        suspects[rank] = Suspect(
+            known.pid,
+            known.pid_start,
+            frozenset(known.threads[thread] for thread in calling if thread in known.threads),
+        )
     here = set(proc.here(trace))
     found = look.look({rank: suspect for rank, suspect in suspects.items() if rank in here})
     if others is not None and (elsewhere := {rank: suspect for rank, suspect in suspects.items() if rank not in here}):

@@ -96,7 +96,9 @@ class Rank:
     cpu_share: float = float("nan")  # processor time used per time over the last interval looked at
     doing: str | None = None  # beside MPI, of a suspect: activity.py; "": nothing by any measure; None: not known
     still_s: float = 0.0  # for how long it has done nothing
-    threads: dict[int, int] = field(default_factory=dict)  # kernel ids of those threads that record and live, by `thread` of events
+    threads: dict[int, int] = field(
+        default_factory=dict
+    )  # kernel ids of those threads that record and live, by `thread` of events
     problems: list[str] = field(default_factory=list)
     pauses: tuple[tuple[int, int], ...] = ()  # from when to when its program has paused recording (MPI_Pcontrol), ns; the last one to OPEN, if it still is
 

@@ -1,8 +1,11 @@
 """How long things take in this job, as far as its trace knows: a rank's time outside MPI after a certain call, and a call's transfer.
 
-A wait is suspicious when it is longer than twice what is expected (the paper's n = 100 %), never below FLOOR. What is expected is the longest at the same place, not the median: a loop
-that writes a file every thousandth round is no fault each time. The samples before a change of level are forgotten (a median of the last ones that is a quarter, or four times,
-that of the ones before: the program does something else now). Rings forget, too: a watch therefore keeps in a Memory how long a rank was late that went on.
+A wait is suspicious when it is longer than twice what is expected (the paper's n = 100 %), never below FLOOR. What is
+expected is the longest at the same place, not the median: a loop
+that writes a file every thousandth round is no fault each time. The samples before a change of level are forgotten (a
+median of the last ones that is a quarter, or four times,
+that of the ones before: the program does something else now). Rings forget, too: a watch therefore keeps in a Memory
+how long a rank was late that went on.
 
 A place that was never seen says nothing: then the longest that was seen anywhere counts, and FIRST at least.
 """
@@ -39,7 +42,8 @@ Place = tuple[int, ...]  # in a program: rank, and the call's kind, communicator
 
 @dataclass
 class Memory:
-    """Of a job that is looked at again and again: the longest times outside MPI of ranks that others waited for and that went on in the end, ns. away: those that had not gone on at the
+    """Of a job that is looked at again and again: the longest times outside MPI of ranks that others waited for and
+    that went on in the end, ns. away: those that had not gone on at the
     last look: thread and seq of the call before, and the place."""
 
     longest: dict[Place, int] = field(default_factory=dict)
@@ -52,7 +56,12 @@ class Memory:
             mine = events[(events["rank"] == rank) & (events["thread"] == thread) & (events["seq"] >= seq)]
             if len(mine) < 2:
                 continue
-            if mine["seq"][0] == seq and mine["seq"][1] == seq + 1 and mine["exit"][0] != OPEN and not (mine["flags"][:2] & Flag.STOPPED).any():
+            if (
+                mine["seq"][0] == seq
+                and mine["seq"][1] == seq + 1
+                and mine["exit"][0] != OPEN
+                and not (mine["flags"][:2] & Flag.STOPPED).any()
+            ):
                 self.longest[place] = max(self.longest.get(place, 0), int(mine["enter"][1] - mine["exit"][0]))
             del self.away[rank]
 
@@ -92,7 +101,13 @@ class Expected:
     def _place(self, event: int) -> Place:
         row, comms = self._trace.events[event], self._trace.comms
         comm = int(row["comm"])
-        return int(row["rank"]), int(row["op"]), comms[comm].cid if 0 <= comm < len(comms) else comm, int(row["peer"]), int(row["tag"])
+        return (
+            int(row["rank"]),
+            int(row["op"]),
+            comms[comm].cid if 0 <= comm < len(comms) else comm,
+            int(row["peer"]),
+            int(row["tag"]),
+        )
 
     def transfer(self, event: int) -> tuple[int, int]:
         """Of a collective, after its last arrival, or of a message, after both sides' posts: the median, and the time from which on it is too long."""

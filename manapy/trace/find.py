@@ -71,13 +71,23 @@ def _find(which: str | None, hosts: Sequence[str]) -> Found:
 
 
 def _named(which: str, roots: Sequence[Path]) -> Found | None:
-    """The recording of a job that was started in another directory under this name. Raises JobError if there are several."""
+    """The recording of a job that was started in another directory under this name. Raises JobError if there are
+    several."""
     if os.sep in which:
         return None
     pattern = re.compile(re.escape(which[:40]) + "-[0-9a-f]{8}")
-    found = [folder for root in roots if root.is_dir() for folder in root.iterdir() if pattern.fullmatch(folder.name) and is_recording(folder)]
+    found = [
+        folder
+        for root in roots
+        if root.is_dir()
+        for folder in root.iterdir()
+        if pattern.fullmatch(folder.name) and is_recording(folder)
+    ]
     if len(found) > 1:
-        raise JobError(f"{which}: {len(found)} recordings have this name, from different directories: name one: {', '.join(folder.name for folder in found[:5])}")
+        raise JobError(
+            f"{which}: {len(found)} recordings have this name, from different directories: name one:"
+            f" {', '.join(folder.name for folder in found[:5])}"
+        )
     return Found(found[0], guessed=f"{found[0].name}: the only recording of that name") if found else None
 
 
@@ -100,7 +110,10 @@ def _only(root: Path) -> Found:
         if len(chosen := live or recordings) == 1:
             return Found(chosen[0], guessed=f"{chosen[0].name}: the only recording of this user here{' of a job that runs' if len(recordings) > 1 else ''}")
         if len(here := [folder for folder in chosen if _from_here(folder)]) == 1:
-            return Found(here[0], guessed=f"{here[0].name}: the only recording from this directory{' of a job that runs' if live else ''}")
+            return Found(
+                here[0],
+                guessed=f"{here[0].name}: the only recording from this directory{' of a job that runs' if live else ''}",
+            )
         names = [f"{folder.name}{' (runs)' if folder in live else ''}" for folder in recordings[-5:]]
         raise JobError(f"{len(recordings)} recordings are in {root}, name one: {', '.join(names)}") from error
 

@@ -4,7 +4,8 @@ The graph of who waits for whom is always built. What then is at its ends is loo
 together; a knot of calls that wait for each other; a rank outside MPI, or one that has ended, whose call others wait for; and where everybody has arrived, the transfer.
 The suspect is always a rank that waits for nobody (the least advanced one has no open wait on a peer), so that its victims are never accused.
 
-Late is not hung: a rank outside MPI that computes, reads or writes is LATE, however long it takes, and so is one of which it can't be seen what it does. It is HUNG if its process does
+Late is not hung: a rank outside MPI that computes, reads or writes is LATE, however long it takes, and so is one of
+which it can't be seen what it does. It is HUNG if its process does
 nothing by any measure (activity.py), or can't go on whatever it does: dead, stopped, in a knot, finalized.
 
 Invariants
@@ -38,7 +39,7 @@ from .waiting import cycle_in
 if TYPE_CHECKING:
     from .stages import Labels
 
-STILL = 60.0  # seconds without doing anything, from which on a rank is surely hung where nothing is known of how long it usually takes
+STILL = 60.0  # seconds without doing anything: surely hung, also where it isn't known how long it usually takes
 STARVING = 0.9  # of its time without a processor: a rank that gets no further for that alone
 
 
@@ -53,15 +54,25 @@ def verdicts(
     memory: Memory | None = None,
 ) -> list[Verdict]:
     """One for each fault found, the surest first; or one that says HEALTHY, or UNKNOWN and why. labels: of a schedule, if one is known (stages.py).
-    parked: ranks that a checkpoint holds. delays: what is known of ranks' waits for a processor. probe: of the network between hosts. memory: of earlier looks at this job."""
+    parked: ranks that a checkpoint holds. delays: what is known of ranks' waits for a processor. probe: of the network
+    between hosts. memory: of earlier looks at this job."""
     if not len(trace.events):
         return [Verdict(State.UNKNOWN, "nothing was recorded", confidence=0.0, action="is the job running under manapy-launch, without --no-trace?")]
-    return _Search(trace, matching if matching is not None else match(trace), labels, parked, delays or Delays(), probe, memory).run()
+    return _Search(
+        trace, matching if matching is not None else match(trace), labels, parked, delays or Delays(), probe, memory
+    ).run()
 
 
 class _Search(Suspects):
     def __init__(
-        self, trace: Trace, matching: Matching, labels: Labels | None, parked: frozenset[int], delays: Delays, probe: Probe | None, memory: Memory | None
+        self,
+        trace: Trace,
+        matching: Matching,
+        labels: Labels | None,
+        parked: frozenset[int],
+        delays: Delays,
+        probe: Probe | None,
+        memory: Memory | None,
     ) -> None:
         super().__init__(trace, matching, labels, delays, memory)
         self.parked, self.probe = parked, probe
@@ -71,7 +82,13 @@ class _Search(Suspects):
     def run(self) -> list[Verdict]:
         """The whole search."""
         if self.parked:
-            return [Verdict(State.HEALTHY, f"{PARKED}: {len(self.parked)} of {self.trace.size} ranks are parked for it", detail=PARKED)]
+            return [
+                Verdict(
+                    State.HEALTHY,
+                    f"{PARKED}: {len(self.parked)} of {self.trace.size} ranks are parked for it",
+                    detail=PARKED,
+                )
+            ]
         if self.over and (failed := self._failed()) is not None:
             return [failed]
         self._halted()
@@ -81,7 +98,9 @@ class _Search(Suspects):
         self._transfers(mismatched)
         order = list(Cause)
         if self.found:
-            return sorted(self.found, key=lambda v: (v.state is State.LATE, order.index(v.cause), -v.confidence, v.since_ns or 0))
+            return sorted(
+                self.found, key=lambda v: (v.state is State.LATE, order.index(v.cause), -v.confidence, v.since_ns or 0)
+            )
         if self.unproven:
             text = self.unproven[0] + (f" (and {len(self.unproven) - 1} more like this)" if len(self.unproven) > 1 else "")
             return [Verdict(State.UNKNOWN, text, confidence=0.0, evidence=tuple(self.unproven[1:5]), action="look again; more records: a larger ring, or `manapy trace record` from the start")]
@@ -140,7 +159,12 @@ class _Search(Suspects):
     def _mismatches(self) -> set[int]:
         """Collectives whose members made different calls, or named different roots, at the same place; returns their instances."""
         m, events = self.matching, self.trace.events
-        instances = {int(m.collectives.of[w.event]) for call in self.graph.calls for w in call.wants if m.collectives.of[w.event] >= 0}
+        instances = {
+            int(m.collectives.of[w.event])
+            for call in self.graph.calls
+            for w in call.wants
+            if m.collectives.of[w.event] >= 0
+        }
         found = set()
         for instance in sorted(instances):
             theirs = m.collectives.calls(instance)
@@ -215,7 +239,8 @@ class _Search(Suspects):
         self.add(
             rank,
             Cause.MISSING,
-            f"{self.stuck(rank, self.posted_by(want.event), 'late' if late else 'stuck')}: it never called {call}{went_on}{f'; {said}' if said else ''}",
+            f"{self.stuck(rank, self.posted_by(want.event), 'late' if late else 'stuck')}: it never called {call}{went_on}"
+            + (f"; {said}" if said else ""),
             at=self.posted_by(want.event),
             state=State.LATE if late else State.HUNG,
             peer=waiter,
@@ -251,7 +276,8 @@ class _Search(Suspects):
                 self._deadlock(knot, opens)
 
     def _deadlock(self, knot: tuple[int, ...], opens: list[Open]) -> None:
-        """Of a rank that polls it isn't known that it does nothing else: it is late, if it isn't even known what for."""
+        """Of a rank that polls it isn't known that it does nothing else: it is late, if it isn't even known what
+        for."""
         cycle = cycle_in(self.graph, knot)
         chain = "; ".join(self._waits(r, want, p) for r, want, p in cycle[:6])
         more = f"; and {len(cycle) - 6} more" if len(cycle) > 6 else ""
@@ -269,9 +295,15 @@ class _Search(Suspects):
                 call=described(self.trace, self.matching, self.graph.opened[cycle[0][0]], cycle[0][1].event),
                 detail=" -> ".join(str(r) for r in [*(r for r, _, _ in cycle), cycle[0][0]]),
                 since_ns=int(max(self.trace.events["enter"][call.call] for call in opens)),
-                evidence=(*evidence, *((f"{calls.count(len(behind), 'more rank')} behind these",) if behind else ()), *self.ended()),
+                evidence=(
+                    *evidence,
+                    *((f"{calls.count(len(behind), 'more rank')} behind these",) if behind else ()),
+                    *self.ended(),
+                ),
                 confidence=0.5 if blind else 0.7 if polling else 0.98,
-                alternatives=("a rank that tests may find something else to do, or end by itself what it tests for",) if polling else (),
+                alternatives=("a rank that tests may find something else to do, or end by itself what it tests for",)
+                if polling
+                else (),
                 action="these calls can't all be right: change the order of one of them, or make it nonblocking",
             )
         )
@@ -279,7 +311,9 @@ class _Search(Suspects):
     def _waits(self, rank: int, want: Want, peer: int) -> str:
         call = self.graph.opened[rank]
         what = described(self.trace, self.matching, call, want.event)
-        return f"rank {rank} {'is' if call.polling else 'waits'} in {what}" + ("" if f"rank {peer}" in what or call.polling else f" for rank {peer}")
+        return f"rank {rank} {'is' if call.polling else 'waits'} in {what}" + (
+            "" if f"rank {peer}" in what or call.polling else f" for rank {peer}"
+        )
 
     def _finalizing(self, knot: tuple[int, ...]) -> bool:
         """Ranks of a knot that are in Finalize while others wait for another call of theirs."""
@@ -297,7 +331,8 @@ class _Search(Suspects):
         return found
 
     def _crossed(self, ranks: tuple[int, ...]) -> Verdict | None:
-        """A receive of one of these ranks, who wait for ever, for which a message has come with another tag, on another communicator, or from another source."""
+        """A receive of one of these ranks, who wait for ever, for which a message has come with another tag, on another
+        communicator, or from another source."""
         m = self.matching
         for rank in ranks:
             for want in self.graph.opened[rank].wants:
@@ -310,10 +345,13 @@ class _Search(Suspects):
         return None
 
     def _unreceived(self, post: int) -> int | None:
-        """The message that a receive was most probably meant for: one to its rank that nobody receives, from its source or, with its tag and communicator, from another one."""
+        """The message that a receive was most probably meant for: one to its rank that nobody receives, from its source
+        or, with its tag and communicator, from another one."""
         m, events = self.matching, self.trace.events
         rank, peer = int(events["rank"][post]), int(m.peer[post])
-        sends = np.flatnonzero(IS_SEND[m.op] & (m.peer == rank) & (m.partner < 0) & m.sure & (events["flags"] & Flag.FAILED == 0))
+        sends = np.flatnonzero(
+            IS_SEND[m.op] & (m.peer == rank) & (m.partner < 0) & m.sure & (events["flags"] & Flag.FAILED == 0)
+        )
         theirs = sends[events["rank"][sends] == peer]
         alike = sends[(m.tag[sends] == m.tag[post]) & (m.comm[sends] == m.comm[post])]
         found = theirs if len(theirs) else alike
@@ -324,11 +362,13 @@ class _Search(Suspects):
         wants, made = (calls.describe(self.trace, m, e) for e in (post, sent))
         on = ""
         if m.comm[post] != m.comm[sent]:
-            on = f" on {calls.communicator(self.trace, int(m.comm[sent]))}, not on {calls.communicator(self.trace, int(m.comm[post]))}"
+            there, here = (calls.communicator(self.trace, int(m.comm[event])) for event in (sent, post))
+            on = f" on {there}, not on {here}"
         which = "sources" if sender != peer else "communicators" if on else "tags"
         return Verdict(
             State.HUNG,
-            f"rank {rank} and rank {sender} don't agree: rank {rank} waits in {wants}, and rank {sender} made {made}{on}, which nobody receives",
+            f"rank {rank} and rank {sender} don't agree: rank {rank} waits in {wants}, and rank {sender} made {made}{on},"
+            " which nobody receives",
             Cause.MISMATCH,
             call=wants,
             peer=sender,
@@ -357,7 +397,9 @@ class _Search(Suspects):
                 self._doubt(call, want, f", perhaps for {self.unrecorded(rank)}")
                 continue
             if known.ended and (self.trace.now - call.since > FLOOR or self.over):
-                if crossed := self._crossed(tuple(waiter.rank for waiter, _ in direct if waiter.rank not in self.accused)):
+                if crossed := self._crossed(
+                    tuple(waiter.rank for waiter, _ in direct if waiter.rank not in self.accused)
+                ):
                     self.found.append(crossed)
                     self.accused.add(rank)
                     continue
@@ -388,14 +430,19 @@ class _Search(Suspects):
         lacks = f"it never called {needed}" if not late else f"it has not called {needed} yet"
         if not want.ranks:
             lacks = f"it has posted {needed}, but makes no call in which that could go on"
-        others = () if typical else (f"it computes for longer than anything seen so far, and {calls.count(len(behind), 'rank')} for it",)
+        others = (
+            ()
+            if typical
+            else (f"it computes for longer than anything seen so far, and {calls.count(len(behind), 'rank')} for it",)
+        )
         if late and not said:
             others = (*others, "it may be stuck: what its process does can't be seen from here")
         sure = typical or known.still_s >= STILL
         self.add(
             rank,
             Cause.COMPUTE,
-            f"{self.stuck(rank, how='late' if late else 'stuck')}{'' if self.where(rank) else f' outside MPI for {idle}'}: {lacks}{f'; {said}' if said else ''}",
+            f"{self.stuck(rank, how='late' if late else 'stuck')}{'' if self.where(rank) else f' outside MPI for {idle}'}: {lacks}"
+            + (f"; {said}" if said else ""),
             state=State.LATE if late else State.HUNG,
             peer=call.rank,
             call=needed,
@@ -408,7 +455,8 @@ class _Search(Suspects):
         )
 
     def _starving(self, rank: int, waited: int) -> None:
-        """It would go on if it could. That is only said if it has as good as no processor, for long, and all of that was sampled."""
+        """It would go on if it could. That is only said if it has as good as no processor, for long, and all of that
+        was sampled."""
         since = self.trace.now - self.idle(rank)
         if waited < max(FIRST, STARVING * self.idle(rank)) or self.delays.waited(rank, since, self.trace.now) is None:
             return
@@ -416,7 +464,8 @@ class _Search(Suspects):
         self.add(
             rank,
             Cause.STARVED,
-            f"{self.stuck(rank, how='late')}: its process is ready to run, and has had no processor for {span(waited)} of the last {span(self.idle(rank))}",
+            f"{self.stuck(rank, how='late')}: its process is ready to run, and has had no processor for {span(waited)}"
+            f" of the last {span(self.idle(rank))}",
             state=State.LATE,
             since_ns=self.last_active(rank),
             evidence=tuple([*self.facts(rank), *self.victims(rank)]),
@@ -480,9 +529,16 @@ class _Search(Suspects):
                 self._network(call, want, members, arrival, typical)
 
     def _left_over(self, call: Open) -> bool:
-        """All are in Finalize, and one doesn't get out of it: is there a message that it has sent, or was sent to it, and that nobody receives? MPI may wait for its receiver."""
+        """All are in Finalize, and one doesn't get out of it: is there a message that it has sent, or was sent to it,
+        and that nobody receives? MPI may wait for its receiver."""
         m, events = self.matching, self.trace.events
-        left = np.flatnonzero(IS_SEND[m.op] & (m.partner < 0) & m.sure & (m.peer >= 0) & (events["flags"] & (Flag.FAILED | Flag.PERSISTENT) == 0))
+        left = np.flatnonzero(
+            IS_SEND[m.op]
+            & (m.partner < 0)
+            & m.sure
+            & (m.peer >= 0)
+            & (events["flags"] & (Flag.FAILED | Flag.PERSISTENT) == 0)
+        )
         left = left[(events["rank"][left] == call.rank) | (m.peer[left] == call.rank)]
         if not len(left):
             return False
@@ -495,7 +551,8 @@ class _Search(Suspects):
         self.found.append(
             Verdict(
                 State.HUNG,
-                f"rank {receiver} and rank {sender} don't agree: rank {receiver} never called {needed}, and went on to MPI_Finalize; rank {sender} made"
+                f"rank {receiver} and rank {sender} don't agree: rank {receiver} never called {needed}, and went on to"
+                f" MPI_Finalize; rank {sender} made"
                 f" {calls.describe(self.trace, m, sent)}, which nobody receives",
                 Cause.MISSING,
                 rank=receiver,
@@ -545,7 +602,9 @@ class _Search(Suspects):
         self.found.append(
             Verdict(
                 State.HUNG,
-                f"{lasts}, though {everybody} and probes find the network working" if elsewhere else f"the network {'between' if len(members) > 1 else 'of'} {calls.named(members)} is stuck: {everybody}, and {lasts}",
+                f"{lasts}, though {everybody} and probes find the network working"
+                if elsewhere
+                else f"the network {'between' if len(members) > 1 else 'of'} {calls.named(members)} is stuck: {everybody}, and {lasts}",
                 Cause.NONE if elsewhere else Cause.NETWORK,
                 rank=call.rank,
                 peer=None if collective or not others else others[0],
@@ -553,20 +612,28 @@ class _Search(Suspects):
                 call=what,
                 since_ns=arrival,
                 evidence=(f"last arrival {span(self.trace.now - arrival)} ago", *rdma, *broken, *works),
-                alternatives=("a fault inside of the MPI library", *(("a fault of the network that probes don't meet",) if elsewhere else ())),
+                alternatives=(
+                    "a fault inside of the MPI library",
+                    *(("a fault of the network that probes don't meet",) if elsewhere else ()),
+                ),
                 confidence=0.5 if elsewhere else 0.98 if broken else 0.9 if rdma else 0.75,
                 action="check links and switches between these hosts (`manapy rdma status`, ping); stacks of these ranks, if they are on one host",
             )
         )
 
     def _failed(self) -> Verdict | None:
-        """Of a job that is over: a rank whose last call has returned an error, which by default ends it; MPI_Abort may be recorded as a Finalize that doesn't return."""
+        """Of a job that is over: a rank whose last call has returned an error, which by default ends it; MPI_Abort may
+        be recorded as a Finalize that doesn't return."""
         events = self.trace.events
         last = dict(self.graph.last)
         for rank, at in self.graph.last.items():
             if events["op"][at] == Op.FINALIZE and events["exit"][at] == OPEN and at > self.matching.of_rank(rank)[0]:
                 last[rank] = at - 1
-        last = {rank: at for rank, at in last.items() if not self.trace.ranks[rank].ended and events["flags"][at] & Flag.FAILED}
+        last = {
+            rank: at
+            for rank, at in last.items()
+            if not self.trace.ranks[rank].ended and events["flags"][at] & Flag.FAILED
+        }
         if not last:
             return None
         rank, at = min(last.items(), key=lambda one: int(events["exit"][one[1]]))
@@ -591,7 +658,13 @@ class _Search(Suspects):
         if trace.ranks and all(r.ended for r in trace.ranks.values()):
             return Verdict(State.HEALTHY, f"healthy: all {len(trace.ranks)} ranks have finalized MPI")
         if self.over:
-            return Verdict(State.UNKNOWN, "the job's processes are gone, and their records prove no fault", confidence=0.0, evidence=self.ended(), action="see the job's output")
+            return Verdict(
+                State.UNKNOWN,
+                "the job's processes are gone, and their records prove no fault",
+                confidence=0.0,
+                evidence=self.ended(),
+                action="see the job's output",
+            )
         paused, everywhere = self.paused()
         if everywhere:
             return Verdict(State.UNKNOWN, paused[0], confidence=0.0, action="look again when recording goes on")

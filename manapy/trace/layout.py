@@ -1,4 +1,5 @@
-"""The trace file as far as it can be read without numpy: heads, tables, and where files lie. Mirror of lowerhalf/include/manapy/trace.h; records are format.py's."""
+"""The trace file as far as it can be read without numpy: heads, tables, and where files lie. Mirror of
+lowerhalf/include/manapy/trace.h; records are format.py's."""
 
 from __future__ import annotations
 
@@ -37,7 +38,13 @@ class CommStruct(ctypes.Structure):
 class SampleStruct(ctypes.Structure):
     """mpy_trace_sample_t"""
 
-    _fields_ = [("ticks", c_uint64), ("realtime", c_int64), ("monotonic", c_int64), ("offset", c_int64), ("uncertainty", c_uint64)]
+    _fields_ = [
+        ("ticks", c_uint64),
+        ("realtime", c_int64),
+        ("monotonic", c_int64),
+        ("offset", c_int64),
+        ("uncertainty", c_uint64),
+    ]
 
 
 class FileStruct(ctypes.Structure):
@@ -105,13 +112,17 @@ STRUCTURES: dict[str, type[ctypes.Structure]] = {
 
 
 def text(raw: bytes) -> str:
-    """A name that a program has chosen, fit to be shown: a terminal would obey control characters, and whose recording it is may be another user."""
+    """A name that a program has chosen, fit to be shown: a terminal would obey control characters, and whose recording
+    it is may be another user."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in raw.decode(errors="replace"))
 
 
 def root(user: int | None = None) -> Path:
     """The folder of a user's jobs: of this one, or of that with this id."""
-    return Path(os.environ.get("MANAPY_TRACE_ROOT") or "/dev/shm") / f"manapy-trace-{os.getuid() if user is None else user}"
+    return (
+        Path(os.environ.get("MANAPY_TRACE_ROOT") or "/dev/shm")
+        / f"manapy-trace-{os.getuid() if user is None else user}"
+    )
 
 
 def job_name(directory: str | Path) -> str:
@@ -123,7 +134,8 @@ def job_name(directory: str | Path) -> str:
     return f"{os.path.basename(path)[:40]}-{value & 0xFFFFFFFF:08x}"
 
 
-CLOCKS = "clocks.jsonl"  # beside the files of a recording of several hosts: what these answered when they were asked for the time (clocks.py)
+# Beside the files of a recording of several hosts: what these answered when they were asked for the time (clocks.py).
+CLOCKS = "clocks.jsonl"
 
 _NAME = re.compile(r"rank-(\d{5,})\.g(\d+)\.trace")
 

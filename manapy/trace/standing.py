@@ -1,9 +1,12 @@
-"""What a watch makes of verdicts, look by look: which are new, which are taken back, and which have stood for long enough to act on.
+"""What a watch makes of verdicts, look by look: which are new, which are taken back, and which have stood for long
+enough to act on.
 
-A finding is a verdict HUNG or LATE: it says how something is now, and stands until a look no longer finds it. A verdict SLOW says how something was: it is said once, and stays true.
+A finding is a verdict HUNG or LATE: it says how something is now, and stands until a look no longer finds it. A verdict
+SLOW says how something was: it is said once, and stays true.
 
 Invariants
- 1. Nothing is acted on unless it is sure (SURE), LOOKS looks in a row have found it, and it has stood for the watch's patience; a dead or a stopped rank, and a proven deadlock, need no
+ 1. Nothing is acted on unless it is sure (SURE), LOOKS looks in a row have found it, and it has stood for the watch's
+    patience; a dead or a stopped rank, and a proven deadlock, need no
     patience. What the last look finds of a job that has ended will not change.
  2. What was said and is no longer found is taken back, unless the same rank is accused of something else.
  3. A look that can't tell (UNKNOWN), and one at a job that a checkpoint holds, changes nothing.
@@ -24,7 +27,8 @@ SAME = 100_000_000  # ns: clocks of several hosts are compared anew at each look
 
 @dataclass
 class _Stands:
-    """A finding. verdict: of the last look; said: of the first one. since: seconds, when that was; looks: in a row. acted: was it handed on?"""
+    """A finding. verdict: of the last look; said: of the first one. since: seconds, when that was; looks: in a row.
+    acted: was it handed on?"""
 
     verdict: Verdict
     said: Verdict
@@ -35,7 +39,8 @@ class _Stands:
 
 @dataclass(frozen=True)
 class News:
-    """Of one look. new: to be said; back: (verdict, seconds for which it stood) to be taken back; act: to act on, each once."""
+    """Of one look. new: to be said; back: (verdict, seconds for which it stood) to be taken back; act: to act on, each
+    once."""
 
     new: tuple[Verdict, ...] = ()
     back: tuple[tuple[Verdict, float], ...] = ()
@@ -59,12 +64,24 @@ class Standing:
         before, self._stands = self._stands, []
         for verdict in findings:
             one = next((one for one in before if _same(one.verdict, verdict)), None)
-            self._stands.append(_Stands(verdict, one.said, one.since, one.looks + 1, one.acted) if one else _Stands(verdict, verdict, moment))
-        accused = {verdict.rank for verdict in findings}  # a rank that was late may be dead now; of a knot none may be left to be accused
+            self._stands.append(
+                _Stands(verdict, one.said, one.since, one.looks + 1, one.acted)
+                if one
+                else _Stands(verdict, verdict, moment)
+            )
+        accused = {
+            verdict.rank for verdict in findings
+        }  # a rank that was late may be dead now; of a knot none may be left to be accused
         gone = [one for one in before if not any(_same(one.verdict, verdict) for verdict in findings)]
-        gone = [one for one in gone if (one.verdict.rank not in accused if one.verdict.rank is not None else not findings)]
+        gone = [
+            one for one in gone if (one.verdict.rank not in accused if one.verdict.rank is not None else not findings)
+        ]
         self._said = [(when, said) for when, said in self._said if not any(_same(one.verdict, said) for one in gone)]
-        new = tuple(verdict for verdict in verdicts if verdict.state not in (State.HEALTHY, State.UNKNOWN) and not self._repeated(verdict, moment))
+        new = tuple(
+            verdict
+            for verdict in verdicts
+            if verdict.state not in (State.HEALTHY, State.UNKNOWN) and not self._repeated(verdict, moment)
+        )
         due = [one for one in self._stands if not one.acted and self._due(one, moment, last)]
         for one in due:
             one.acted = True

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 class Suspects:
     """Of one trace. found: verdicts so far, and accused: of whom there needs to be no other one."""
 
-    def __init__(self, trace: Trace, matching: Matching, labels: Labels | None, delays: Delays, memory: Memory | None = None) -> None:
+    def __init__(
+        self, trace: Trace, matching: Matching, labels: Labels | None, delays: Delays, memory: Memory | None = None
+    ) -> None:
         self.trace, self.matching, self.labels, self.delays = trace, matching, labels, delays
         self.expected = Expected(trace, matching, memory)
         self.over = bool(trace.ranks) and all(r.process in (DEAD, ZOMBIE) or r.ended for r in trace.ranks.values())  # of no process anything can be learned
@@ -98,7 +100,11 @@ class Suspects:
         if doing == activity.MOVES:
             return "its process is alive and wakes up now and then", "asleep"
         if known.process in ("S", "I"):
-            still = f", and has done nothing for {span(known.still_s * 1e9)}" if doing == activity.NOTHING and known.still_s else ""
+            still = (
+                f", and has done nothing for {span(known.still_s * 1e9)}"
+                if doing == activity.NOTHING and known.still_s
+                else ""
+            )
             return f"its process is alive and asleep outside MPI{still}", "asleep"
         if known.cpu_share == known.cpu_share:
             return f"its process is alive, but gets only {known.cpu_share:.0%} of a processor", "starved"
@@ -121,22 +127,33 @@ class Suspects:
             found.append(f"rank {rank} returned from {calls.describe(self.trace, self.matching, at)} {span(self.idle(rank))} ago{usually} (limit {span(limit)})")
         known = self.trace.ranks.get(rank)
         if rank in self.graph.threads:
-            found.append(f"this is its thread {self.graph.threads[rank]}, which made such calls before; what its other threads do doesn't count")
+            found.append(
+                f"this is its thread {self.graph.threads[rank]}, which made such calls before;"
+                " what its other threads do doesn't count"
+            )
         if known is not None and known.process and not self.over:
             share = f", {known.cpu_share:.0%} of a processor" if known.cpu_share == known.cpu_share else ""
             found.append(f"process {known.pid}{f' on {known.host}' if known.host else ''}: state {known.process}{share}")
         return found
 
     def been(self, call: Open) -> str:
-        """`has been in MPI_Recv from rank 1, tag 7 for 12 s`; how long a job that is over was already dead isn't known."""
+        """`has been in MPI_Recv from rank 1, tag 7 for 12 s`; how long a job that is over was already dead isn't
+        known."""
         what = described(self.trace, self.matching, call, call.call)
-        return f"was in {what} at the end" if self.over else f"has been in {what} for {span(self.trace.now - call.since)}"
+        return (
+            f"was in {what} at the end" if self.over else f"has been in {what} for {span(self.trace.now - call.since)}"
+        )
 
     def ended(self) -> tuple[str, ...]:
         """Of a job that is over, evidence on who may have ended it."""
-        outside = [rank for rank, known in sorted(self.trace.ranks.items()) if self.over and not known.ended and rank not in self.graph.opened]
+        outside = [
+            rank
+            for rank, known in sorted(self.trace.ranks.items())
+            if self.over and not known.ended and rank not in self.graph.opened
+        ]
         return tuple(
-            f"at the end, {self.name(rank)} was outside MPI and had not finalized: it may have ended the job (MPI_Abort, exit, a signal)"
+            f"at the end, {self.name(rank)} was outside MPI and had not finalized: it may have ended the job"
+            " (MPI_Abort, exit, a signal)"
             + (f"; {calls.count(len(behind), 'rank')} for it" if (behind := self.waiting.behind(rank)) else "")
             for rank in outside[:4]
         )
@@ -180,7 +197,8 @@ class Suspects:
         """Evidence on who waits for a suspect."""
         direct = self.waiting.on(rank)
         found = [
-            f"rank {call.rank} has waited {span(self.trace.now - call.since)} in {described(self.trace, self.matching, call, want.event)}" for call, want in direct[:4]
+            f"rank {call.rank} has waited {span(self.trace.now - call.since)} in {described(self.trace, self.matching, call, want.event)}"
+            for call, want in direct[:4]
         ]
         more = len(self.waiting.behind(rank)) - min(len(direct), 4)
         return [*found, f"{calls.count(more, 'more rank')} behind or beside these"] if more > 0 else found
@@ -215,7 +233,15 @@ class Suspects:
         where = answered if answered is not None else where
         return {"phase": where.phase, "stage": where.stage, "iteration": where.iteration, "micro": where.micro}
 
-    def add(self, rank: int | None, cause: Cause, sentence: str, at: int | None = None, state: State = State.HUNG, **more: object) -> None:
+    def add(
+        self,
+        rank: int | None,
+        cause: Cause,
+        sentence: str,
+        at: int | None = None,
+        state: State = State.HUNG,
+        **more: object,
+    ) -> None:
         """A verdict; once for each rank. at: the event that it should have answered, if that says where it is stuck."""
         if rank is not None:
             if rank in self.accused:

@@ -1,7 +1,9 @@
-"""Recordings of ended jobs lie in shared memory, for `manapy why`: the newest ones. Older ones are removed whenever a job ends or is about to be recorded.
+"""Recordings of ended jobs lie in shared memory, for `manapy why`: the newest ones. Older ones are removed whenever a
+job ends or is about to be recorded.
 
 Invariants
- 1. Nothing is removed of which a process may still live: one of this host that does, or any of another host (a folder that hosts share).
+ 1. Nothing is removed of which a process may still live: one of this host that does, or any of another host (a folder
+    that hosts share).
  2. What is being made is left alone: a folder without trace files, or with one whose head isn't written.
  3. KEEP bytes of recordings of ended jobs are left, and a tenth of the file system at most; the newest one always is.
 """
@@ -69,4 +71,7 @@ def _lives(path: Path) -> bool:
         return True
     if head.end != layout.RUNNING:
         return False
-    return head.host.decode(errors="replace") != socket.gethostname() or proc.look(head.pid, head.pid_start).state != proc.DEAD
+    return (
+        head.host.decode(errors="replace") != socket.gethostname()
+        or proc.look(head.pid, head.pid_start).state != proc.DEAD
+    )

@@ -13,7 +13,8 @@ class State(enum.Enum):
     """Exit codes of `manapy why`: HEALTHY 0, UNKNOWN 1, LATE and SLOW 3, HUNG 4."""
 
     HEALTHY = "healthy"
-    LATE = "late"  # others wait for it longer than ever before, and it computes, reads or writes, or what it does can't be seen: it may go on
+    # Others wait for it longer than ever before. It computes, reads or writes, or can't be seen: it may go on.
+    LATE = "late"
     SLOW = "slow"
     HUNG = "hung"  # it can't go on, or does nothing by any measure
     UNKNOWN = "unknown"

@@ -6,8 +6,10 @@ strongly connected sets without a way out are the knots (Holt 1972, Misra and Ch
 
 Invariants
  1. Nobody is waited for unless the trace proves that its call is missing: a rank whose records of that time are lost, or whose recording was paused, is `unproven` instead.
- 2. A rank stands for one of its threads: the one that others wait for the longest, as it has made such calls before (the same communicator, and for a message the same peer). What its
-    other threads do says nothing about that. Where nobody waits for it, or it isn't known which thread would make the call, it needs any of the calls that its threads are in; and
+ 2. A rank stands for one of its threads: the one that others wait for the longest, as it has made such calls before
+    (the same communicator, and for a message the same peer). What its
+    other threads do says nothing about that. Where nobody waits for it, or it isn't known which thread would make the
+    call, it needs any of the calls that its threads are in; and
     nothing, if one of them is outside MPI.
  3. Nodes 0 to size - 1 are the ranks; a collective that many wait in is a node of its own, so that the edges stay few.
 """
@@ -72,7 +74,9 @@ def described(trace: Trace, matching: Matching, call: Open, event: int) -> str:
 
 @dataclass
 class Graph:
-    """opened: ranks in a call, that of the thread that they stand for. calls: the open calls of all threads. last: index of each rank's newest record, of the thread that it stands for. threads: of ranks that stand for one of several threads, that one."""
+    """opened: ranks in a call, that of the thread that they stand for. calls: the open calls of all threads. last:
+    index of each rank's newest record, of the thread that it stands for. threads: of ranks that stand for one of
+    several threads, that one."""
 
     opened: dict[int, Open]
     last: dict[int, int]
@@ -89,7 +93,10 @@ def build(trace: Trace, matching: Matching, halted: frozenset[int] = frozenset()
     ends = {rank: _ends(trace, matching, rank) for rank in range(trace.size)}
     inside = {rank for rank, newest in ends.items() if any(trace.events["exit"][end] == OPEN for end in newest)}
     absent = _Absent(trace, matching, graph.last, inside)
-    calls = {rank: [call for end in ends[rank] if (call := _called(trace, matching, rank, end, absent)) is not None] for rank in range(trace.size)}
+    calls = {
+        rank: [call for end in ends[rank] if (call := _called(trace, matching, rank, end, absent)) is not None]
+        for rank in range(trace.size)
+    }
     for rank, newest in ends.items():
         if len(newest) > 1 and (answering := _answering(trace, matching, rank, calls)) is not None:
             graph.threads[rank] = answering
@@ -103,10 +110,21 @@ def build(trace: Trace, matching: Matching, halted: frozenset[int] = frozenset()
 
 
 def _answering(trace: Trace, matching: Matching, rank: int, calls: dict[int, list[Open]]) -> int | None:
-    """The thread of a rank that would make the call that another rank waits for, the longest of them: the one that made the newest such call; if none has, the one outside MPI that was
+    """The thread of a rank that would make the call that another rank waits for, the longest of them: the one that made
+    the newest such call; if none has, the one outside MPI that was
     in it last. None: nobody waits for it, or all its threads are in calls."""
     events = trace.events
-    wanted = sorted(((call.since, want) for other, opens in calls.items() if other != rank for call in opens for want in call.wants if rank in want.ranks), key=lambda one: one[0])
+    wanted = sorted(
+        (
+            (call.since, want)
+            for other, opens in calls.items()
+            if other != rank
+            for call in opens
+            for want in call.wants
+            if rank in want.ranks
+        ),
+        key=lambda one: one[0],
+    )
     lo, hi = matching.of_rank(rank)
     for _, want in wanted:
         post = int(matching.post[want.event]) if matching.post[want.event] >= 0 else want.event
@@ -119,23 +137,37 @@ def _answering(trace: Trace, matching: Matching, rank: int, calls: dict[int, lis
         if len(found := lo + np.flatnonzero(alike)):
             return int(events["thread"][found[np.argmax(events["enter"][found])]])
     known = trace.ranks.get(rank)
-    outside = [end for end in _ends(trace, matching, rank) if events["exit"][end] != OPEN and known is not None and int(events["thread"][end]) in known.threads]
+    outside = [
+        end
+        for end in _ends(trace, matching, rank)
+        if events["exit"][end] != OPEN and known is not None and int(events["thread"][end]) in known.threads
+    ]
     return int(events["thread"][max(outside, key=lambda end: int(events["exit"][end]))]) if wanted and outside else None
 
 
-def _stands(trace: Trace, matching: Matching, rank: int, calls: list[Open], graph: Graph, absent: _Absent) -> Open | None:
+def _stands(
+    trace: Trace, matching: Matching, rank: int, calls: list[Open], graph: Graph, absent: _Absent
+) -> Open | None:
     """What a rank is in (invariant 2)."""
     events, known = trace.events, trace.ranks.get(rank)
     if rank in graph.threads:
         mine = [call for call in calls if events["thread"][call.call] == graph.threads[rank]]
-        return mine[0] if mine else _polling(trace, matching, rank, known, absent, graph.last[rank]) if known is not None else None
+        return (
+            mine[0]
+            if mine
+            else _polling(trace, matching, rank, known, absent, graph.last[rank])
+            if known is not None
+            else None
+        )
     if not calls:
         return _polling(trace, matching, rank, known, absent) if known is not None else None
     idle = known is not None and bool(set(known.threads) - {int(events["thread"][call.call]) for call in calls})
     if len(calls) == 1:
         return replace(calls[0], free=idle)
     newest = max(calls, key=lambda one: one.since)
-    return Open(rank, newest.call, newest.since, tuple(want for call in calls for want in call.wants), any=True, free=idle)
+    return Open(
+        rank, newest.call, newest.since, tuple(want for call in calls for want in call.wants), any=True, free=idle
+    )
 
 
 def _last(trace: Trace, matching: Matching) -> dict[int, int]:
@@ -171,7 +203,12 @@ def _called(trace: Trace, matching: Matching, rank: int, end: int, absent: _Abse
     at, records = end, []
     while events["exit"][at] == OPEN and events["op"][at] < Op.MARK:
         records.append(at)
-        if at == 0 or not events["flags"][at - 1] & Flag.MORE or events["rank"][at - 1] != rank or events["thread"][at - 1] != events["thread"][at]:
+        if (
+            at == 0
+            or not events["flags"][at - 1] & Flag.MORE
+            or events["rank"][at - 1] != rank
+            or events["thread"][at - 1] != events["thread"][at]
+        ):
             break
         at -= 1
     if not records:
@@ -186,10 +223,16 @@ def _satisfied(matching: Matching, events: np.ndarray, event: int) -> bool:
     return post >= 0 and int(matching.done[post]) >= 0
 
 
-def _polling(trace: Trace, matching: Matching, rank: int, known: Rank, absent: _Absent, newest: int | None = None) -> Open | None:
+def _polling(
+    trace: Trace, matching: Matching, rank: int, known: Rank, absent: _Absent, newest: int | None = None
+) -> Open | None:
     """It isn't in a call, but calls Test or Iprobe again and again. newest: the last call of the thread in question."""
     events = trace.events
-    newest = newest if newest is not None else max(_ends(trace, matching, rank), key=lambda end: int(events["exit"][end]), default=None)
+    newest = (
+        newest
+        if newest is not None
+        else max(_ends(trace, matching, rank), key=lambda end: int(events["exit"][end]), default=None)
+    )
     if newest is None or known.paused or not _polls(trace, known, newest):
         return None
     since = int(events["exit"][newest])
@@ -315,7 +358,13 @@ class _Absent:
         m, events = self._matching, self._trace.events
         target = int(m.peer[event])
         at, known = self._last.get(target), self._trace.ranks.get(target)
-        if target == events["rank"][event] or at is None or known is None or target in self._inside or _polls(self._trace, known, at):
+        if (
+            target == events["rank"][event]
+            or at is None
+            or known is None
+            or target in self._inside
+            or _polls(self._trace, known, at)
+        ):
             return Want(event, known=False)
         if known.paused:
             return Want(event, unproven=(target,))

@@ -132,7 +132,9 @@ def _collectives(events: np.ndarray, matching: Matching) -> list[tuple[tuple[np.
     late = from_root & ~is_root & (roots[of] >= 0)
     at = roots[of[late]]
     found.append(((matching.done[mine[late]], at), events["enter"][at], Wait.LATE_ROOT))
-    behind = to_root & ~is_root & (roots[of] >= 0)  # what they give to the root may have to wait for it: those did that were still in the call when it came
+    behind = (
+        to_root & ~is_root & (roots[of] >= 0)
+    )  # what they give to the root may have to wait for it: those did that were still in the call when it came
     behind[behind] = events["exit"][matching.done[mine[behind]]] >= events["enter"][roots[of[behind]]]
     at = roots[of[behind]]
     found.append(((matching.done[mine[behind]], at), events["enter"][at], Wait.LATE_ROOT))

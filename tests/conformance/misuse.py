@@ -1,13 +1,18 @@
 """Does `manapy why` name what is wrong with programs that misuse MPI, and nothing of those that are right?
 
-    python tests/conformance/misuse.py DIR                       all programs in DIR, which has the layout of MPI-CorrBench's micro-benches
+    python tests/conformance/misuse.py DIR                       all programs in DIR, which has the layout of
+    MPI-CorrBench's micro-benches
     python tests/conformance/misuse.py DIR --only Deadlock       those whose path matches
 
-Each C program is compiled, runs once under manapy-launch, one job after the other, and is asked about: while it stands still, and after its end. A program in a folder `correct` must not get a
-verdict; of any other one the error's class is the first word of its name (ArgMismatch, MissingCall ...), or else its folder.
+Each C program is compiled, runs once under manapy-launch, one job after the other, and is asked about: while it stands
+still, and after its end. A program in a folder `correct` must not get a
+verdict; of any other one the error's class is the first word of its name (ArgMismatch, MissingCall ...), or else its
+folder.
 
-What can come of a misuse: `named`: the verdict (hung, late or slow) says which rank or which ranks' calls; `said`: a verdict without a rank; `aborted`: MPI has refused the call and ended
-the job, as it does natively; `ended`: the program has ended as if nothing were wrong, so that there is nothing to explain; `missed`: it stood still, and there was no verdict.
+What can come of a misuse: `named`: the verdict (hung, late or slow) says which rank or which ranks' calls; `said`: a
+verdict without a rank; `aborted`: MPI has refused the call and ended
+the job, as it does natively; `ended`: the program has ended as if nothing were wrong, so that there is nothing to
+explain; `missed`: it stood still, and there was no verdict.
 """
 
 from __future__ import annotations
@@ -56,7 +61,8 @@ class Program:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one. result: of RESULTS; of a correct one `quiet` or `accused`; `not compiled` and why in sentence. code: of mpirun; None: it stood still, and was ended."""
+    """What became of one. result: of RESULTS; of a correct one `quiet` or `accused`; `not compiled` and why in
+    sentence. code: of mpirun; None: it stood still, and was ended."""
 
     name: str
     kind: str
@@ -77,18 +83,40 @@ def programs(folder: Path, only: str | None = None) -> list[Program]:
         if only is not None and not re.search(only, name):
             continue
         first = path.stem.split("-")[0]
-        kind = "correct" if "correct" in path.relative_to(folder).parts else first if first in CLASSES else "/".join(path.relative_to(folder).parts[-3:-1])
+        kind = (
+            "correct"
+            if "correct" in path.relative_to(folder).parts
+            else first
+            if first in CLASSES
+            else "/".join(path.relative_to(folder).parts[-3:-1])
+        )
         found.append(Program(path, name, kind))
     return found
 
 
 def run(program: Program, headers: Sequence[Path], where: Path, ranks: int, patience: float) -> Outcome:
-    """Compile, run, ask. headers: folders of the suite that have some. patience: seconds after which a job that nothing is said of is ended."""
+    """Compile, run, ask. headers: folders of the suite that have some. patience: seconds after which a job that nothing
+    is said of is ended."""
     began = time.monotonic()
-    command = [BIN / "mpicc", "-O1", "-w", "-fopenmp", *(f"-I{path}" for path in headers), program.path, "-o", where / "program", "-lm"]
+    command = [
+        BIN / "mpicc",
+        "-O1",
+        "-w",
+        "-fopenmp",
+        *(f"-I{path}" for path in headers),
+        program.path,
+        "-o",
+        where / "program",
+        "-lm",
+    ]
     compiled = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     if compiled.returncode:
-        return Outcome(program.name, program.kind, "not compiled", sentence=next((line for line in compiled.stderr.splitlines() if "error" in line), "?"))
+        return Outcome(
+            program.name,
+            program.kind,
+            "not compiled",
+            sentence=next((line for line in compiled.stderr.splitlines() if "error" in line), "?"),
+        )
     # What has ended by itself, or by MPI's refusal, is not to be cleaned away before it is asked about.
     job = Job(where, ranks, mpirun=[BIN / "mpirun", "-disable-auto-cleanup"])
     job.start(where / "program")
@@ -103,7 +131,17 @@ def run(program: Program, headers: Sequence[Path], where: Path, ranks: int, pati
     found: dict[str, Any] = said["verdicts"][0] if said is not None and said["verdicts"] else {}
     state = said["state"] if said is not None else ""
     words = (str(found.get("sentence", "")), *map(str, found.get("evidence", ())))
-    shown = Outcome(program.name, program.kind, "", code, state, str(found.get("cause", "")), found.get("rank"), " | ".join(words[:2]), time.monotonic() - began)
+    shown = Outcome(
+        program.name,
+        program.kind,
+        "",
+        code,
+        state,
+        str(found.get("cause", "")),
+        found.get("rank"),
+        " | ".join(words[:2]),
+        time.monotonic() - began,
+    )
     return Outcome(**(asdict(shown) | {"result": _result(program, shown)}))
 
 
@@ -127,7 +165,11 @@ def _watched(job: Job, patience: float) -> dict[str, Any] | None:
         if before is None and said is not None:
             deadline = time.monotonic() + patience
         accused = said is not None and said["state"] in VERDICTS
-        looks = (looks + 1 if before is not None and before["verdicts"][0]["cause"] == said["verdicts"][0]["cause"] else 1) if said is not None and accused else 0
+        looks = (
+            (looks + 1 if before is not None and before["verdicts"][0]["cause"] == said["verdicts"][0]["cause"] else 1)
+            if said is not None and accused
+            else 0
+        )
         if looks >= LOOKS:
             break
     return said
@@ -149,7 +191,11 @@ def table(outcomes: Sequence[Outcome]) -> Table:
         groups.setdefault(one.kind, []).append(one)
     for kind, group in sorted(groups.items(), key=lambda item: (item[0] == "correct", item[0])):
         counts = collections.Counter(one.result for one in group)
-        shown.add_row(kind, str(len(group)), *(str(counts[result] or "") for result in (*RESULTS, "quiet", "accused", "not compiled")))
+        shown.add_row(
+            kind,
+            str(len(group)),
+            *(str(counts[result] or "") for result in (*RESULTS, "quiet", "accused", "not compiled")),
+        )
     return shown
 
 
@@ -173,12 +219,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("dir", type=Path, metavar="DIR")
     parser.add_argument("--only", metavar="REGEX", help="programs whose path in DIR it is found in")
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--patience", type=float, default=12.0, metavar="SECONDS", help="after which a job that runs and that nothing is said of is ended (default 12)")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=12.0,
+        metavar="SECONDS",
+        help="after which a job that runs and that nothing is said of is ended (default 12)",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="where all outcomes go")
     options = parser.parse_args(arguments)
     chosen = programs(options.dir, options.only)
     if not chosen:
-        print(f"{options.dir}: no C programs there{f' that match {options.only}' if options.only else ''}", file=sys.stderr)
+        print(
+            f"{options.dir}: no C programs there{f' that match {options.only}' if options.only else ''}",
+            file=sys.stderr,
+        )
         return 2
     headers = sorted({path.parent for path in options.dir.rglob("*.h")})
     console = Console(stderr=True)
@@ -193,7 +248,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             where.mkdir()
             outcomes.append(one := run(program, headers, where, options.ranks, options.patience))
             progress.advance(task)
-            progress.console.print(f"{one.result:8} {one.name}: {one.sentence[:240] or one.code}", soft_wrap=True, markup=False, highlight=False)
+            progress.console.print(
+                f"{one.result:8} {one.name}: {one.sentence[:240] or one.code}",
+                soft_wrap=True,
+                markup=False,
+                highlight=False,
+            )
     if options.json is not None:
         options.json.write_text(json.dumps([asdict(one) for one in outcomes], indent=2) + "\n")
     Console(width=140).print(table(outcomes))

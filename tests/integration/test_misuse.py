@@ -1,4 +1,5 @@
-"""tools/verdicts on a suite of our own in the layout of MPI-CorrBench: misuse is named, and nobody in correct programs."""
+"""tools/verdicts on a suite of our own in the layout of MPI-CorrBench: misuse is named, and nobody in correct
+programs."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def test_a_small_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     (tmp_path / "suite" / "0-level" / "correct" / "include" / "here.h").write_text("#define WORLD MPI_COMM_WORLD\n")
     assert misuse.main([str(tmp_path / "suite"), "--json", str(tmp_path / "said.json")]) == 0
     said = {one["name"]: one for one in json.loads((tmp_path / "said.json").read_text())}
-    assert {name: one["result"] for name, one in said.items()} == dict(zip(SUITE, ("named", "named", "named", "quiet", "not compiled"), strict=True)), said
+    assert {name: one["result"] for name, one in said.items()} == dict(
+        zip(SUITE, ("named", "named", "named", "quiet", "not compiled"), strict=True)
+    ), said
     tag, gather, send = (said[name] for name in list(SUITE)[:3])
     assert (tag["state"], tag["cause"]) == ("hung", "mismatched calls") and "which nobody receives" in tag["sentence"]
     assert (gather["cause"], gather["rank"]) == ("missing call", 1) and "MPI_Gather with root 0" in gather["sentence"]

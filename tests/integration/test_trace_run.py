@@ -351,7 +351,17 @@ def test_what_an_earlier_run_has_left_is_not_taken_for_this_one(tmp_path: Path, 
     assert second.returncode == 1 and "recorded as" not in second.stderr, second.stderr
     assert not list(files(trace_root)) and manapy("why", tmp_path / "job").returncode == 1
     job = Job(tmp_path, 1)
-    job.spawn([BIN / "manapy", "trace", "run", *place, sys.executable, "-c", "import time; from mpi4py import MPI; time.sleep(1000)"])
+    job.spawn(
+        [
+            BIN / "manapy",
+            "trace",
+            "run",
+            *place,
+            sys.executable,
+            "-c",
+            "import time; from mpi4py import MPI; time.sleep(1000)",
+        ]
+    )
     try:
         job.wait_for("recorded as")
         third = manapy("trace", "run", *place, "true")

@@ -56,7 +56,9 @@ def job(tmp_path: Path) -> Any:
         pytest.param("deadlock", "hung", None, ("deadlock",), "MPI_Recv from rank 1, tag 8", marks=pytest.mark.quick),
     ],
 )
-def test_the_rank_and_the_cause(job: Job, kind: str, state: str, rank: int | None, causes: tuple[str, ...], says: str) -> None:
+def test_the_rank_and_the_cause(
+    job: Job, kind: str, state: str, rank: int | None, causes: tuple[str, ...], says: str
+) -> None:
     job.start_python("stuck.py", kind)
     job.wait_for("stuck")
     verdict = hung(job, state=state)
@@ -66,13 +68,23 @@ def test_the_rank_and_the_cause(job: Job, kind: str, state: str, rank: int | Non
 @pytest.mark.parametrize(
     ("kind", "rank", "cause", "says"),
     [
-        ("collective", 1, "compute", "has not called MPI_Start of MPI_Allreduce_init on MPI_COMM_WORLD (call 2 there, start 6)"),
+        (
+            "collective",
+            1,
+            "compute",
+            "has not called MPI_Start of MPI_Allreduce_init on MPI_COMM_WORLD (call 2 there, start 6)",
+        ),
         ("messages", 1, "compute", "has not called MPI_Send to rank 2, tag 7"),
         ("fence", 1, "compute", "has not called MPI_Win_fence"),
         ("file", 1, "compute", "has not called MPI_File call on data (call 6 there)"),
         ("lock", 1, "compute", "has not called MPI_Win_unlock of rank 0"),
         ("locks", None, "deadlock", "MPI_Win_lock of rank 2"),
-        ("overwritten", 1, "compute", "has not called MPI_Start of MPI_Allreduce_init on MPI_COMM_WORLD (call 2 there, start 6)"),
+        (
+            "overwritten",
+            1,
+            "compute",
+            "has not called MPI_Start of MPI_Allreduce_init on MPI_COMM_WORLD (call 2 there, start 6)",
+        ),
         ("post", 1, "compute", "has not called MPI_Win_post for rank 0 on the window"),
         ("complete", 1, "compute", "has not called MPI_Win_complete for rank 2 on the window"),
     ],
@@ -87,7 +99,18 @@ def test_calls_that_are_made_seldom(job: Job, kind: str, rank: int | None, cause
 def test_a_watch_says_what_is_new_runs_a_command_and_ends_the_job(job: Job) -> None:
     job.start_python("stuck.py", "sleep")
     job.wait_for("stuck")
-    done = manapy("why", job.dir, "--watch", "--patience", "0", "--run", 'echo "$MANAPY_SENTENCE" >> said', "--on-hang", "kill", cwd=job.where)
+    done = manapy(
+        "why",
+        job.dir,
+        "--watch",
+        "--patience",
+        "0",
+        "--run",
+        'echo "$MANAPY_SENTENCE" >> said',
+        "--on-hang",
+        "kill",
+        cwd=job.where,
+    )
     assert done.returncode == 4, done.stderr
     assert "rank 1" in done.stdout and done.stdout.endswith("the job was ended\n")
     (said,) = (job.where / "said").read_text().splitlines()
@@ -158,7 +181,22 @@ def test_kill_ends_the_job_that_is_stuck_and_no_other(job: Job, tmp_path: Path) 
 
 
 def test_kill_ends_a_job_that_is_only_recorded(job: Job) -> None:
-    job.spawn([BIN / "manapy", "trace", "run", "--dir", job.dir, "--", *job.mpirun, "-n", "3", sys.executable, PROGRAMS / "stuck.py", "sleep"])
+    job.spawn(
+        [
+            BIN / "manapy",
+            "trace",
+            "run",
+            "--dir",
+            job.dir,
+            "--",
+            *job.mpirun,
+            "-n",
+            "3",
+            sys.executable,
+            PROGRAMS / "stuck.py",
+            "sleep",
+        ]
+    )
     try:
         job.wait_for("stuck")
         code, _, said = on_hang(job, "checkpoint")
@@ -185,7 +223,9 @@ def test_stopped_going_on_and_killed(job: Job) -> None:
     job.wait_for("going on")
     for _ in range(2):  # all its messages are from one rank to another: nobody is stuck, and who is slow can't be told
         code, said = why(job)
-        assert (code, said["state"]) == (1, "unknown") and said["verdicts"][0]["sentence"].startswith("nobody is stuck"), said
+        assert (code, said["state"]) == (1, "unknown") and said["verdicts"][0]["sentence"].startswith(
+            "nobody is stuck"
+        ), said
         job.checkpoint()
     pid = job.pids()[2]
     os.kill(pid, signal.SIGSTOP)
@@ -205,7 +245,20 @@ def test_a_rank_that_writes_is_late_and_that_is_taken_back(job: Job) -> None:
     """Twice: of the second time nothing is said any more. Nobody is killed."""
     job.start_python("late.py")
     job.wait_for("late")
-    done = manapy("why", job.dir, "--watch", "--every", "200ms", "--patience", "0", "--on-hang", "kill", "--run", "touch seen", cwd=job.where)
+    done = manapy(
+        "why",
+        job.dir,
+        "--watch",
+        "--every",
+        "200ms",
+        "--patience",
+        "0",
+        "--on-hang",
+        "kill",
+        "--run",
+        "touch seen",
+        cwd=job.where,
+    )
     assert done.returncode != 4 and "Traceback" not in done.stderr, (done.stdout, done.stderr)
     said = [line for line in done.stdout.splitlines() if " late outside MPI for " in line]
     assert len(said) == 2, done.stdout
@@ -217,6 +270,18 @@ def test_a_rank_that_writes_is_late_and_that_is_taken_back(job: Job) -> None:
 def test_a_command_that_takes_too_long_is_ended(job: Job) -> None:
     job.start_python("stuck.py", "deadlock")
     job.wait_for("stuck")
-    done = manapy("why", job.dir, "--watch", "--every", "200ms", "--run", "sleep 1000", "--run-limit", "500ms", "--on-hang", "kill")
+    done = manapy(
+        "why",
+        job.dir,
+        "--watch",
+        "--every",
+        "200ms",
+        "--run",
+        "sleep 1000",
+        "--run-limit",
+        "500ms",
+        "--on-hang",
+        "kill",
+    )
     assert done.returncode == 4 and "'sleep 1000' was ended: it took longer than " in done.stderr, done.stderr
     job.wait()

@@ -74,7 +74,10 @@ def test_stopped_and_killed_on_the_other_host(job: Job) -> None:
     job.start_python("stuck.py", "healthy")
     job.wait_for("going on")
     code, said, errors = why(job)
-    assert (code, said["state"]) == (1, "unknown") and said["verdicts"][0]["sentence"].startswith("nobody is stuck"), (said, errors)
+    assert (code, said["state"]) == (1, "unknown") and said["verdicts"][0]["sentence"].startswith("nobody is stuck"), (
+        said,
+        errors,
+    )
     assert not errors, "clocks were compared"
     os.kill(job.pids()[2], signal.SIGSTOP)
     verdict = hung(job)

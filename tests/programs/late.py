@@ -1,4 +1,5 @@
-"""Steps of 20 ms, and twice rank 0 writes to a file for some time while the others wait for it in a Barrier, as programs do that write checkpoints.
+"""Steps of 20 ms, and twice rank 0 writes to a file for some time while the others wait for it in a Barrier, as
+programs do that write checkpoints.
 
 The first time until there is a file `seen`, the second time for as long as that took. Prints `late` where it happens.
 """

@@ -22,7 +22,10 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize(("program", "what"), [("asleep", NOTHING), ("busy", COMPUTES), ("a thread", COMPUTES), ("a child", COMPUTES), ("writes", WRITES)])
+@pytest.mark.parametrize(
+    ("program", "what"),
+    [("asleep", NOTHING), ("busy", COMPUTES), ("a thread", COMPUTES), ("a child", COMPUTES), ("writes", WRITES)],
+)
 def test_threads_and_children_count(program: str, what: str) -> None:
     code = f"import tempfile\nfile = tempfile.TemporaryFile()\nprint(flush=True)\n{PROGRAMS[program]}"
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
@@ -30,7 +33,9 @@ def test_threads_and_children_count(program: str, what: str) -> None:
         assert child.stdout is not None and child.stdout.readline()
         activity = Activity()
         deadline = time.monotonic() + 60
-        while (seen := activity.look({7: Suspect(child.pid)})[7]).what != what:  # it is busy on its way to sleep, and waits for a processor before it is busy
+        while (
+            seen := activity.look({7: Suspect(child.pid)})[7]
+        ).what != what:  # it is busy on its way to sleep, and waits for a processor before it is busy
             assert time.monotonic() < deadline, seen
             time.sleep(0.05)
         if what == NOTHING:
@@ -38,7 +43,9 @@ def test_threads_and_children_count(program: str, what: str) -> None:
         else:
             assert seen.still == 0
         if program == "busy":
-            assert activity.look({7: Suspect(child.pid, inside=frozenset({child.pid}))})[7].what == NOTHING  # it waits in MPI
+            assert (
+                activity.look({7: Suspect(child.pid, inside=frozenset({child.pid}))})[7].what == NOTHING
+            )  # it waits in MPI
     finally:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()

@@ -24,8 +24,16 @@ def test_stuck_in_a_place_that_the_schedule_names_and_so_it_does_if_it_is_found_
     trace = trace_of(Fault(Kind.SPIN, 9, 20, 3, Phase.BACKWARD, segment=1))
     for plan in (PLAN, None):
         (found,) = diagnose(trace, plan)
-        assert (found.state, found.cause, found.rank, found.phase, found.micro) == (State.LATE, Cause.COMPUTE, 9, Phase.BACKWARD, 3)
-        assert found.sentence.startswith("rank 9 (node01) is late in backward of micro-batch 3 in iteration 20: it has not called MPI_Allreduce")
+        assert (found.state, found.cause, found.rank, found.phase, found.micro) == (
+            State.LATE,
+            Cause.COMPUTE,
+            9,
+            Phase.BACKWARD,
+            3,
+        )
+        assert found.sentence.startswith(
+            "rank 9 (node01) is late in backward of micro-batch 3 in iteration 20: it has not called MPI_Allreduce"
+        )
 
 
 def test_a_schedule_that_does_not_fit_is_said_and_not_used() -> None:

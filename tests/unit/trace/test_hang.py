@@ -53,7 +53,11 @@ def test_nothing_recorded_says_nothing() -> None:
 def test_a_rank_that_spins_is_named_and_its_victims_are_not() -> None:
     found = only(hung([ROUND * 8, ROUND * 5 + [SPIN], ROUND * 8, ROUND * 8], hosts=2))
     assert (found.state, found.cause, found.rank, found.detail) == (State.LATE, Cause.COMPUTE, 1, "spinning")
-    assert "rank 1 (node0) is late" in found.sentence and "has not called MPI_Allreduce" in found.sentence and "busy in user code" in found.sentence
+    assert (
+        "rank 1 (node0) is late" in found.sentence
+        and "has not called MPI_Allreduce" in found.sentence
+        and "busy in user code" in found.sentence
+    )
     assert found.confidence > 0.9
 
 
@@ -72,7 +76,10 @@ def test_no_verdict_before_the_expected_time_and_one_after_it() -> None:
     loop = [compute(400 * STEP), allreduce()]
     model = Model([loop * 9, loop * 8 + [SPIN]])
     model.run()
-    for later, state in ((300 * STEP, State.HEALTHY), (500 * STEP, State.LATE)):  # from the victim's arrival, 400 ms after the other's last call
+    for later, state in (
+        (300 * STEP, State.HEALTHY),
+        (500 * STEP, State.LATE),
+    ):  # from the victim's arrival, 400 ms after the other's last call
         assert only(verdicts(model.trace(later))).state is state
 
 
@@ -181,7 +188,10 @@ def test_who_does_not_start_a_persistent_collective() -> None:
             job.call(rank, Op.WAIT, i * STEP + 2, OPEN if i == 6 else i * STEP + 9, request=9)
     found = only(verdicts(job.trace(60 * SECOND)))
     assert (found.cause, found.rank) == (Cause.COMPUTE, 1)
-    assert "has not called MPI_Start of MPI_Allreduce_init on MPI_COMM_WORLD's group (call 1 there, start 6)" in found.sentence
+    assert (
+        "has not called MPI_Start of MPI_Allreduce_init on MPI_COMM_WORLD's group (call 1 there, start 6)"
+        in found.sentence
+    )
 
 
 def test_a_waitall_that_waits_for_somebody_says_nothing_of_its_transfers() -> None:
@@ -205,7 +215,10 @@ def test_a_lock_waits_for_who_has_it() -> None:
     locked(job, 0, 0, 2 * STEP, held=False)
     locked(job, 2, 0, 3 * STEP, held=False)
     found = only(verdicts(job.trace(60 * SECOND)))
-    assert (found.cause, found.rank) == (Cause.COMPUTE, 1) and "has not called MPI_Win_unlock of rank 0" in found.sentence
+    assert (found.cause, found.rank) == (
+        Cause.COMPUTE,
+        1,
+    ) and "has not called MPI_Win_unlock of rank 0" in found.sentence
     job.call(1, Op.WIN_UNLOCK, 4 * STEP, 5 * STEP, peer=0)
     assert only(verdicts(job.trace(SECOND))).state is State.HEALTHY
 
@@ -266,7 +279,11 @@ def test_an_access_waits_for_the_targets_that_have_not_posted(op: Op) -> None:
     job.call(2, Op.WIN_POST, 8 * STEP, 9 * STEP, peer=0, context=2)
     job.call(2, Op.WIN_WAIT, 10 * STEP, OPEN, peer=0, context=2)
     found = only(verdicts(job.trace(60 * SECOND)))
-    assert (found.cause, found.rank, found.peer) == (Cause.COMPUTE, 1, 0) and "it has not called MPI_Win_post for rank 0 on the window of ranks 0, 1, 2" in found.sentence
+    assert (found.cause, found.rank, found.peer) == (
+        Cause.COMPUTE,
+        1,
+        0,
+    ) and "it has not called MPI_Win_post for rank 0 on the window of ranks 0, 1, 2" in found.sentence
 
 
 @pytest.mark.parametrize("posted", [False, True])
@@ -290,7 +307,10 @@ def test_an_exposure_waits_for_the_origin_to_complete(started: bool) -> None:
     job.call(1, Op.WIN_WAIT, 9 * STEP, OPEN, peer=0, context=2)
     found = only(verdicts(job.trace(60 * SECOND)))
     call = "MPI_Win_complete for rank 1 on the window"
-    assert (found.cause, found.rank) == (Cause.COMPUTE, 0) and f"has not called {call if started else f'MPI_Win_start and {call}'}" in found.sentence
+    assert (found.cause, found.rank) == (
+        Cause.COMPUTE,
+        0,
+    ) and f"has not called {call if started else f'MPI_Win_start and {call}'}" in found.sentence
 
 
 def test_accesses_crosswise_before_any_post_are_a_knot() -> None:
@@ -676,7 +696,11 @@ def test_wrong_tags_of_ranks_that_went_on_to_finalize() -> None:
     finalized(job, 0, 3 * STEP)
     job.call(1, Op.RECV, STEP, peer=0, tag=1)
     found = only(verdicts(job.trace(60 * SECOND)))
-    assert found.cause is Cause.MISMATCH and found.sentence.startswith("rank 1 and rank 0 don't agree") and found.action.startswith("compare tags")
+    assert (
+        found.cause is Cause.MISMATCH
+        and found.sentence.startswith("rank 1 and rank 0 don't agree")
+        and found.action.startswith("compare tags")
+    )
     job.ranks[0] = replace(job.ranks[0], ended=True)
     job.rows[0, 0][-1]["exit"] = 4 * STEP
     assert only(verdicts(job.trace(60 * SECOND))).sentence == found.sentence
@@ -689,7 +713,11 @@ def test_a_receive_from_the_wrong_source() -> None:
     job.call(2, Op.SEND, STEP, 2 * STEP, peer=0, tag=7)
     finalized(job, 2, 3 * STEP)
     found = verdicts(job.trace(60 * SECOND))[0]
-    assert found.cause is Cause.MISMATCH and "rank 0 waits in MPI_Recv from rank 1, tag 7, and rank 2 made MPI_Send to rank 0, tag 7, which nobody receives" in found.sentence
+    assert (
+        found.cause is Cause.MISMATCH
+        and "rank 0 waits in MPI_Recv from rank 1, tag 7, and rank 2 made MPI_Send to rank 0, tag 7, which nobody receives"
+        in found.sentence
+    )
     assert found.action.startswith("compare sources")
 
 
@@ -699,7 +727,13 @@ def test_a_message_that_nobody_receives_keeps_finalize() -> None:
     finalized(job, 0, 3 * STEP)
     finalized(job, 1, 3 * STEP)
     found = only(verdicts(job.trace(60 * SECOND)))
-    assert (found.state, found.cause, found.rank, found.peer, found.call) == (State.HUNG, Cause.MISSING, 1, 0, "MPI_Recv from rank 0, tag 4")
+    assert (found.state, found.cause, found.rank, found.peer, found.call) == (
+        State.HUNG,
+        Cause.MISSING,
+        1,
+        0,
+        "MPI_Recv from rank 0, tag 4",
+    )
 
 
 def test_the_call_that_failed_is_named_when_the_job_is_over() -> None:
@@ -709,7 +743,10 @@ def test_the_call_that_failed_is_named_when_the_job_is_over() -> None:
     for rank in range(2):
         job.ranks[rank] = replace(job.ranks[rank], process="dead")
     found = only(verdicts(job.trace(SECOND)))
-    assert (found.cause, found.rank) == (Cause.DEAD, 1) and "has ended the job: its MPI_Send to rank 0" in found.sentence
+    assert (found.cause, found.rank) == (
+        Cause.DEAD,
+        1,
+    ) and "has ended the job: its MPI_Send to rank 0" in found.sentence
 
 
 def test_of_a_rank_that_polls_it_is_not_said_to_be_in_a_call_that_has_returned() -> None:
@@ -722,7 +759,10 @@ def test_of_a_rank_that_polls_it_is_not_said_to_be_in_a_call_that_has_returned()
     job.ranks[1] = replace(job.ranks[1], polls=10**6, polled_ns=now - STEP)
     found = only(verdicts(job.trace(now)))
     assert found.state is State.LATE and found.confidence < 0.9
-    assert "rank 1 is in MPI_Test or MPI_Iprobe, again and again since its MPI_Allreduce on MPI_COMM_WORLD's group (call 1 there) has returned" in found.sentence
+    assert (
+        "rank 1 is in MPI_Test or MPI_Iprobe, again and again since its MPI_Allreduce on MPI_COMM_WORLD's group (call 1 there) has returned"
+        in found.sentence
+    )
     assert found.sentence.startswith("perhaps a deadlock of ranks 0, 1: ")
 
 
@@ -731,14 +771,17 @@ def test_a_rank_that_waits_for_itself() -> None:
     job.call(0, Op.RECV, STEP, peer=0, tag=4)
     job.call(1, Op.BARRIER, STEP)
     found = verdicts(job.trace(60 * SECOND))[0]
-    assert found.sentence.startswith("rank 0 waits for itself: rank 0 waits in MPI_Recv from rank 0, tag 4"), found.sentence
+    assert found.sentence.startswith("rank 0 waits for itself: rank 0 waits in MPI_Recv from rank 0, tag 4"), (
+        found.sentence
+    )
 
 
 # ---- threads
 
 
 def threads(blocked: bool) -> Builder:
-    """Rank 1 has two threads, each with a communicator of its own; its second one goes on. The others wait for its first one in an Allreduce."""
+    """Rank 1 has two threads, each with a communicator of its own; its second one goes on. The others wait for its
+    first one in an Allreduce."""
     job = Builder(3)
     other = job.comm(1)
     job.ranks[1] = replace(job.ranks[1], threads={0: 11, 1: 12}, process="S", doing="")
@@ -756,7 +799,11 @@ def threads(blocked: bool) -> Builder:
 
 def test_a_thread_that_others_wait_for_is_hung_though_another_one_goes_on() -> None:
     found = only(verdicts(threads(blocked=False).trace(30 * SECOND)))
-    assert (found.state, found.cause, found.rank) == (State.HUNG, Cause.COMPUTE, 1) and "never called MPI_Allreduce" in found.sentence
+    assert (found.state, found.cause, found.rank) == (
+        State.HUNG,
+        Cause.COMPUTE,
+        1,
+    ) and "never called MPI_Allreduce" in found.sentence
     found = only(verdicts(threads(blocked=True).trace(30 * SECOND)))
     assert (found.state, found.cause) == (State.HUNG, Cause.DEADLOCK) and "deadlock of ranks 0, 1" in found.sentence
 
@@ -784,7 +831,11 @@ def test_a_window_that_one_rank_frees_is_not_said_to_be_created() -> None:
     job.call(0, Op.WIN_FENCE, 3 * STEP, comm=window, context=2)
     job.call(1, Op.WIN_CREATE, 3 * STEP, comm=window, context=2)
     found = only(verdicts(job.trace(60 * SECOND)))
-    assert found.cause is Cause.MISMATCH and "MPI_Win_free on the window of ranks 0, 1" in found.sentence and "MPI_Win_create" not in found.sentence
+    assert (
+        found.cause is Cause.MISMATCH
+        and "MPI_Win_free on the window of ranks 0, 1" in found.sentence
+        and "MPI_Win_create" not in found.sentence
+    )
 
 
 def test_two_ranks_of_which_one_thread_waits_and_the_other_one_never_makes_its_call() -> None:
@@ -795,4 +846,6 @@ def test_two_ranks_of_which_one_thread_waits_and_the_other_one_never_makes_its_c
         job.call(rank, Op.RECV, STEP, peer=1 - rank, tag=1)
         job.call(rank, Op.SEND, STEP, 2 * STEP, thread=1, peer=rank, tag=3)
     found = verdicts(job.trace(60 * SECOND))
-    assert {(v.state, v.cause, v.rank) for v in found} == {(State.HUNG, Cause.COMPUTE, rank) for rank in range(2)}, [v.sentence for v in found]
+    assert {(v.state, v.cause, v.rank) for v in found} == {(State.HUNG, Cause.COMPUTE, rank) for rank in range(2)}, [
+        v.sentence for v in found
+    ]

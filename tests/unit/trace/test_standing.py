@@ -38,7 +38,15 @@ def test_nothing_is_acted_on_before_it_is_sure_and_has_stood(verdict: Verdict, a
 
 def test_three_looks_in_a_row_whatever_the_patience() -> None:
     standing = Standing(0.0)
-    looks = [ASLEEP, ASLEEP, HEALTHY, ASLEEP, replace(ASLEEP, since_ns=10**9), replace(ASLEEP, since_ns=10**9), replace(ASLEEP, since_ns=10**9)]
+    looks = [
+        ASLEEP,
+        ASLEEP,
+        HEALTHY,
+        ASLEEP,
+        replace(ASLEEP, since_ns=10**9),
+        replace(ASLEEP, since_ns=10**9),
+        replace(ASLEEP, since_ns=10**9),
+    ]
     assert acted(standing, *enumerate(looks)) == [6]  # type: ignore[arg-type]
 
 

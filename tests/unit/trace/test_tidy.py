@@ -42,13 +42,18 @@ def test_the_oldest_of_ended_jobs_go_and_no_other(root: Path) -> None:
     (root / "being made").mkdir()
     (root / "begun").mkdir()
     (root / "begun" / format.file_name(0)).write_bytes(bytes(format.PAGE))
-    gone = [recording("killed", 3, end=format.RUNNING, host=here, pid=os.getpid(), pid_start=start + 1), recording("ended", 4)]
+    gone = [
+        recording("killed", 3, end=format.RUNNING, host=here, pid=os.getpid(), pid_start=start + 1),
+        recording("ended", 4),
+    ]
     assert tidy.tidy() == []  # there is room
     assert sorted(tidy.tidy(keep=0)) == sorted(gone)
     assert {path.name for path in root.iterdir()} == {*(path.name for path in kept), "being made", "begun"}
 
 
-def test_a_name_works_from_other_directories_and_the_one_from_here_is_meant(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_works_from_other_directories_and_the_one_from_here_is_meant(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     places = [tmp_path / name for name in ("a", "b", "c")]
     for place in places:
         place.mkdir()
