@@ -205,7 +205,8 @@ def _alone(schedule: Schedule) -> list[str]:
 def uneven(watched: Watched) -> Verdict | None:
     """That a good part of each iteration is lost to unequal work, if it is: a rank that is slow all the time would look
     the same."""
-    calm = [one for one in watched.measured if one.number not in {finding.iteration for finding in watched.found}]
+    slow = {finding.iteration for finding in watched.found}.union(watched.monitor.unexplained)
+    calm = [one for one in watched.measured if one.number not in slow]
     if any(finding.chronic for finding in watched.found) or len(calm) < len(watched.measured) / 2:
         return None
     monitor = watched.monitor
