@@ -235,7 +235,7 @@ def uneven(watched: Watched) -> Verdict | None:
 
 
 def unexplained(watched: Watched) -> Verdict | None:
-    """That iterations are longer than others and no single rank explains it, if that has cost a good part of the time."""
+    """That iterations are longer than others and no single rank explains it, if that has cost a tenth of the time."""
     monitor = watched.monitor
     mine = _odd(watched)
     excess = sum(one.seconds - monitor.length for one in mine)
