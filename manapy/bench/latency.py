@@ -71,11 +71,12 @@ def p2p(setting: Setting) -> list[Row]:
 
 
 def rate(setting: Setting) -> list[Row]:
-    """ns of an operation where many small ones follow each other, also without recording; of each run the median and the minimum over the batches."""
+    """ns of an operation where many small ones follow each other, also without recording; median and minimum over the batches."""
     rows = Rows("rate")
     program = [setting.program("rate"), str(setting.ms)]
     read = functools.partial(json_lines, minimum=True)
-    compare(rows, setting, (NATIVE, CLOCK, UNTRACED), RANKS, program, group="rate of small operations", read=read, goals=RATES)
+    variants = (NATIVE, CLOCK, UNTRACED)
+    compare(rows, setting, variants, RANKS, program, group="rate of small operations", read=read, goals=RATES)
     return rows.all()
 
 

@@ -22,15 +22,18 @@ def columns(rows: Sequence[Row]) -> list[str]:
     ours = _ours(rows)
     two_phase = ["2pc", "2pc : native [95 %]"] if _measured(rows, TWO_PHASE) else []
     native = ["native", f"{ours} − native [95 %]", f"{ours} : native [95 %]"] if _measured(rows, NATIVE) else []
-    untraced = ["without recording", "without : native [95 %]"][: 2 if native else 1] if _measured(rows, UNTRACED) else []
-    return ["", *native[:1], *two_phase[: 2 if native else 1], ours, *([] if native or ours != SHIFT else [SPREAD]), *native[1:], *untraced, "goal"]
+    spread = [] if native or ours != SHIFT else [SPREAD]
+    untraced = ["without recording", "without : native [95 %]"] if _measured(rows, UNTRACED) else []
+    both = 2 if native else 1
+    return ["", *native[:1], *two_phase[:both], ours, *spread, *native[1:], *untraced[:both], "goal"]
 
 
 def lines(rows: Sequence[Row]) -> list[list[str]]:
     """Cells for `columns`."""
     if methods := _methods(rows):
         return [[row.name, *(_compared(row, method) for method in methods), row.goal] for row in rows]
-    ours, two_phase, native, untraced = _ours(rows), _measured(rows, TWO_PHASE), _measured(rows, NATIVE), _measured(rows, UNTRACED)
+    ours = _ours(rows)
+    two_phase, native, untraced = (_measured(rows, variant) for variant in (TWO_PHASE, NATIVE, UNTRACED))
     result = []
     for row in rows:
         cells = [row.name]

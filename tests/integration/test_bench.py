@@ -17,7 +17,8 @@ PATTERNS = ("Bcast", "Reduce", "Allreduce", "Gather", "Scatter", "Allgather", "A
 ROWS = {
     "calls": ["Comm_rank", "Barrier, one rank", "Ibcast+Wait, one rank, 4 B", "Send to PROC_NULL, 4 B", "Isend+Irecv+Waitall, self, 4 B", "recording: Barrier, one rank"],
     "p2p": [f"{call}, {size}" for call in ("Send/Recv, one way", "Sendrecv", "Isend+Irecv+Waitall") for size in SIZES],
-    "rate": ["a message of a window of 64, 4 B", "a message of a window of 64, 64 KB", "Put+flush, 1 KB (min)", "Get+flush, 4 B", "Allreduce, 4 B", "Barrier"],
+    "rate": [f"a message of a window of 64, {size}" for size in ("4 B", "1 KB", "64 KB")]
+    + ["Put+flush, 1 KB (min)", "Get+flush, 4 B", "Allreduce, 4 B", "Barrier"],
     "blocking": ["Barrier"] + [f"{call}, {size}" for call in PATTERNS for size in SIZES],
     "nonblocking": ["Ibarrier"] + [f"I{call.lower()}, {size}" for call in PATTERNS for size in SIZES],
     "overlap": ["Ibarrier"] + [f"I{call.lower()}, {size}" for call in PATTERNS for size in SIZES],

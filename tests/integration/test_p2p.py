@@ -46,9 +46,10 @@ def test_same_digest(make_job: Callable[..., Job], name: str, ranks: int, steps:
 
 
 def test_slots_are_used_again(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
-    """Whoever posts and whoever completes: a thread that completes what another has posted gives the slots back to it."""
+    """A thread that completes what another has posted gives the slots back to it."""
     job = make_job(1)
     job.start(c_program(PROGRAMS / "handed_requests.c"), "500")
     highest = re.search(r"^highest (\d+)$", job.finish(), re.M)
     assert highest is not None
-    assert int(highest[1]) < 500  # 100 at a time, and less than two magazines of 64 that each of two threads keeps; 50000 were posted
+    # Of 50000: 100 at a time, and less than two magazines of 64 that each of two threads keeps.
+    assert int(highest[1]) < 500

@@ -249,7 +249,8 @@ static void refused_set_up(void) {
 
 #define REFUSED(error, name, ...) CHECK(class_of(FORM(big, name, __VA_ARGS__)) == (error))
 
-/* Which of several receives fails, when they are waited for together and what they wait for comes later: as MPICH, Waitall reports up to the first. */
+/* One of several receives that are waited for together fails, before the others' messages have come: as in MPICH, Waitall waits
+ * for all, and reports up to the first that has failed. */
 static void one_of_several_fails(void) {
     enum { N = 4 };
     int data[2] = {rank, rank}, go = 0, got[N];
@@ -257,15 +258,22 @@ static void one_of_several_fails(void) {
         MPI_Request r[N];
         MPI_Status s[N];
         for (int i = 0; i < N; i++) MPI_Irecv(&got[i], 1, MPI_INT, left, 30 + i, lenient, &r[i]);
-        MPI_Sendrecv(&go, 1, MPI_INT, left, 29, &go, 1, MPI_INT, right, 29, lenient, MPI_STATUS_IGNORE); /* all are posted */
+        /* All are posted. */
+        MPI_Sendrecv(&go, 1, MPI_INT, left, 29, &go, 1, MPI_INT, right, 29, lenient, MPI_STATUS_IGNORE);
         MPI_Send(data, 2, MPI_INT, right, 30 + wrong, lenient);
-        usleep(rank % 2 ? 1000 : 4000); /* every other rank waits when the one that fails has come, and the others haven't */
+        usleep(rank % 2 ? 1000 : 4000); /* every other rank waits when only the one that fails has come */
         for (int i = 0; i < N; i++)
             if (i != wrong) MPI_Send(data, 1, MPI_INT, right, 30 + i, lenient);
         CHECK(MPI_Waitall(N, r, s) == MPI_ERR_IN_STATUS);
-        for (int i = 0; i < wrong; i++) CHECK(r[i] == MPI_REQUEST_NULL && s[i].MPI_ERROR == MPI_SUCCESS && s[i].MPI_TAG == 30 + i && got[i] == left);
+        for (int i = 0; i < wrong; i++) {
+            CHECK(r[i] == MPI_REQUEST_NULL && s[i].MPI_ERROR == MPI_SUCCESS);
+            CHECK(s[i].MPI_TAG == 30 + i && got[i] == left);
+        }
         CHECK(r[wrong] == MPI_REQUEST_NULL && class_of(s[wrong].MPI_ERROR) == MPI_ERR_TRUNCATE);
-        for (int i = wrong + 1; i < N; i++) CHECK(s[i].MPI_ERROR == MPI_ERR_PENDING && r[i] != MPI_REQUEST_NULL && !MPI_Wait(&r[i], &s[i]) && got[i] == left);
+        for (int i = wrong + 1; i < N; i++) {
+            CHECK(s[i].MPI_ERROR == MPI_ERR_PENDING && r[i] != MPI_REQUEST_NULL);
+            CHECK(!MPI_Wait(&r[i], &s[i]) && got[i] == left);
+        }
     }
 }
 

@@ -137,9 +137,9 @@ extern MPY_HIDDEN volatile uint32_t mpy_request_limit; /* slots that exist */
 extern MPY_HIDDEN uint64_t mpy_request_order;
 extern MPY_HIDDEN uint32_t mpy_p2p_lock; /* synchronous sends, orphans, letters, store */
 
-/* Per registered thread; the slot of a thread that ended is inherited with its free slots and counts. Free slots go in magazines (Bonwick and
- * Adams): a thread takes from and gives to its own without a lock; full and empty ones are exchanged with the other threads', so that it keeps
- * less than two, whoever posts and whoever completes. */
+/* Per registered thread; the slot of a thread that ended is inherited with its free slots and counts. Free slots go in
+ * magazines (Bonwick and Adams): a thread takes from and gives to its own without a lock; full and empty ones are exchanged with
+ * the other threads', so that it keeps less than two, whoever posts and whoever completes. */
 enum { MPY_MAGAZINE = 64 };
 typedef struct mpy_p2p_thread {
     mpy_request_t *free;       /* the magazine in use ... */

@@ -326,7 +326,8 @@ static int all_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, 
     return failed ? MPI_ERR_IN_STATUS : MPI_SUCCESS;
 }
 
-/* What real calls have finished so far is in the slots then. `error`: of those that are told apart by their statuses only, if there are any. */
+/* What real calls have finished so far is in the slots then. `error`: what the last one returned; statuses, if there are any,
+ * tell whose it is. */
 static void settle(mpy_p2p_thread_t *th, int n, gathered_t *g, int error) {
     for (int i = 0; i < n; i++) {
         mpy_request_t *r = g->slots[i];
@@ -338,8 +339,8 @@ static void settle(mpy_p2p_thread_t *th, int n, gathered_t *g, int error) {
     }
 }
 
-/* Testall has found something open: until all have finished, or one has failed, or a checkpoint is pending. A Testall looks at every request each
- * time, so the last open one is waited for alone; the others have mostly finished when it has. */
+/* Testall has found something open: until all have finished, or one has failed, or a checkpoint is pending. A Testall looks at
+ * every request each time, so the last open one is waited for alone; the others have mostly finished when it has. */
 static int wait_all(mpy_p2p_thread_t *th, int n, gathered_t *g, int *done) {
     MPI_Status unused;
     uint32_t spins = 0;

@@ -7,8 +7,8 @@
  *     to `saved`, and puts it back into the new board after a restart.
  *  3. Memory that the real library allocated is known to the program at an address in the arena only: the same pages, mapped a
  *     second time (win_memory.c). After a restart it is there again.
- *  4. Operations allocate nothing and take no lock; the calls that open and close epochs may. After one was given to the real library,
- *     mpy_win_issued says so.
+ *  4. Operations allocate nothing and take no lock; the calls that open and close epochs may. After an operation was given to the
+ *     real library, mpy_win_issued says so.
  *  5. An epoch's state changes with in_lower = 1 and w->lock held.
  */
 #ifndef MANAPY_WIN_H
@@ -99,8 +99,9 @@ static inline int mpy_win_access(mpy_win_t *w, int rank) {
 }
 /* ---- without the real library (win_direct.c); upper TLS, in_lower = 0 ---- */
 /* A Put or Get whose epoch is right, between `origin` and a rank's part; false: the real library must make it. */
-MPY_HIDDEN bool mpy_win_put(mpy_thread_t *t, mpy_win_t *w, const void *origin, MPI_Count n, int datatype, int rank, MPI_Aint disp, MPI_Count target_n, int target_datatype);
-MPY_HIDDEN bool mpy_win_get(mpy_thread_t *t, mpy_win_t *w, void *origin, MPI_Count n, int datatype, int rank, MPI_Aint disp, MPI_Count target_n, int target_datatype);
+#define MPY_WIN_TARGET MPI_Count n, int datatype, int rank, MPI_Aint disp, MPI_Count target_n, int target_datatype
+MPY_HIDDEN bool mpy_win_put(mpy_thread_t *t, mpy_win_t *w, const void *origin, MPY_WIN_TARGET);
+MPY_HIDDEN bool mpy_win_get(mpy_thread_t *t, mpy_win_t *w, void *origin, MPY_WIN_TARGET);
 /* A flush to `rank`; false: the real library must do it, and does. */
 MPY_HIDDEN bool mpy_win_flushed(mpy_thread_t *t, mpy_win_t *w, int rank);
 /* The real library has taken an operation; in the lower half. */

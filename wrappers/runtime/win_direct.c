@@ -1,14 +1,18 @@
 /* win_direct.c - Put, Get and flush on memory of a node's segment, without the real library.
  *
- * Upper half, upper TLS, no libc but memcpy. A window that the real library allocated is mapped here, too, with the parts of all ranks of the
- * node (win_memory.c). What the library would do with a contiguous Put there is to copy, so that is done here: a crossing takes longer than a small
- * copy. Everything else (derived types, large or wrong arguments, ranks of other nodes, accumulations) is the real library's.
+ * Upper half, upper TLS, no libc but memmove. A window that the real library allocated is mapped here, too, with the parts of all
+ * ranks of the node (win_memory.c). What the library would do with a contiguous Put there is to copy, so that is done here: a
+ * crossing takes longer than a small copy. Everything else (derived types, large or wrong arguments, ranks of other nodes,
+ * accumulations) is the real library's.
  *
  * Invariants
- *  1. The copy is made with in_lower = 1: no snapshot finds half of it, and a restart, which may have other parts, comes before they are read or after the call.
- *  2. A part is `issued` from the return of a real operation on it until a real flush begins (a window is flushed to one rank or to all). Set after the
- *     operation and cleared before the flush: of two threads, the one that flushes is ordered after the other's operation by the program, or needn't complete it.
- *  3. A flush orders our copies before all that this thread reads or writes later (a full fence), as MPI says of the operations it completes.
+ *  1. The copy is made with in_lower = 1: no snapshot finds half of it, and a restart, which may have other parts, comes before
+ *     they are read or after the call.
+ *  2. A part is `issued` from the return of a real operation on it until a real flush to its rank begins. Set after the operation
+ *     and cleared before the flush: of two threads, the one that flushes is ordered after the other's operation by the program, or
+ *     needn't complete it.
+ *  3. A flush orders our copies before all that this thread reads or writes later (a full fence), as MPI says of the operations
+ *     that it completes. What else closes an epoch is ordered behind them as stores are on x86.
  *  4. MPI libraries make progress only in calls: of FLUSHES_SPARED flushes that need nothing one goes to the library.
  */
 #include "win.h"
@@ -20,18 +24,19 @@ enum {
 };
 
 /* Where the operation goes to, and how many bytes; NULL: not here. With in_lower set. */
-static inline char *target(const mpy_win_t *w, const void *origin, MPI_Count n, int datatype, int rank, MPI_Aint disp, MPI_Count target_n, int target_datatype, size_t *bytes) {
+static inline char *target(const mpy_win_t *w, const void *origin, MPY_WIN_TARGET, size_t *bytes) {
     const mpy_part_t *part = w->parts;
     if (part == NULL || rank < 0 || rank >= w->team.size) return NULL;
     part += rank;
-    if (part->base == NULL || datatype != target_datatype || (uint32_t)datatype >> 24 != BASIC || n != target_n || n <= 0 || n > COPY_MAX || origin == NULL) return NULL;
+    if (part->base == NULL || origin == NULL || disp < 0) return NULL;
+    if (datatype != target_datatype || (uint32_t)datatype >> 24 != BASIC || n != target_n || n <= 0 || n > COPY_MAX) return NULL;
     MPI_Aint size = (MPI_Aint)n * ((uint32_t)datatype >> 8 & 0xff), at;
-    if (size == 0 || size > COPY_MAX || disp < 0 || __builtin_mul_overflow(disp, part->unit, &at) || at > part->size - size) return NULL;
+    if (size == 0 || size > COPY_MAX || __builtin_mul_overflow(disp, part->unit, &at) || at > part->size - size) return NULL;
     *bytes = (size_t)size;
     return part->base + at;
 }
 
-bool mpy_win_put(mpy_thread_t *t, mpy_win_t *w, const void *origin, MPI_Count n, int datatype, int rank, MPI_Aint disp, MPI_Count target_n, int target_datatype) {
+bool mpy_win_put(mpy_thread_t *t, mpy_win_t *w, const void *origin, MPY_WIN_TARGET) {
     size_t bytes;
     mpy_guard_in(t);
     char *to = target(w, origin, n, datatype, rank, disp, target_n, target_datatype, &bytes);
@@ -40,7 +45,7 @@ bool mpy_win_put(mpy_thread_t *t, mpy_win_t *w, const void *origin, MPI_Count n,
     return to != NULL;
 }
 
-bool mpy_win_get(mpy_thread_t *t, mpy_win_t *w, void *origin, MPI_Count n, int datatype, int rank, MPI_Aint disp, MPI_Count target_n, int target_datatype) {
+bool mpy_win_get(mpy_thread_t *t, mpy_win_t *w, void *origin, MPY_WIN_TARGET) {
     size_t bytes;
     mpy_guard_in(t);
     const char *from = target(w, origin, n, datatype, rank, disp, target_n, target_datatype, &bytes);

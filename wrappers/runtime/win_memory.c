@@ -106,8 +106,8 @@ static void parts_make(mpy_win_t *w) {
     for (int r = 0; r < w->team.size; r++) {
         MPI_Aint size, unit;
         char *base = NULL;
-        bool reached = MPY_REAL(Win_shared_query_c)(w->obj.real, r, &size, &unit, &base) == MPI_SUCCESS && base != NULL && size > 0;
-        if (reached) w->parts[r] = (mpy_part_t){.base = w->segment + (base - w->lower), .size = size, .unit = unit};
+        if (MPY_REAL(Win_shared_query_c)(w->obj.real, r, &size, &unit, &base) != MPI_SUCCESS || base == NULL || size <= 0) continue;
+        w->parts[r] = (mpy_part_t){.base = w->segment + (base - w->lower), .size = size, .unit = unit};
     }
 }
 

@@ -47,7 +47,7 @@ MPY_TRACE_INLINE uint64_t mpy_trace_put(mpy_trace_ring_t *ring, uint64_t enter, 
     r->context = call.context;
     __atomic_store_n(&r->seq, seq, __ATOMIC_RELEASE);
     ring->head = seq;
-    /* A ring is larger than the caches that are near, and an MPI library's atomic operations wait for stores that miss them. */
+    /* A ring is larger than the near caches, and an MPI library's atomic operations wait for stores that miss them. */
     __builtin_prefetch(mpy_trace_record(ring, seq + MPY_TRACE_AHEAD), 1);
     return seq;
 }
