@@ -387,7 +387,8 @@ static void fail_tickets(void) {
 static void go_on_without_coordinator(bool was_connected) {
     __atomic_store_n(&WORDS->lost, 1, __ATOMIC_SEQ_CST);
     mpy_wire_close(&plane.wire);
-    if (was_connected && !WORDS->finish_asked && plane.config.job->rank == 0) say("the coordinator is lost; the job goes on, but can't be checkpointed any more");
+    if (plane.wire.tampered) say("the connection to the coordinator was altered on its way: it is given up; the job goes on, but can't be checkpointed any more");
+    else if (was_connected && !WORDS->finish_asked && plane.config.job->rank == 0) say("the coordinator is lost; the job goes on, but can't be checkpointed any more");
     set_go(GO_FAILED);
     set_finish_taken();
     MPY_LOWER->abandoned = 1;

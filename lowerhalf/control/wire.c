@@ -1,6 +1,8 @@
 /* wire.c - text lines over a socket, and opening a control connection with the handshake (handshake.c). Lower half; libc.
  *
- * Invariant: a peer that hasn't proved that it knows the secret gets nothing from us but a keyed hash of its own nonce.
+ * Invariants
+ *  1. A peer that hasn't proved that it knows the secret gets nothing from us but a keyed hash of its own nonce.
+ *  2. After the handshake no line is believed whose seal isn't that of this connection, direction and place in the stream.
  */
 #define _GNU_SOURCE
 #include "wire.h"
@@ -61,6 +63,13 @@ void mpy_text_add(mpy_text_t *t, const char *format, ...) {
     vsnprintf(t->data + t->length, (size_t)n + 1, format, again);
     va_end(again);
     t->length += (size_t)n;
+}
+
+void mpy_text_add_bytes(mpy_text_t *t, const char *s, size_t n) {
+    text_reserve(t, n);
+    memcpy(t->data + t->length, s, n);
+    t->length += n;
+    t->data[t->length] = '\0';
 }
 
 void mpy_text_add_encoded(mpy_text_t *t, const char *s) {
@@ -147,7 +156,8 @@ void mpy_wire_open(mpy_wire_t *w, int fd) { *w = (mpy_wire_t){.fd = fd, .closed 
 void mpy_wire_close(mpy_wire_t *w) {
     if (w->fd >= 0) mpy_fd_close(w->fd);
     free(w->buffer);
-    *w = (mpy_wire_t){.fd = -1, .closed = true};
+    mpy_text_free(&w->out);
+    *w = (mpy_wire_t){.fd = -1, .closed = true, .tampered = w->tampered};
 }
 
 static int wait_ready(int fd, short events, int timeout_ms) {
@@ -177,13 +187,25 @@ void mpy_wire_fill(mpy_wire_t *w, int timeout_ms) {
     else if (n == 0 || (errno != EAGAIN && errno != EINTR)) w->closed = true;
 }
 
+/* Is it the next line of this connection? Invariant 2; a stream that was altered ends here. */
+static char *unseal(mpy_wire_t *w, char *line, size_t length) {
+    char seal[MPY_SEAL_HEX + 1];
+    if (length > MPY_SEAL_HEX && line[MPY_SEAL_HEX] == ' ') {
+        mpy_seal(w->key, "server", w->received++, line + MPY_SEAL_HEX + 1, length - MPY_SEAL_HEX - 1, seal);
+        if (mpy_equal_secretly(line, seal, MPY_SEAL_HEX)) return line + MPY_SEAL_HEX + 1;
+    }
+    w->closed = w->tampered = true;
+    w->start = w->end;
+    return NULL;
+}
+
 char *mpy_wire_line(mpy_wire_t *w) {
     if (w->end == w->start) return NULL;
     char *line = w->buffer + w->start, *newline = memchr(line, '\n', w->end - w->start);
     if (newline == NULL) return NULL;
     *newline = '\0';
     w->start += (size_t)(newline - line) + 1;
-    return line;
+    return w->sealed ? unseal(w, line, (size_t)(newline - line)) : line;
 }
 
 static int64_t now_ms(void) {
@@ -213,14 +235,21 @@ static bool send_all(mpy_wire_t *w, const char *data, size_t n) {
     return !w->closed;
 }
 
-bool mpy_wire_send(mpy_wire_t *w, const char *line, size_t length) {
-    char small[1024];
-    if (length < sizeof small) { /* one packet */
-        memcpy(small, line, length);
-        small[length] = '\n';
-        return send_all(w, small, length + 1);
+bool mpy_wire_send(mpy_wire_t *w, const char *lines, size_t length) {
+    mpy_text_clear(&w->out);
+    for (const char *line = lines, *end = lines + length; line <= end;) {
+        const char *newline = memchr(line, '\n', (size_t)(end - line));
+        size_t n = (size_t)((newline != NULL ? newline : end) - line);
+        if (w->sealed) {
+            char seal[MPY_SEAL_HEX + 1];
+            mpy_seal(w->key, "client", w->sent++, line, n, seal);
+            mpy_text_add(&w->out, "%s ", seal);
+        }
+        mpy_text_add_bytes(&w->out, line, n);
+        mpy_text_add_bytes(&w->out, "\n", 1);
+        line += n + 1;
     }
-    return send_all(w, line, length) && send_all(w, "\n", 1);
+    return send_all(w, w->out.data, w->out.length);
 }
 
 /* ---- opening a connection ---- */
@@ -278,6 +307,8 @@ bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret
     line = mpy_wire_wait_line(w, timeout_ms);
     bool good = line != NULL && mpy_handshake_check(&h, line);
     if (!good) snprintf(error, n, "%s", line == NULL ? "the coordinator closed the connection" : "the coordinator and this program do not share the job's secret");
+    memcpy(w->key, h.key, sizeof w->key);
+    w->sealed = good;
     return good;
 }
 

@@ -18,6 +18,7 @@ typedef struct mpy_text {
 void mpy_text_clear(mpy_text_t *t);
 void mpy_text_free(mpy_text_t *t);
 void mpy_text_add(mpy_text_t *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void mpy_text_add_bytes(mpy_text_t *t, const char *s, size_t n);
 void mpy_text_add_encoded(mpy_text_t *t, const char *s); /* as a field of a protocol line */
 void mpy_text_add_json(mpy_text_t *t, const char *s);    /* as a JSON string, quotes included */
 void mpy_text_add_hex(mpy_text_t *t, const void *data, size_t n);
@@ -30,21 +31,26 @@ typedef struct mpy_wire {
     int fd;
     char *buffer;
     size_t capacity, start, end;
-    bool closed; /* end of file, error, or a line longer than MPY_LINE_MAX */
+    bool closed;   /* end of file, error, a line longer than MPY_LINE_MAX or one that the seal does not fit */
+    bool sealed;   /* since the handshake: every line carries its seal (control.h) */
+    bool tampered; /* closed for a seal */
+    uint8_t key[MPY_SECRET_BYTES]; /* of this connection */
+    uint64_t sent, received;       /* sealed lines */
+    mpy_text_t out;                /* lines with their seals */
 } mpy_wire_t;
 
 void mpy_wire_open(mpy_wire_t *w, int fd);
 void mpy_wire_close(mpy_wire_t *w);
 /* Reads what has arrived, waiting up to timeout_ms (-1: no limit) for something. */
 void mpy_wire_fill(mpy_wire_t *w, int timeout_ms);
-/* Next complete line without its newline, or NULL. Valid until the next fill. */
+/* Next complete line without its newline and its seal, or NULL. Valid until the next fill. */
 char *mpy_wire_line(mpy_wire_t *w);
 /* The same, waiting for it. */
 char *mpy_wire_wait_line(mpy_wire_t *w, int timeout_ms);
-/* Sends one line; the newline is added. False if the connection is lost. */
-bool mpy_wire_send(mpy_wire_t *w, const char *line, size_t length);
+/* Sends lines, separated by newlines; the last newline is added, and the seals. False if the connection is lost. */
+bool mpy_wire_send(mpy_wire_t *w, const char *lines, size_t length);
 
-/* The client's half of the handshake of control.h. */
+/* The client's half of the handshake of control.h. From then on lines are sealed. */
 bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret[MPY_SECRET_BYTES], int timeout_ms, char *error, size_t n);
 /* Connects to a numeric or resolvable address; the descriptor is the lower half's. -1 with errno. */
 int mpy_wire_connect(const char *host, int port, int timeout_ms);

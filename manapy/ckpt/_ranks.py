@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import processes, protocol
+from .channel import Channel
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ class Rank:
     host: str
     pid: int
     generation: int
-    writer: asyncio.StreamWriter
+    channel: Channel
     mpi: str = "none"
     program: str = ""
     done: bool = False
@@ -95,18 +96,18 @@ class Ranks:
         """Never blocks; nothing is sent to a rank that isn't there."""
         rank = self.known.get(number)
         if rank is not None and rank.connected:
-            rank.writer.write(line.encode() + b"\n")
+            rank.channel.send(line)
 
     # ---- coming and going
 
-    def admit(self, fields: list[str], writer: asyncio.StreamWriter) -> Rank | None:
+    def admit(self, fields: list[str], channel: Channel) -> Rank | None:
         """Who says HELLO; None: it is none of ours."""
         number, size = int(fields[0]), int(fields[1])
         before = self.known.get(number)
         if size != self.size or not 0 <= number < size or (before is not None and (before.connected or before.done)):
             log.error("rank %d of %d does not belong to this job, or is here already", number, size)
             return None
-        rank = self.known[number] = Rank(number, protocol.decode_text(fields[2]), int(fields[3]), int(fields[4]), writer)
+        rank = self.known[number] = Rank(number, protocol.decode_text(fields[2]), int(fields[3]), int(fields[4]), channel)
         if rank.here:  # a child of it may hold its connection open
             self._watch(rank.pid, lambda: self._on_gone(rank))
         if self.killed:
@@ -130,7 +131,7 @@ class Ranks:
             return
         rank.connected = False
         self._failures.append((rank, None))
-        rank.writer.close()
+        rank.channel.close()
         self._on_lost(rank.number)
         if rank.here and not processes.is_alive(rank.pid):
             self._on_gone(rank)
@@ -170,7 +171,7 @@ class Ranks:
             return
         rank.gone = True
         rank.connected = False
-        rank.writer.close()
+        rank.channel.close()
         if not rank.done:
             log.info("rank %d died", rank.number)
             if all(failed is not rank for failed, _ in self._failures):

@@ -33,7 +33,7 @@ class Connection(connection.Connection):
             raise GoneError(f"{job.dir}: the job is not running any more (no coordinator at {job.host} port {job.port}: {error.strerror or error})") from error
         lost = f"the connection to the coordinator is lost: the job has ended, or see {job.dir / 'coordinator.log'}"
         super().__init__(
-            connected, secret, auth.COORDINATOR, what=str(job.dir), lost=lost, secret_path=job.dir / "secret", timeout=ANSWER_SECONDS, limit=protocol.LINE_MAX
+            connected, secret, auth.COORDINATOR, what=str(job.dir), lost=lost, secret_path=job.dir / "secret", timeout=ANSWER_SECONDS, limit=protocol.ANSWER_MAX
         )
 
 

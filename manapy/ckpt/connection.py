@@ -19,20 +19,25 @@ class Connection:
     def __init__(self, connected: socket.socket, secret: bytes, service: auth.Service, *, what: str, lost: str, secret_path: object, timeout: float, limit: int) -> None:
         self._socket, self._service, self._what, self._lost_text, self._limit = connected, service, what, lost, limit
         self._stream = connected.makefile("rb")
+        self._seals: auth.Seals | None = None
         connected.settimeout(timeout)
         try:
-            line, expected = auth.answer(secret, self.receive(), "command", service)
+            greeting = self.receive()
+            line, expected = auth.answer(secret, greeting, "command", service)
             self.send(line)
             if not hmac.compare_digest(self.receive().encode(), expected.encode()):
                 raise service.error(f"{what}: the {service.name} refuses: {secret_path} is not its secret")
+            if service.sealed:
+                self._seals = auth.seals(secret, greeting, line, client=True)
         except BaseException:
             self.close()
             raise
 
     def send(self, line: str) -> None:
         """One line."""
+        data = line.encode() if self._seals is None else self._seals.seal(line.encode())
         try:
-            self._socket.sendall(line.encode() + b"\n")
+            self._socket.sendall(data + b"\n")
         except OSError as error:
             raise self._lost(error) from error
 
@@ -44,7 +49,13 @@ class Connection:
             raise self._lost(error) from error
         if not line.endswith(b"\n"):
             raise self._lost(None)
-        return line[:-1].decode("utf-8", "replace")
+        line = line[:-1]
+        if self._seals is not None:
+            try:
+                line = self._seals.open(line)
+            except auth.AlteredError as error:
+                raise self._service.error(f"{self._what}: the connection to the {self._service.name} was altered on its way: its answer can't be believed") from error
+        return line.decode("utf-8", "replace")
 
     def patient(self) -> None:
         """From now on an answer may take as long as it takes."""

@@ -30,6 +30,7 @@ from . import auth, job, processes, protocol, publish
 from ._flow import Flow, Phase
 from ._ranks import Rank, Ranks
 from ._requests import Requests, Tickets
+from .channel import Channel
 from .errors import CheckpointError
 
 log = logging.getLogger(__name__)
@@ -104,7 +105,7 @@ class Coordinator:
         loop = asyncio.get_running_loop()
         if self.settings.rank0_pid:
             self.ranks.watch_rank0(self.settings.rank0_pid)
-        server = await asyncio.start_server(self._accept, sock=listener, limit=protocol.LINE_MAX)
+        server = await asyncio.start_server(self._accept, sock=listener, limit=protocol.LINE_MAX + auth.SEAL_HEX + 1)
         self._spawn(self._serve_requests())
         if self.settings.interval > 0:
             self._spawn(self._serve_interval())
@@ -181,18 +182,18 @@ class Coordinator:
 
     # ---- ranks
 
-    async def _serve_rank(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        kind, fields, _ = await _line(reader)
+    async def _serve_rank(self, channel: Channel) -> None:
+        kind, fields, _ = await channel.receive()
         if kind != "HELLO" or len(fields) != 6:
             log.error("a rank did not say HELLO but %s", kind)
             return
-        rank = self.ranks.admit(fields, writer)
+        rank = self.ranks.admit(fields, channel)
         if rank is None:
             return
         self._look_whether_started()
         try:
             while True:
-                kind, fields, line = await _line(reader)
+                kind, fields, line = await channel.receive()
                 if not kind:
                     break
                 self._on_rank_line(rank, kind, fields, line)
@@ -297,13 +298,17 @@ class Coordinator:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         try:
-            role = await asyncio.wait_for(auth.admit_stream(reader, writer, self._secret), HANDSHAKE_SECONDS)
+            admitted = await asyncio.wait_for(auth.admit_stream(reader, writer, self._secret), HANDSHAKE_SECONDS)
+            if admitted is None:
+                return
+            role, seals = admitted
+            channel = Channel(reader, writer, seals)
             if role == "rank":
-                await self._serve_rank(reader, writer)
-            elif role == "command":
+                await self._serve_rank(channel)
+            else:
                 assert task is not None
                 self._commands.add(task)
-                await self._serve_command(reader, writer)
+                await self._serve_command(channel)
         except (ConnectionError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # cancelled: the job has ended, and so does this task
         except Exception:
@@ -313,21 +318,21 @@ class Coordinator:
                 self._commands.discard(task)
             writer.close()
 
-    async def _serve_command(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        kind, fields, _ = await _line(reader)
+    async def _serve_command(self, channel: Channel) -> None:
+        kind, fields, _ = await channel.receive()
         match kind, fields:
             case "STATUS", []:
-                writer.write(protocol.join("JSON", json.dumps(self.status())).encode() + b"\n")
+                channel.send(protocol.join("JSON", json.dumps(self.status())))
             case "CHECKPOINT", [("continue" | "exit" | "hold") as then, grace]:
-                await self._answer(writer, lambda: self._checkpoint(lambda: self.requests.ask(then, int(grace))))
+                await self._answer(channel, lambda: self._checkpoint(lambda: self.requests.ask(then, int(grace))))
             case "RECENT", [within_ms]:
-                await self._answer(writer, lambda: self._checkpoint(lambda: self.requests.ask_recent(int(within_ms) / 1000)))
+                await self._answer(channel, lambda: self._checkpoint(lambda: self.requests.ask_recent(int(within_ms) / 1000)))
             case "STOP", [("0" | "1") as checkpoint]:
-                await self._answer(writer, lambda: self._stop(checkpoint == "1"))
+                await self._answer(channel, lambda: self._stop(checkpoint == "1"))
             case _:
                 if kind:
-                    writer.write(protocol.join("RESULT", "failed", "the coordinator does not know this command").encode() + b"\n")
-        await writer.drain()
+                    channel.send(protocol.join("RESULT", "failed", "the coordinator does not know this command"))
+        await channel.drain()
 
     async def _checkpoint(self, ask: Callable[[], asyncio.Future[Path]]) -> str:
         if self.flow.controller.finishing or self.ranks.over.is_set():
@@ -345,7 +350,7 @@ class Coordinator:
         await self.ranks.over.wait()
         return path
 
-    async def _answer(self, writer: asyncio.StreamWriter, work: Callable[[], Any]) -> None:
+    async def _answer(self, channel: Channel, work: Callable[[], Any]) -> None:
         task = asyncio.ensure_future(work())
         begin, shown = time.monotonic(), ""
         while not task.done():
@@ -353,12 +358,12 @@ class Coordinator:
             text = "; ".join(self.waiting()[:3])
             if not task.done() and text and text != shown and time.monotonic() - begin >= PROGRESS_AFTER:
                 shown = text
-                writer.write(protocol.join("PROGRESS", text).encode() + b"\n")
+                channel.send(protocol.join("PROGRESS", text))
         try:
             line = protocol.join("RESULT", "ok", task.result())
         except CheckpointError as error:
             line = protocol.join("RESULT", "died" if self.ranks.dying else "failed", str(error))
-        writer.write(line.encode() + b"\n")
+        channel.send(line)
 
     # ---- for people
 
@@ -404,19 +409,6 @@ class Coordinator:
         elif rank.done:
             state, waits_for = "finishing", None
         return {"rank": number, "host": rank.host, "pid": rank.pid, "state": state, "waits_for": waits_for, "program": rank.program, "mpi": rank.mpi}
-
-
-async def _line(reader: asyncio.StreamReader) -> tuple[str, list[str], str]:
-    """One line as (kind, fields, line); ("", [], "") at the end of the connection."""
-    try:
-        data = await reader.readline()
-    except (ConnectionError, ValueError):  # ValueError: longer than LINE_MAX
-        data = b""
-    if not data.endswith(b"\n"):
-        return "", [], ""
-    line = data[:-1].decode("utf-8", "surrogateescape")
-    kind, *fields = line.split(" ")
-    return kind, fields, line
 
 
 def _log_failure(task: asyncio.Task[Any]) -> None:

@@ -290,7 +290,8 @@ class Agent:
             if uid != os.getuid():
                 log.warning("a connection of user %d was refused", uid)
                 return
-            role = await asyncio.wait_for(auth.admit_stream(reader, writer, self._secret, protocol.AGENT), HANDSHAKE_SECONDS)
+            admitted = await asyncio.wait_for(auth.admit_stream(reader, writer, self._secret, protocol.AGENT), HANDSHAKE_SECONDS)
+            role = admitted[0] if admitted is not None else None
             if role == "program":
                 await self._serve_program(reader, writer, pid)
             elif role == "command":

@@ -15,7 +15,7 @@ KEY_MAX = 255  # characters
 VALUE_MAX = 256  # bytes
 BATCH = 64  # keys of one request
 
-AGENT = Service("MANAPY-SHIFT", VERSION, ("program", "command"), "agent", AgentError)
+AGENT = Service("MANAPY-SHIFT", VERSION, ("program", "command"), "agent", AgentError, sealed=False)
 
 # Number of fields, of those in SEVERAL up to BATCH times as many; what stands in TO_END has blanks in its last one.
 FROM_PROGRAM = {"HELLO": 3, "PUT": 2, "GET": 1, "DEL": 1, "EVENT": 1, "BYE": 0}

@@ -3,7 +3,7 @@
  *
  * Transport: one TCP connection per rank, and one per command (`manapy checkpoint` ...), to the coordinator's socket, which is
  * bound to loopback, or to the job's interface if the job spans hosts. Text lines, '\n'-terminated, at most MPY_LINE_MAX
- * bytes; fields separated by one blank; integers decimal, identities 16 hex digits; strings percent-encoded (bytes <= 0x20,
+ * bytes without their seal (JSON may be longer); fields separated by one blank; integers decimal, identities 16 hex digits; strings percent-encoded (bytes <= 0x20,
  * '%' and >= 0x7f), the empty string is "%"; lists comma-separated without blanks ("-" = empty).
  *
  * Authentication (both directions, HMAC-SHA-256 with the 32-byte secret of DIR/secret, mode 0600):
@@ -11,6 +11,10 @@
  *   client: AUTH <role: rank|command> <client nonce: 32 hex> <HMAC("client" | server nonce | client nonce | role): 64 hex>
  *   server: OK <HMAC("server" | client nonce | server nonce): 64 hex>          or  DENIED (and closes)
  * ("|" is plain concatenation of the ASCII texts.)
+ *
+ * From then on each line is sealed, in both directions: SEAL LINE, with SEAL the first 32 hex digits of HMAC-SHA-256 over END NUMBER LINE, under
+ * the connection's key HMAC("session" | server nonce | client nonce | role). END is client or server, who sends it; NUMBER counts its lines from
+ * 0. So nothing can be put in, left out, repeated or altered on the way: a connection in which a seal doesn't fit is closed. Lines are not secret.
  *
  * rank -> coordinator
  *   HELLO rank size host pid generation checkpoint(or %)      first line of a rank
@@ -70,7 +74,7 @@
 #ifndef MANAPY_CONTROL_H
 #define MANAPY_CONTROL_H
 
-#define MPY_PROTOCOL_VERSION 4
+#define MPY_PROTOCOL_VERSION 5
 #define MPY_LINE_MAX (1 << 20)
 #define MPY_SECRET_BYTES 32
 /* Exit code of the ranks after `manapy checkpoint --then exit`. */

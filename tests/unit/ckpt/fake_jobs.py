@@ -16,6 +16,15 @@ from manapy.clock import RankClock, from_wire
 PATIENCE = 10.0
 
 
+async def shake_hands(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, role: str) -> auth.Seals:
+    """The client's half of the handshake."""
+    greeting = (await reader.readline()).decode().strip()
+    line, expected = auth.answer(secret, greeting, role)
+    writer.write(f"{line}\n".encode())
+    assert (await reader.readline()).decode().strip() == expected
+    return auth.seals(secret, greeting, line, client=True)
+
+
 class FakeRank:
     """A rank that answers as it should, but for the message kinds in ``act``: 'die', 'hold', or a line to answer with.
 
@@ -35,16 +44,14 @@ class FakeRank:
     async def connect(self, directory: Path) -> FakeRank:
         record = job.read(directory)
         reader, self.writer = await asyncio.open_connection(record.host, record.port, limit=protocol.LINE_MAX)
-        line, expected = auth.answer(record.secret(), (await reader.readline()).decode().strip(), "rank")
-        self.send(line)
-        assert (await reader.readline()).decode().strip() == expected
+        self.seals = await shake_hands(reader, self.writer, record.secret(), "rank")
         self.send(protocol.join("HELLO", self.number, self.size, "elsewhere", 100 + self.number, self.generation, ""))
         self.send(protocol.join("PROGRAM", "up", "a program", "-"))
         self.task = asyncio.create_task(self._serve(reader))
         return self
 
     def send(self, line: str) -> None:
-        self.writer.write(line.encode() + b"\n")
+        self.writer.write(self.seals.seal(line.encode()) + b"\n")
 
     def die(self) -> None:
         self.writer.close()
@@ -66,7 +73,8 @@ class FakeRank:
 
     async def _serve(self, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(ConnectionError):
-            while line := (await reader.readline()).decode().rstrip("\n"):
+            while data := (await reader.readline()).rstrip(b"\n"):
+                line = self.seals.open(data).decode()
                 self.seen.append(line)
                 self._arrived.set()
                 self._answer(line)
@@ -147,12 +155,10 @@ class FakeJob:
         """All answers to one command, decoded."""
         record = job.read(self.dir)
         reader, writer = await asyncio.open_connection(record.host, record.port, limit=protocol.LINE_MAX)
-        text, expected = auth.answer(record.secret(), (await reader.readline()).decode().strip(), "command")
-        writer.write(f"{text}\n".encode())
-        assert (await reader.readline()).decode().strip() == expected
-        writer.write(f"{line}\n".encode())
+        seals = await shake_hands(reader, writer, record.secret(), "command")
+        writer.write(seals.seal(line.encode()) + b"\n")
         async with asyncio.timeout(PATIENCE):
-            answers = (await reader.read()).decode().splitlines()
+            answers = [seals.open(data).decode() for data in (await reader.read()).splitlines()]
         writer.close()
         return [" ".join(protocol.decode_text(f) for f in a.split(" ")) for a in answers]
 

@@ -6,13 +6,15 @@ import asyncio
 import hashlib
 import hmac
 import random
+import socket
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from fake_jobs import fake_job
-from manapy.ckpt import auth, command, job
+from manapy.ckpt import auth, command, connection, job
 from manapy.ckpt.errors import CoordinatorError
 
 
@@ -80,3 +82,50 @@ def test_nothing_is_done_without_authentication(tmp_path: Path) -> None:
             assert fake.ranks[0].seen == []
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("trick", ["inserted", "repeated", "altered", "left out", "reflected"])
+def test_altered_stream(tmp_path: Path, trick: str) -> None:
+    """What the coordinator hears from a rank's connection ends at the first line that the rank hasn't sent there."""
+
+    async def run() -> None:
+        async with fake_job(tmp_path / "job", 1) as fake:
+            (rank,) = fake.ranks
+            assert "RESULT ok" in await fake.checkpoint()
+            first, second = rank.seals.seal(b"PROGRAM up x -"), rank.seals.seal(b"DONE 0")
+            theirs = auth.Seals(b"s" * 32, "0" * 32, "1" * 32, "rank", client=True)
+            stream = {
+                "inserted": [b"DONE 0"],
+                "repeated": [first, first],
+                "altered": [first, second.replace(b"0", b"1")],
+                "left out": [second],
+                "reflected": [theirs.seal(b"DONE 0")],
+            }[trick]
+            rank.writer.write(b"".join(line + b"\n" for line in stream))
+            await asyncio.wait_for(rank.closed.wait(), 10)
+            assert not fake.coordinator.ranks.known[0].done
+
+    asyncio.run(run())
+
+
+def test_altered_answer(tmp_path: Path) -> None:
+    """A command doesn't believe an answer that came without its seal."""
+    secret = b"s" * 32
+    (tmp_path / "secret").write_bytes(secret)
+    ours, theirs = socket.socketpair()
+
+    def serve() -> None:
+        with theirs, theirs.makefile("rb") as stream:
+            nonce = auth.nonce()
+            theirs.sendall(f"{auth.greeting(nonce)}\n".encode())
+            admitted = auth.admit(secret, nonce, stream.readline().decode().rstrip("\n"))
+            assert admitted is not None
+            theirs.sendall(f"{admitted[1]}\n{'0' * auth.SEAL_HEX} RESULT ok x\n".encode())
+            stream.readline()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with connection.Connection(ours, secret, auth.COORDINATOR, what="job", lost="lost", secret_path="s", timeout=10, limit=1000) as client:
+        with pytest.raises(CoordinatorError, match="altered on its way"):
+            client.receive()
+    thread.join()

@@ -79,6 +79,7 @@ class Server:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.connection: socket.socket | None = None
+        self.seals: auth.Seals | None = None
 
     def accept(self, secret: bytes | None = None) -> None:
         self.listener.settimeout(PATIENCE)
@@ -87,16 +88,20 @@ class Server:
         self.stream = self.connection.makefile("r", newline="\n")
         nonce = auth.nonce()
         self.send(auth.greeting(nonce))
-        admitted = auth.admit(secret or self.secret, nonce, self.receive())
+        line = self.receive()
+        admitted = auth.admit(secret or self.secret, nonce, line)
         assert admitted is not None and admitted[0] == "rank"
         self.send(admitted[1])
+        self.seals = auth.seals(self.secret, auth.greeting(nonce), line, client=False)
 
     def send(self, line: str) -> None:
         assert self.connection is not None
-        self.connection.sendall(f"{line}\n".encode())
+        data = line.encode() if self.seals is None else self.seals.seal(line.encode())
+        self.connection.sendall(data + b"\n")
 
     def receive(self) -> str:
-        return self.stream.readline().rstrip("\n")
+        line = self.stream.readline().rstrip("\n")
+        return self.seals.open(line.encode()).decode() if self.seals is not None and line else line
 
     def expect(self, line: str) -> str:
         """The next line must start so."""
@@ -494,6 +499,22 @@ def test_wrong_secret(start: Callable[..., Pair]) -> None:
         pair.server.accept(secret=b"x" * 32)
     pair.server.send("OK " + "0" * 64)
     assert pair.server.receive() == ""
+
+
+@pytest.mark.parametrize("trick", ["inserted", "repeated", "altered", "left out"])
+def test_altered_stream(start: Callable[..., Pair], trick: str) -> None:
+    """Somebody on the way lets the rank hear what the coordinator hasn't said: it believes nothing more, and goes on alone."""
+    pair = start()
+    server = pair.server
+    assert server.connection is not None and server.seals is not None
+    first = server.seals.seal(b"CHECK 1 0") + b"\n"
+    server.connection.sendall(first)
+    server.expect("CHECKED 1")
+    second, third = (server.seals.seal(line) + b"\n" for line in (b"KILL 5 x", b"KILL 5 y"))
+    server.connection.sendall({"inserted": b"KILL 5 x\n", "repeated": first, "altered": second.replace(b"KILL 5", b"KILL 6"), "left out": third}[trick])
+    assert server.receive() == ""
+    assert pair.rank.end() == 0
+    assert "altered on its way" in pair.rank.process.stderr.read()
 
 
 def test_tickets(start: Callable[..., Pair]) -> None:
