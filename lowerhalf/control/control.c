@@ -4,7 +4,8 @@
  * Invariants
  *  1. This thread never runs a step of the engine itself (worker.c does), so that it always hears ABORT and KILL.
  *  2. Once engine->stop was asked for, engine->resume follows whatever happens, after the phase went back to NONE.
- *  3. Without a coordinator the program goes on: a pending checkpoint is given up, tickets fail, one line says so.
+ *  3. Without a coordinator the program goes on: a pending checkpoint is given up, tickets fail, one line says so. At the start the
+ *     connection is tried for minutes.
  */
 #define _GNU_SOURCE
 #include "control.h"
@@ -33,7 +34,10 @@
 #include "state/fdguard.h"
 
 #define CONNECT_MS 30000    /* for the coordinator's interpreter to start, on a busy machine */
-#define REFUSED_MS 1000     /* its socket is bound before any rank runs: refused means that it died */
+#define REFUSED_MS 1000     /* its socket is bound before any rank runs: refused for so long means that something is wrong */
+#define CONNECT_TRIES_MS 300000 /* until it is given up; coordinator.py knows that (CONNECT_SECONDS) */
+#define CONNECT_PAUSE_MS 50     /* between tries at first, doubled each time */
+#define CONNECT_PAUSE_MAX_MS 10000
 #define FREEZE_POLL_NS 50000
 #define FINISH_WAIT_S 2         /* for the coordinator to take this rank's DONE */
 #define FINISH_WAIT_CHAIN_S 600 /* for NOTED: a chain must know how its steps have ended, and Slurm may end the coordinator with the last task of its node */
@@ -337,18 +341,36 @@ static bool connect_once(char *error, size_t n) {
     return false;
 }
 
+/* One rank of each node, with the usual placement, speaks for it. */
+static bool speaks(void) { return plane.config.job->local_size <= 1 || plane.config.job->rank % plane.config.job->local_size == 0; }
+
+/* Until it is time for another try, or something happens: the program ends, or asks for a checkpoint. */
+static void wait_for_event(int ms) {
+    struct pollfd p = {.fd = WORDS->event, .events = POLLIN};
+    uint64_t count;
+    if (poll(&p, 1, ms) > 0 && read(WORDS->event, &count, sizeof count) < 0) {}
+}
+
+/* A coordinator that has no descriptors left, or whose node is busy, takes us later: one refusal isn't the end. */
 static bool connect_to_coordinator(void) {
     char error[512], line[2048];
     int64_t start = now_ms();
+    int pause = CONNECT_PAUSE_MS;
+    bool said = false;
     while (!connect_once(error, sizeof error)) {
-        if (now_ms() - start < REFUSED_MS) {
-            usleep(50000);
-            continue;
+        int64_t tried = now_ms() - start;
+        bool over = tried >= CONNECT_TRIES_MS || (tried >= REFUSED_MS && WORDS->finish_asked);
+        if (tried >= REFUSED_MS && !WORDS->finish_asked && (over || (!said && speaks()))) {
+            snprintf(line, sizeof line, "no connection to the coordinator (%s; see %s/coordinator.log); the job runs without checkpoints%s", error, plane.config.job->dir,
+                     over ? "" : " until it can be reached");
+            say(line);
+            said = true;
         }
-        snprintf(line, sizeof line, "no connection to the coordinator (%s; see %s/coordinator.log); the job runs without checkpoints", error, plane.config.job->dir);
-        if (plane.config.job->rank == 0 && !WORDS->finish_asked) say(line);
-        return false;
+        if (over) return false;
+        wait_for_event(pause + plane.config.job->rank % 64 * pause / 64); /* not all at once */
+        if (pause < CONNECT_PAUSE_MAX_MS) pause *= 2;
     }
+    if (said) say("connected to the coordinator: checkpoints are possible now");
     char host[256] = "";
     gethostname(host, sizeof host - 1);
     mpy_text_add(&plane.out, "HELLO %d %d ", plane.config.job->rank, plane.config.job->size);

@@ -305,6 +305,10 @@ bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret
     }
     mpy_wire_send(w, h.line, strlen(h.line));
     line = mpy_wire_wait_line(w, timeout_ms);
+    if (line != NULL && strncmp(line, "BUSY ", 5) == 0 && mpy_wire_decode(line + 5)) {
+        snprintf(error, n, "%s", line + 5);
+        return false;
+    }
     bool good = line != NULL && mpy_handshake_check(&h, line);
     if (!good) snprintf(error, n, "%s", line == NULL ? "the coordinator closed the connection" : "the coordinator and this program do not share the job's secret");
     memcpy(w->key, h.key, sizeof w->key);

@@ -15,6 +15,7 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -30,6 +31,7 @@ from .errors import CheckpointError
 log = logging.getLogger(__name__)
 
 CLOCK_KINDS = frozenset("ROWS RAISE RETRACT STATE FROZEN NOTFROZEN".split())
+MEASURE_SECONDS = 0.5  # between looks at what was written
 STALL_SECONDS = 10.0  # without any report: a dependency outside MPI is suspected
 
 
@@ -66,12 +68,14 @@ class Flow:
         self._answers: dict[int, list[str]] = {}
         self._step: asyncio.Future[None] | None = None
         self._heard = 0.0
+        self.written = 0  # bytes of the images of the checkpoint in progress, as last measured
+        self._measured = 0.0
         self.idle = asyncio.Event()  # set in that phase
         self.idle.set()
 
     # ---- what the coordinator calls
 
-    async def take(self, grace_ms: int, then: Callable[[], str], record: dict[str, Any], on_begin: Callable[[], None], on_published: Callable[[Path], None]) -> Path:
+    async def take(self, grace_ms: int, then: Callable[[], str], record: dict[str, Any], on_begin: Callable[[], None], on_published: Callable[[publish.Checkpoint], None]) -> Path:
         """Take one checkpoint; its path, when all ranks go on again. Raises CheckpointError; then nothing was published.
 
         ``then`` is asked when the ranks are let go; ``on_begin`` is called when the ranks' state begins to matter, ``on_published``
@@ -81,6 +85,7 @@ class Flow:
         begin = time.monotonic()
         try:
             await self._all(Phase.CHECK, "CHECKED", f"CHECK {self.epoch} {grace_ms}")
+            self.written, self._measured = 0, 0.0
             self.temporary = publish.begin(self.directory, self.place)  # not before: CHECKED comes after a PLACE that was said until then
             on_begin()
             await self._converge()
@@ -90,13 +95,14 @@ class Flow:
             answers = await self._all(Phase.WRITE, "WRITTEN", protocol.join("WRITE", self.epoch, str(self.temporary)))
             entries = [_entry(rank, answers[rank]) for rank in range(self.size)]
             self._enter(Phase.PUBLISH)
-            path = await asyncio.to_thread(publish.commit, self.temporary, {**record, "epoch": self.epoch}, entries)
+            published = await asyncio.to_thread(_publish, self.temporary, {**record, "epoch": self.epoch}, entries)
         except BaseException as error:
             self._abort(str(error) or type(error).__name__)
             raise
         self.temporary = None
+        path = published.path
         log.info("published %s after %.3f s (%.3f s to a safe moment)", path, time.monotonic() - begin, safe - begin)
-        on_published(path)
+        on_published(published)
         await self._resume(then(), path)
         return path
 
@@ -154,27 +160,23 @@ class Flow:
         match self.phase:
             case Phase.CHECK:
                 others = [rank for rank in missing if rank not in self.disabled]
-                return [explain_disabled(r) for r in missing if r in self.disabled] + [f"{_ranks(others)}: waiting for child processes to end"] * bool(others)
+                return [explain_disabled(r) for r in missing if r in self.disabled] + [f"{name_ranks(others)}: waiting for child processes to end"] * bool(others)
             case Phase.WRITE:
-                return [f"writing: {_bytes(self.written())} so far, {_ranks(missing)} not finished"]
+                return [f"writing: {_bytes(self.written)} so far, {name_ranks(missing)} not finished"]
             case Phase.STOP | Phase.DRAIN | Phase.RESUME:
-                return [f"{self.phase.value}: waiting for {_ranks(missing)}"]
+                return [f"{self.phase.value}: waiting for {name_ranks(missing)}"]
             case Phase.PUBLISH:
                 return ["publishing"]
         return []
 
-    def written(self) -> int:
-        """Bytes written to the images of the checkpoint in progress."""
-        if self.temporary is None:
-            return 0
-        total = 0
-        try:
-            with os.scandir(self.temporary) as entries:
-                for entry in entries:
-                    total += entry.stat().st_blocks * 512
-        except OSError:
-            pass
-        return total
+    async def measure(self) -> None:
+        """Bring ``written`` up to date, if it isn't; in a thread, for there may be as many images as ranks, on a slow file system."""
+        temporary = self.temporary
+        if temporary is None:
+            self.written = 0
+        elif self.phase is Phase.WRITE and time.monotonic() - self._measured >= MEASURE_SECONDS:
+            self._measured = time.monotonic()
+            self.written = await asyncio.to_thread(_bytes_in, temporary)
 
     def rank_state(self, rank: int) -> tuple[str, str | None]:
         """What a rank does, in a word, and whom it waits for."""
@@ -311,7 +313,21 @@ def _entry(rank: int, fields: list[str]) -> publish.Entry:
         raise CheckpointError(f"rank {rank} reported its image in a way that does not fit: {fields}") from error
 
 
-def _ranks(ranks: list[int]) -> str:
+def _publish(temporary: Path, record: dict[str, Any], entries: list[publish.Entry]) -> publish.Checkpoint:
+    path = publish.commit(temporary, record, entries)
+    return publish.Checkpoint(path, publish.read_manifest(path))
+
+
+def _bytes_in(directory: Path) -> int:
+    total = 0
+    with contextlib.suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            total += entry.stat().st_blocks * 512
+    return total
+
+
+def name_ranks(ranks: list[int]) -> str:
+    """For people; of many the first."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     return "ranks " + ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")

@@ -7,6 +7,7 @@ Invariants
  3. A process that execs (a script that ends in `exec python ...`) loses its connection and comes back as the same rank: a rank
     is dead when its process is, or, on another host, when it doesn't come back within EXEC_SECONDS.
  4. Failures are in the order in which connections were lost: a rank of another host is known to be dead later than one of this host.
+ 5. What happens once for each rank costs no look at all ranks: they are counted.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class Ranks:
         self._on_lost = on_lost
         self._on_dead = on_dead
         self._rank0_gone = False
-        self._failures: list[tuple[Rank, int | None]] = []  # invariant 4; code None: its connection was lost
+        self._failures: dict[Rank, int | None] = {}  # invariant 4; code None: its connection was lost
+        self._done = self._gone = 0  # of `known`
 
     @property
     def all_came(self) -> bool:
@@ -74,7 +76,7 @@ class Ranks:
     @property
     def all_done(self) -> bool:
         """Has every rank ended its part?"""
-        return self.all_came and all(rank.done for rank in self.known.values())
+        return self._done == self.size
 
     @property
     def dying(self) -> bool:
@@ -88,7 +90,7 @@ class Ranks:
     def ending(self) -> dict[str, Any]:
         """How it ended, for job.json: the exit code of the first rank that had one, and which rank failed first: itself (its code), or it died (None)."""
         code = next((self.known[number].code for number in sorted(self.known) if self.known[number].code), 0)
-        failed = [(rank, code) for rank, code in self._failures if self.known[rank.number] is rank]  # another one: it came back (invariant 3)
+        failed = [(rank, code) for rank, code in self._failures.items() if self.known[rank.number] is rank]  # another one: it came back (invariant 3)
         failures = [{"rank": rank.number, "host": rank.host, "code": code} for rank, code in failed]
         return {"code": code, "first_failure": failures[0] if failures else None}
 
@@ -107,6 +109,7 @@ class Ranks:
         if size != self.size or not 0 <= number < size or (before is not None and (before.connected or before.done)):
             log.error("rank %d of %d does not belong to this job, or is here already", number, size)
             return None
+        self._gone -= before is not None and before.gone
         rank = self.known[number] = Rank(number, protocol.decode_text(fields[2]), int(fields[3]), int(fields[4]), channel)
         if rank.here:  # a child of it may hold its connection open
             self._watch(rank.pid, lambda: self._on_gone(rank))
@@ -120,9 +123,12 @@ class Ranks:
 
     def on_done(self, rank: Rank, code: int) -> None:
         """It has ended its part."""
+        if rank.done:
+            return
         rank.done, rank.code = True, code
+        self._done += 1
         if code:
-            self._failures.append((rank, code))
+            self._failures[rank] = code
 
     def on_connection_lost(self, rank: Rank) -> None:
         """Invariants 2 and 3."""
@@ -130,7 +136,7 @@ class Ranks:
             self._on_gone(rank)
             return
         rank.connected = False
-        self._failures.append((rank, None))
+        self._failures[rank] = None
         rank.channel.close()
         self._on_lost(rank.number)
         if rank.here and not processes.is_alive(rank.pid):
@@ -163,24 +169,24 @@ class Ranks:
     def _on_rank0_gone(self) -> None:
         self._rank0_gone = True
         self._look_whether_over()
-        if not self.over.is_set() and all(rank.gone for rank in self.known.values()):
+        if not self.over.is_set() and self._gone == len(self.known):
             asyncio.get_running_loop().call_later(LATE_SECONDS, self._look_whether_over, True)
 
     def _on_gone(self, rank: Rank) -> None:
         if rank.gone or self.known[rank.number] is not rank:  # it is back
             return
         rank.gone = True
+        self._gone += 1
         rank.connected = False
         rank.channel.close()
         if not rank.done:
             log.info("rank %d died", rank.number)
-            if all(failed is not rank for failed, _ in self._failures):
-                self._failures.append((rank, None))
+            self._failures.setdefault(rank, None)
             self._on_dead(rank.number)
             if not self.killed:
                 self.kill(f"rank {rank.number} died", after=GRACE_SECONDS)
         self._look_whether_over()
 
     def _look_whether_over(self, patient: bool = False) -> None:
-        if all(rank.gone for rank in self.known.values()) and (self.all_came or (self._rank0_gone and (patient or self.size == 1)) or (self.killed and self.known)):
+        if self._gone == len(self.known) and (self.all_came or (self._rank0_gone and (patient or self.size == 1)) or (self.killed and self.known)):
             self.over.set()

@@ -17,10 +17,11 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import CoordinatorError, ManapyError
-from .protocol import VERSION
+from .protocol import VERSION, encode_text
 
 if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
+    from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
@@ -101,8 +102,11 @@ def admit(secret: bytes, server_nonce: str, line: str, service: Service = COORDI
     return fields[1], f"OK {server_hash(secret, server_nonce, fields[2])}"
 
 
-async def admit_stream(reader: StreamReader, writer: StreamWriter, secret: bytes, service: Service = COORDINATOR) -> tuple[str, Seals] | None:
-    """Server: the handshake on a new connection; the client's role and the seals of what follows, or None: then the connection is to be closed."""
+async def admit_stream(
+    reader: StreamReader, writer: StreamWriter, secret: bytes, service: Service = COORDINATOR, busy: Callable[[str], str] = lambda role: ""
+) -> tuple[str, Seals] | None:
+    """Server: the handshake on a new connection; the client's role and the seals of what follows, or None: then the connection is to be closed.
+    ``busy``: why a client of this role can't be taken now; empty: it can."""
     server_nonce = nonce()
     writer.write(f"{greeting(server_nonce, service)}\n".encode())
     line = (await reader.readline()).decode("ascii", "replace").rstrip("\n")
@@ -114,6 +118,10 @@ async def admit_stream(reader: StreamReader, writer: StreamWriter, secret: bytes
             await writer.drain()
         return None
     role, answer = admitted
+    if reason := busy(role):
+        writer.write(f"BUSY {encode_text(reason)}\n".encode())
+        await writer.drain()
+        return None
     writer.write(f"{answer}\n".encode())
     return role, seals(secret, greeting(server_nonce, service), line, client=False)
 

@@ -27,7 +27,7 @@ from typing import Any
 
 from .. import __version__
 from . import auth, job, processes, protocol, publish
-from ._flow import Flow, Phase
+from ._flow import Flow, Phase, name_ranks
 from ._ranks import Rank, Ranks
 from ._requests import Requests, Tickets
 from .channel import Channel
@@ -36,6 +36,9 @@ from .errors import CheckpointError
 log = logging.getLogger(__name__)
 
 HANDSHAKE_SECONDS = 10.0
+BACKLOG = 1 << 16  # connections that wait to be accepted; the kernel takes as many as net.core.somaxconn allows
+LATE_SECONDS = 10.0  # after our start: that ranks are missing is worth an explanation
+CONNECT_SECONDS = 330.0  # after our start: ranks that haven't come have given it up (CONNECT_TRIES_MS of control.c)
 PROGRESS_AFTER, PROGRESS_EVERY = 1.5, 1.0  # seconds; a quick checkpoint shows none
 STOP_CODE = 143  # of the ranks after `manapy stop --no-checkpoint`; as after SIGTERM
 LIVE = ("starting", "restarting", "running")  # states of a job that hasn't come to an end yet
@@ -56,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Until the job ends. Errors go to the log (stderr is coordinator.log)."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True)
+    processes.raise_limit()
     settings = Settings(options.ranks, options.rank0_pid, options.resume, options.interval, options.keep, options.child_grace_ms)
     try:
         listener = socket.socket(fileno=options.fd)
@@ -96,6 +100,11 @@ class Coordinator:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._commands: set[asyncio.Task[Any]] = set()
         self._segments: set[str] = set()  # shared memory of the real MPI on this host
+        self._begun = time.monotonic()
+        self._busy = ""  # why a rank was sent away
+        self._noting = asyncio.Event()  # ranks have ended, which is to be noted
+        self._to_tell: list[int] = []  # of those, the ones that have ended with an error
+        self._pruning: asyncio.Task[None] | None = None
 
     # ---- life
 
@@ -105,7 +114,8 @@ class Coordinator:
         loop = asyncio.get_running_loop()
         if self.settings.rank0_pid:
             self.ranks.watch_rank0(self.settings.rank0_pid)
-        server = await asyncio.start_server(self._accept, sock=listener, limit=protocol.LINE_MAX + auth.SEAL_HEX + 1)
+        server = await asyncio.start_server(self._accept, sock=listener, limit=protocol.LINE_MAX + auth.SEAL_HEX + 1, backlog=BACKLOG)
+        self._spawn(self._note_ends())
         self._spawn(self._serve_requests())
         if self.settings.interval > 0:
             self._spawn(self._serve_interval())
@@ -168,17 +178,18 @@ class Coordinator:
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(_log_failure)
 
-    async def _note_done(self, rank: Rank) -> None:
-        """Invariant 2."""
-        all_done = self.ranks.all_done
-        if not (all_done or rank.code):
-            return
-        await self.flow.idle.wait()
-        if self.state in LIVE:
-            self.record |= self.ranks.ending()
-            self._write_record("done" if all_done else "failed")
-        for number in self.ranks.known if all_done else (rank.number,):
-            self.ranks.send(number, "NOTED")
+    async def _note_ends(self) -> None:
+        """Invariant 2; what comes at the same time is noted together."""
+        while True:
+            await self._noting.wait()
+            await self.flow.idle.wait()
+            self._noting.clear()
+            all_done, told, self._to_tell = self.ranks.all_done, self._to_tell, []
+            if self.state in LIVE:
+                self.record |= self.ranks.ending()
+                self._write_record("done" if all_done else "failed")
+            for number in self.ranks.known if all_done else told:
+                self.ranks.send(number, "NOTED")
 
     # ---- ranks
 
@@ -210,7 +221,10 @@ class Coordinator:
         elif kind == "DONE":
             self.ranks.on_done(rank, int(fields[0]))
             self.flow.on_done(rank.number)
-            self._spawn(self._note_done(rank))
+            if rank.code:
+                self._to_tell.append(rank.number)
+            if rank.code or self.ranks.all_done:
+                self._noting.set()
         elif kind == "READY":
             rank.ready = True
             self._look_whether_started()
@@ -240,7 +254,7 @@ class Coordinator:
         while True:
             batch = await self.requests.take()
             try:
-                await self._started.wait()
+                await self._until_started()
                 if self.flow.controller.finishing:
                     raise CheckpointError("the job is finishing")
                 grace = batch.grace_ms if batch.grace_ms >= 0 else self.settings.child_grace_ms
@@ -251,16 +265,34 @@ class Coordinator:
                 log.exception("checkpoint")
                 self._answer_tickets(self.requests.failed(f"internal error: {error}"), "failed", f"internal error: {error}")
 
-    def _on_published(self, path: Path) -> None:
-        self._last = publish.Checkpoint(path, publish.read_manifest(path))
+            self._prune()
+
+    async def _until_started(self) -> None:
+        """CheckpointError if ranks have never come, and won't any more."""
+        while missing := self.ranks.missing():
+            left = self._begun + CONNECT_SECONDS - time.monotonic()
+            if left <= 0:
+                raise CheckpointError(f"{self._explain(missing)}; they don't try any more: this run of the job can't be checkpointed")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._started.wait(), min(left, LATE_SECONDS))
+        await self._started.wait()
+
+    def _on_published(self, last: publish.Checkpoint) -> None:
+        self._last, path = last, last.path
         if self.requests.current is not None and self.requests.current.then != "continue":
             self._set_state("checkpointed")
         self._answer_tickets(self.requests.published(path), "ok", str(path))
-        if self.settings.keep > 0:
-            try:
-                publish.prune(self.dir, self.settings.keep)
-            except OSError as error:
-                log.error("deleting old checkpoints: %s: %s", error.filename, error.strerror)
+
+    def _prune(self) -> None:
+        """Delete old checkpoints, when the ranks go on again and while they do; what is left behind by our end, the next time."""
+        if self.settings.keep > 0 and (self._pruning is None or self._pruning.done()):
+            self._pruning = asyncio.ensure_future(asyncio.to_thread(self._prune_now))
+
+    def _prune_now(self) -> None:
+        try:
+            publish.prune(self.dir, self.settings.keep)
+        except OSError as error:
+            log.error("deleting old checkpoints: %s: %s", error.filename, error.strerror)
 
     def _manifest_record(self) -> dict[str, Any]:
         keys = ("argv", "cwd", "mpi", "mpirun", "protocol")
@@ -298,7 +330,8 @@ class Coordinator:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         try:
-            admitted = await asyncio.wait_for(auth.admit_stream(reader, writer, self._secret), HANDSHAKE_SECONDS)
+            fd = writer.get_extra_info("socket").fileno()
+            admitted = await asyncio.wait_for(auth.admit_stream(reader, writer, self._secret, busy=lambda role: self._refusal(role, fd)), HANDSHAKE_SECONDS)
             if admitted is None:
                 return
             role, seals = admitted
@@ -318,10 +351,20 @@ class Coordinator:
                 self._commands.discard(task)
             writer.close()
 
+    def _refusal(self, role: str, fd: int) -> str:
+        """A rank tries again; a command must be able to say what is wrong."""
+        if role != "rank" or not (reason := processes.is_scarce(fd)):
+            return ""
+        if reason != self._busy:
+            log.error("%s", reason)
+        self._busy = reason
+        return reason
+
     async def _serve_command(self, channel: Channel) -> None:
         kind, fields, _ = await channel.receive()
         match kind, fields:
             case "STATUS", []:
+                await self.flow.measure()
                 channel.send(protocol.join("JSON", json.dumps(self.status())))
             case "CHECKPOINT", [("continue" | "exit" | "hold") as then, grace]:
                 await self._answer(channel, lambda: self._checkpoint(lambda: self.requests.ask(then, int(grace))))
@@ -355,6 +398,7 @@ class Coordinator:
         begin, shown = time.monotonic(), ""
         while not task.done():
             await asyncio.wait((task,), timeout=PROGRESS_AFTER if not shown else PROGRESS_EVERY)
+            await self.flow.measure()
             text = "; ".join(self.waiting()[:3])
             if not task.done() and text and text != shown and time.monotonic() - begin >= PROGRESS_AFTER:
                 shown = text
@@ -371,13 +415,19 @@ class Coordinator:
         """What the job or a checkpoint waits for."""
         missing = self.ranks.missing()
         if missing and not self.ranks.over.is_set():
-            return [f"rank {missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''} not started yet"]
+            return [self._explain(missing)]
         if not self._started.is_set():
             return [f"rank {number} is still being restored" for number, rank in sorted(self.ranks.known.items()) if not rank.ready][:20]
         if self.tickets.called and self.flow.phase is Phase.IDLE:
             absent = next(rank for rank in range(self.settings.ranks) if rank not in self.tickets.called)
             return [f"rank {min(self.tickets.called)} has called manapy.checkpoint(), rank {absent} has not"]
         return self.flow.waiting()
+
+    def _explain(self, missing: list[int]) -> str:
+        if time.monotonic() - self._begun < LATE_SECONDS and not self._busy:
+            return f"rank {missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''} not started yet"
+        why = self._busy or f"see what they say on their standard error, and {self.dir / 'coordinator.log'}"
+        return f"{name_ranks(missing)} {'has' if len(missing) == 1 else 'have'} not connected to the coordinator: {why}"
 
     def status(self) -> dict[str, Any]:
         """The answer to STATUS; the keys are in README.md."""
@@ -394,7 +444,7 @@ class Coordinator:
             "started": self.record["started"],
             "ranks": [self._rank_status(n) for n in range(self.settings.ranks)],
             "waiting": self.waiting(),
-            "written": self.flow.written(),
+            "written": self.flow.written,
             "checkpoint_dir": str(self.flow.place),
             "last_checkpoint": None if last is None else {"path": str(last.path), "time": last.manifest.time, "bytes": last.manifest.file_bytes},
         }

@@ -1,12 +1,28 @@
-"""Processes of this host that are no children of ours: is one alive, when does it end, what started it."""
+"""Processes of this host that are no children of ours: is one alive, when does it end, what started it. And our own descriptors."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
+
+
+RESERVED = 32  # descriptors that neither ranks nor what watches them may take: for commands, checkpoints, logs
+
+
+def raise_limit() -> None:
+    """All the descriptors that we may have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def is_scarce(fd: int) -> str:
+    """Why a new descriptor (they get the lowest free number) should be given back, or empty."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return f"the coordinator may open {soft} files only: raise that limit where rank 0 runs (ulimit -Hn)" if fd >= soft - RESERVED else ""
 
 
 def watch(pid: int, ended: Callable[[], None]) -> None:
@@ -18,6 +34,9 @@ def watch(pid: int, ended: Callable[[], None]) -> None:
         loop.call_soon(ended)
         return
     except OSError:
+        return
+    if is_scarce(fd):
+        os.close(fd)
         return
 
     def readable() -> None:

@@ -9,8 +9,8 @@
  * Authentication (both directions, HMAC-SHA-256 with the 32-byte secret of DIR/secret, mode 0600):
  *   server: MANAPY <protocol version> <server nonce: 32 hex>
  *   client: AUTH <role: rank|command> <client nonce: 32 hex> <HMAC("client" | server nonce | client nonce | role): 64 hex>
- *   server: OK <HMAC("server" | client nonce | server nonce): 64 hex>          or  DENIED (and closes)
- * ("|" is plain concatenation of the ASCII texts.)
+ *   server: OK <HMAC("server" | client nonce | server nonce): 64 hex>          or  DENIED, or BUSY reason (and closes)
+ * ("|" is plain concatenation of the ASCII texts.) BUSY: the coordinator can't take a rank now; it may try again.
  *
  * From then on each line is sealed, in both directions: SEAL LINE, with SEAL the first 32 hex digits of HMAC-SHA-256 over END NUMBER LINE, under
  * the connection's key HMAC("session" | server nonce | client nonce | role). END is client or server, who sends it; NUMBER counts its lines from

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import subprocess
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -202,6 +204,29 @@ def test_waits_for_all_ranks_and_says_so(tmp_path: Path) -> None:
     play(tmp_path, test, connect=False)
 
 
+def test_ranks_that_find_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks are sent away before the last descriptors are gone; commands aren't, and hear who is missing and why, and that there is an end to waiting."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def test(fake: FakeJob) -> None:
+        await fake.ranks[0].connect(fake.dir)
+        monkeypatch.setattr(processes, "RESERVED", soft)
+        for rank in fake.ranks[1:]:
+            with pytest.raises(AssertionError):
+                await rank.connect(fake.dir)
+        reason = f"ranks 1, 2 have not connected to the coordinator: the coordinator may open {soft} files only: raise that limit where rank 0 runs (ulimit -Hn)"
+        answers = await fake.command("CHECKPOINT continue -1")
+        assert answers[0] == f"PROGRESS {reason}" and answers[-1].startswith(f"RESULT failed {reason}; they don't try any more")
+        assert json.loads((await fake.command("STATUS"))[0].removeprefix("JSON "))["waiting"] == [reason]
+        monkeypatch.setattr(processes, "RESERVED", 0)
+        for rank in fake.ranks[1:]:
+            await rank.connect(fake.dir)
+        assert (await fake.checkpoint()).startswith("RESULT ok")
+
+    monkeypatch.setattr(coordinator, "CONNECT_SECONDS", 3.0)
+    play(tmp_path, test, connect=False)
+
+
 def test_who_is_waited_for(tmp_path: Path) -> None:
     """Rank 0 has entered a collective that rank 1 computes before."""
 
@@ -274,6 +299,33 @@ def test_interval_and_keep(tmp_path: Path) -> None:
         assert len(fake.published()) <= 3 and fake.published()[-1] >= "ckpt-000004"
 
     play(tmp_path, test, interval=0.1, keep=2)
+
+
+def test_old_checkpoints_go_when_the_ranks_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not before, and nobody waits for it: neither ranks nor commands nor the next checkpoint."""
+    deleted, delete = threading.Event(), publish.discard
+
+    def slowly(tree: Path) -> None:
+        assert deleted.wait(30)
+        delete(tree)
+
+    async def test(fake: FakeJob) -> None:
+        await fake.checkpoint()
+        fake.ranks[0].act["RESUME"] = "hold"
+        assert "ckpt-000002" in await fake.checkpoint()
+        await fake.ranks[0].until("RESUME", 2)
+        assert fake.published() == ["ckpt-000001", "ckpt-000002"]
+        monkeypatch.setattr(publish, "discard", slowly)
+        fake.ranks[0].act.clear()
+        fake.ranks[0]._answer(fake.ranks[0].seen[-1])
+        while "ckpt-000001" in fake.published():
+            await asyncio.sleep(0.01)
+        assert "ckpt-000003" in await fake.checkpoint() and fake.temporary()
+        deleted.set()
+        while fake.temporary():
+            await asyncio.sleep(0.01)
+
+    play(tmp_path, test, keep=1)
 
 
 def test_program_asks(tmp_path: Path) -> None:
@@ -400,6 +452,22 @@ def test_ranks_that_end_are_told_when_it_is_noted(tmp_path: Path) -> None:
         assert [job.read(fake.dir).record[key] for key in ("state", "code", "first_failure")] == ["done", 0, None]
 
     play(tmp_path, test)
+
+
+def test_many_ends_are_noted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks, written, write = 60, [], job.write
+
+    async def test(fake: FakeJob) -> None:
+        monkeypatch.setattr(job, "write", lambda *arguments: (written.append(1), write(*arguments)))
+        for rank in fake.ranks:
+            rank.send("DONE 3")
+        for rank in fake.ranks:
+            await rank.until("NOTED")
+        assert len(written) < ranks / 4 and sum(len(rank.seen) for rank in fake.ranks) <= 2 * ranks
+        record = job.read(fake.dir).record
+        assert (record["state"], record["code"], record["first_failure"]["code"]) == ("done", 3, 3)
+
+    play(tmp_path, test, ranks=ranks)
 
 
 def test_rank_that_ends_with_an_error(tmp_path: Path) -> None:

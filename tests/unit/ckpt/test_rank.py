@@ -492,6 +492,30 @@ def test_no_coordinator_at_all(start: Callable[..., Pair]) -> None:
     assert errors.count("\n") == 1 and "the job runs without checkpoints" in errors
 
 
+def test_refused_at_first(start: Callable[..., Pair]) -> None:
+    """Sent away, or cut off: it says so, tries again, and is a rank like any other then."""
+    pair = start(accept=False)
+    server = pair.server
+    for answer in ("BUSY no%20descriptors", "", "BUSY no%20descriptors"):
+        server.listener.settimeout(PATIENCE)
+        connection, _ = server.listener.accept()
+        with connection, connection.makefile("r") as stream:
+            if answer:
+                connection.sendall(f"{auth.greeting(auth.nonce())}\n".encode())
+                assert stream.readline().startswith("AUTH rank ")
+                connection.sendall(f"{answer}\n".encode())
+    begin = time.monotonic()
+    while time.monotonic() < begin + 1.5:  # until it is worth a word
+        server.listener.accept()[0].close()
+    server.accept()
+    server.expect("HELLO 0 4 ")
+    server.expect("PROGRAM ")
+    pair.step("CHECK 1 0", "CHECKED 1")
+    assert pair.rank.end() == 0
+    said = pair.rank.process.stderr.read().splitlines()
+    assert len(said) == 2 and "the job runs without checkpoints until it can be reached" in said[0] and "checkpoints are possible now" in said[1]
+
+
 def test_wrong_secret(start: Callable[..., Pair]) -> None:
     """The coordinator that can't prove itself gets nothing."""
     pair = start(accept=False)
