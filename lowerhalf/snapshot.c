@@ -11,6 +11,7 @@
 #include "snapshot.h"
 #include "advice.h"
 #include "clock.h"
+#include "control/control.h"
 #include "image/crc32c.h"
 #include "lower.h"
 #include "maps.h"
@@ -68,9 +69,17 @@ static void *vector_push(vector_t *v, size_t count) { /* exits on lack of memory
     return at;
 }
 
+/* Another rank's disk may be full: then all stand until the last one has noticed. */
+static int given_up(writer_t *w) {
+    if (!mpy_control_cancelled()) return 0;
+    snprintf(w->error, w->n, "the checkpoint was given up");
+    return -1;
+}
+
 static int put(writer_t *w, const void *data, uint64_t bytes) {
     const char *p = data;
     while (bytes) {
+        if (given_up(w)) return -1;
         ssize_t k = pwrite(w->fd, p, bytes < WRITE_CHUNK ? bytes : WRITE_CHUNK, (off_t)w->offset);
         if (k < 0 && errno == EINTR) continue;
         if (k <= 0) return fail(w, "cannot write the image");
@@ -195,6 +204,7 @@ static int region_pages(writer_t *w, const mpy_map_t *m, const char *path, const
         if (file_end > m->hi) file_end = m->hi;
     }
     for (uint64_t at = m->lo; at <= m->hi;) {
+        if (given_up(w)) return -1;
         uint64_t pages = (m->hi - at) / PAGE;
         if (pages > PAGEMAP_CHUNK) pages = PAGEMAP_CHUNK;
         if (pages && pread(w->pagemap, entries, pages * 8, (off_t)(at / PAGE * 8)) != (ssize_t)(pages * 8)) return fail(w, "cannot read /proc/self/pagemap");

@@ -13,6 +13,7 @@
  *     of some languages' coroutines have no room for a signal frame.
  *  3. Threads that appear while we halt others are found by listing /proc/self/task again until nothing changes.
  */
+#include "control/control.h"
 #include "state/fdguard.h"
 #include "sys.h"
 #include <errno.h>
@@ -29,6 +30,7 @@
 
 enum { FREE, REQUESTED, BUSY, STOPPED };
 enum { WAIT, HOOK, GO };
+enum { STOP_SECONDS = 30, TAKE_BACK_MS = 1000 }; /* for all threads to come out of the kernel: the others stand meanwhile */
 
 typedef struct record {
     int32_t tid; /* the kernel's; 0: unused */
@@ -54,6 +56,15 @@ int mpy_on_stack(int (*fn)(void *), void *arg, uint64_t stack_top);
 static int run_hook(void *unused) {
     (void)unused;
     return hook_function(hook_error, sizeof hook_error);
+}
+
+/* False: what was asked for has been taken back (mpy_stop_release). */
+static int answer(record_t *r, uint32_t state) {
+    uint32_t asked = REQUESTED;
+    if (!__atomic_compare_exchange_n(&r->state, &asked, state, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return 0;
+    __atomic_fetch_add(&progress, 1, __ATOMIC_RELEASE);
+    mpy_futex_wake(&progress);
+    return 1;
 }
 
 static void announce(record_t *r, uint32_t state) {
@@ -167,7 +178,7 @@ static void on_stop(int sig, siginfo_t *info, void *context) {
     for (uint32_t i = 0; i < MPY_THREADS_MAX; i++)
         if (MPY_UPPER->threads[i].used && MPY_UPPER->threads[i].tid == shown) { slot = &MPY_UPPER->threads[i]; r->mpi_slot = i; break; }
     uint64_t rip = (uint64_t)uc->uc_mcontext.gregs[REG_RIP];
-    if ((slot && slot->in_lower) || !haltable(rip) || !in_upper((uint64_t)uc) || marked(tid, uc)) { announce(r, BUSY); return; }
+    if ((slot && slot->in_lower) || !haltable(rip) || !in_upper((uint64_t)uc) || marked(tid, uc)) { answer(r, BUSY); return; }
 
     reissue(r, uc);
     r->ucontext = (uint64_t)uc;
@@ -177,7 +188,7 @@ static void on_stop(int sig, siginfo_t *info, void *context) {
     mpy_sys(SYS_get_robust_list, 0, &r->robust_list, &r->robust_bytes);
     mpy_sys(SYS_prctl, PR_GET_NAME, r->name, 0, 0, 0);
     r->command = WAIT;
-    announce(r, STOPPED);
+    if (!answer(r, STOPPED)) return;
     for (;;) {
         uint32_t c = __atomic_load_n(&r->command, __ATOMIC_ACQUIRE);
         if (c == GO) break;
@@ -282,7 +293,20 @@ static int pass(char *error, size_t n) {
     return running;
 }
 
+static int still_running(char *error, size_t n) {
+    for (int i = 0; i < nrecords; i++)
+        if (records[i].seen && records[i].state != STOPPED) {
+            int sleeping = records[i].syscall_nr;
+            char where[64] = "it is running";
+            if (sleeping >= 0) snprintf(where, sizeof where, "it is in system call %d", sleeping);
+            snprintf(error, n, "thread %d can't be stopped: %s (waited for %d s)", mpy_id_shown(records[i].tid), where, STOP_SECONDS);
+        }
+    return -1;
+}
+
 int mpy_stop_all(char *error, size_t n) {
+    struct timespec begin, now;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
     nrecords = 0;
     for (;;) {
         uint32_t seen = progress;
@@ -290,12 +314,32 @@ int mpy_stop_all(char *error, size_t n) {
         if (running < 0) return -1;
         if (running == 0 && nrecords == before) return 0;
         if (mpy_stop_check(error, n)) return -1;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if (now.tv_sec - begin.tv_sec > STOP_SECONDS) return still_running(error, n);
+        if (mpy_control_cancelled()) { snprintf(error, n, "the checkpoint was given up"); return -1; }
         struct timespec nap = {0, 200000}; /* BUSY threads are asked again soon; the futex tells of the others */
         mpy_sys(SYS_futex, &progress, MPY_FUTEX_WAIT, seen, &nap);
     }
 }
 
+/* After a stop that got only half way: the signals that are under way find nothing any more, nor do threads that stay in the kernel. */
+static void take_back(void) {
+    for (int waited = 0; waited < TAKE_BACK_MS; waited++) {
+        int open = 0;
+        for (int i = 0; i < nrecords; i++) open += records[i].state == REQUESTED;
+        if (open == 0) return;
+        uint32_t seen = progress;
+        struct timespec nap = {0, 1000000};
+        mpy_sys(SYS_futex, &progress, MPY_FUTEX_WAIT, seen, &nap);
+    }
+    for (int i = 0; i < nrecords; i++) {
+        uint32_t asked = REQUESTED;
+        __atomic_compare_exchange_n(&records[i].state, &asked, FREE, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    }
+}
+
 void mpy_stop_release(void) {
+    take_back();
     for (int i = 0; i < nrecords; i++) {
         if (records[i].state != STOPPED) continue;
         __atomic_store_n(&records[i].command, GO, __ATOMIC_RELEASE);

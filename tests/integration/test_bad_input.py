@@ -177,6 +177,27 @@ def test_full_disk(make_job: Callable[..., Job], small_disk: Path) -> None:
     job.finish()
 
 
+def test_one_full_disk_stops_the_others_no_longer(make_job: Callable[..., Job]) -> None:
+    """Rank 1's image can't be written: rank 0, which has much to write, is let go long before it would have done that."""
+    job = make_job(2)
+    job.start_python("quota.py")
+    job.wait_for("ready")
+    begin = time.monotonic()
+    job.checkpoint()
+    whole = time.monotonic() - begin
+    (job.where / "limit").touch()
+    job.wait_for("limited")
+    begin = time.monotonic()
+    done = manapy("checkpoint", job.dir)
+    assert done.returncode == 1 and "rank 1: cannot write the image: File too large" in done.stderr, done.stderr
+    (job.where / "unlimit").touch()
+    job.wait_for("unlimited")
+    assert "RESULT ok" not in done.stdout and time.monotonic() - begin < whole / 2
+    job.checkpoint()
+    (job.where / "end").touch()
+    job.finish()
+
+
 def test_stale_job_file(checkpointed: Job) -> None:
     done = manapy("checkpoint", checkpointed.dir)
     assert done.returncode == 1
