@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 5.0
 RESTART_SECONDS = 1.5  # between the death of a job's ranks and the job.json of their restart
+END_SECONDS = 1.0  # between the end of a coordinator's socket and its last job.json
 ANSWER_SECONDS = 10.0  # for the handshake and for STATUS; its interpreter may still be starting
 
 Progress = Callable[[str], None]
@@ -25,16 +26,38 @@ Progress = Callable[[str], None]
 class Connection(connection.Connection):
     """An authenticated connection for one command. Raises CoordinatorError, with one line that says what is wrong."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, patience: float = END_SECONDS) -> None:
+        """patience: seconds for a coordinator that is just ending to note that."""
+        self._job = job
         secret = job.secret()
+        where = f"no coordinator at {job.host} port {job.port}"
         try:
             connected = socket.create_connection((job.host, job.port), timeout=CONNECT_SECONDS)
+            lost = f"the connection to the coordinator is lost: see {job.dir / 'coordinator.log'}"
+            super().__init__(
+                connected, secret, auth.COORDINATOR, what=str(job.dir), lost=lost, secret_path=job.dir / "secret", timeout=ANSWER_SECONDS, limit=protocol.ANSWER_MAX
+            )
+        except ConnectionRefusedError as error:
+            raise GoneError(_end_of(job, patience) or f"{job.dir}: the job is not running any more ({where}), though it has not noted its end: see {job.dir / 'coordinator.log'}") from error
         except OSError as error:
-            raise GoneError(f"{job.dir}: the job is not running any more (no coordinator at {job.host} port {job.port}: {error.strerror or error})") from error
-        lost = f"the connection to the coordinator is lost: the job has ended, or see {job.dir / 'coordinator.log'}"
-        super().__init__(
-            connected, secret, auth.COORDINATOR, what=str(job.dir), lost=lost, secret_path=job.dir / "secret", timeout=ANSWER_SECONDS, limit=protocol.ANSWER_MAX
-        )
+            raise CoordinatorError(job.end() or f"{job.dir}: {where} can be reached from here: {error.strerror or error}") from error
+        except CoordinatorError as error:  # another program has its port by now
+            if end := job.end():
+                raise GoneError(end) from error
+            raise
+
+    def _lost(self, error: OSError | None) -> Exception:
+        if not isinstance(error, TimeoutError) and (end := _end_of(self._job, END_SECONDS)):
+            return GoneError(end)
+        return super()._lost(error)
+
+
+def _end_of(job: Job, patience: float) -> str | None:
+    """How it has ended."""
+    deadline = time.monotonic() + patience
+    while not (end := job.end()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return end
 
 
 def checkpoint(job: Job, *, then: str = "continue", child_grace: float | None = None, within: float | None = None, progress: Progress | None = None) -> Path:

@@ -41,7 +41,6 @@ LATE_SECONDS = 10.0  # after our start: that ranks are missing is worth an expla
 CONNECT_SECONDS = 330.0  # after our start: ranks that haven't come have given it up (CONNECT_TRIES_MS of control.c)
 PROGRESS_AFTER, PROGRESS_EVERY = 1.5, 1.0  # seconds; a quick checkpoint shows none
 STOP_CODE = 143  # of the ranks after `manapy stop --no-checkpoint`; as after SIGTERM
-LIVE = ("starting", "restarting", "running")  # states of a job that hasn't come to an end yet
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +120,7 @@ class Coordinator:
             self._spawn(self._serve_interval())
         log.info("manapy %s: job %s, %d ranks, pid %d", __version__, self.record["id"], self.settings.ranks, os.getpid())
         await self.ranks.over.wait()
-        if self.state in LIVE:
+        if self.state in job.LIVE:
             if not self.ranks.known and self.settings.ranks == 1:
                 self.state = "ended"  # it was so short that it didn't wait for us; or it was killed
             else:
@@ -185,7 +184,7 @@ class Coordinator:
             await self.flow.idle.wait()
             self._noting.clear()
             all_done, told, self._to_tell = self.ranks.all_done, self._to_tell, []
-            if self.state in LIVE:
+            if self.state in job.LIVE:
                 self.record |= self.ranks.ending()
                 self._write_record("done" if all_done else "failed")
             for number in self.ranks.known if all_done else told:

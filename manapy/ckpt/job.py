@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from .errors import CoordinatorError, JobError
 from .record import reading
 
 FORMAT = 1
+LIVE = ("starting", "restarting", "running")  # states of a job that hasn't come to an end yet
 
 
 class Job(NamedTuple):
@@ -43,12 +45,30 @@ class Job(NamedTuple):
         except OSError as error:
             raise CoordinatorError(f"{self.dir / 'secret'}: {error.strerror}") from error
 
+    def end(self) -> str | None:
+        """How it has ended, as a line for people, if job.json says so (now, not when this was read)."""
+        try:
+            record = read(self.dir).record
+        except JobError:
+            return None
+        if record["state"] in LIVE:
+            return None
+        first, code = record.get("first_failure") or {}, record.get("code", 0)
+        if record["state"] == "failed" and first and first.get("code") is None:
+            how = f"rank {first['rank']} died on {first['host']}"
+        else:
+            how = {"done": f"exit code {code}", "failed": f"exit code {code}" if code else "ranks died", "checkpointed": "after a checkpoint", "stopped": "by manapy stop"}.get(
+                record["state"], record["state"]
+            )
+        when = time.strftime(" at %Y-%m-%d %H:%M:%S", time.localtime(record["changed"])) if "changed" in record else ""
+        return f"{self.dir}: the job has ended{when}: {how}"
+
     def is_live(self) -> bool:
         """Does its coordinator answer?"""
         from .command import Connection
 
         try:
-            Connection(self).close()
+            Connection(self, patience=0).close()
         except CoordinatorError:
             return False
         return True

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
+import time
 from pathlib import Path
 
 import pytest
 from fake_jobs import fake_job
-from manapy.ckpt import command, job
-from manapy.ckpt.errors import CoordinatorError, JobError
+from manapy.ckpt import auth, command, job
+from manapy.ckpt.errors import CoordinatorError, GoneError, JobError
 
 
 def make(directory: Path, started: float = 1.0, **change: object) -> Path:
@@ -85,3 +87,41 @@ def test_write_is_atomic(tmp_path: Path) -> None:
     job.write(directory, {"format": 1})
     assert json.loads((directory / "job.json").read_text()) == {"format": 1}
     assert sorted(p.name for p in directory.iterdir()) == ["job.json", "secret"]
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@pytest.mark.parametrize("who", ["nobody", "another program", "another coordinator", "one that is ending"])
+def test_ended_job(tmp_path: Path, who: str) -> None:
+    """Every command says the same of it, whoever has its port by now."""
+    where = make(tmp_path / "j", port=closed_port(), state="failed", changed=0.0, first_failure={"rank": 1, "host": "node7", "code": None})
+    expected = f"{where}: the job has ended at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(0))}: rank 1 died on node7"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            with listener.accept()[0] as connection:
+                connection.sendall(b"HTTP/1.1 400 Bad Request\n" if who == "another program" else f"{auth.greeting(auth.nonce())}\n".encode())
+                if who != "another program":
+                    connection.recv(1000)
+                if who == "another coordinator":
+                    connection.sendall(b"DENIED\n")
+
+        for ask in (command.status, command.checkpoint, command.stop):
+            thread = threading.Thread(target=answer)
+            if who != "nobody":
+                record = job.read(where).record
+                job.write(where, {**record, "port": listener.getsockname()[1]})
+                thread.start()
+            with pytest.raises(GoneError) as caught:
+                ask(job.read(where))
+            assert str(caught.value) == expected
+            if who != "nobody":
+                thread.join()
+
+
+def test_coordinator_that_is_gone_without_a_word(tmp_path: Path) -> None:
+    with pytest.raises(GoneError, match="not running any more .*, though it has not noted its end: see .*coordinator.log"):
+        command.status(job.read(make(tmp_path / "j", port=closed_port())))
