@@ -8,6 +8,7 @@ Invariants
  2. A checkpoint that fails never ends anything: the program goes on, and it is tried again as long as there is time. Who doesn't want
     to wait for the last one says so with another Ctrl-C.
  3. Checkpoints are waited for in threads; everything else, the history too, is the main thread's.
+ 4. A job counts as saved if its checkpoint was, and as ended if its job.json says so. What only can't be reached is neither.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ..ckpt import command, job, publish
-from ..ckpt.errors import GoneError, ManapyError
+from ..ckpt.errors import ManapyError
 from . import processes, steps, timing
 from .record import Chain, Event
 
@@ -37,7 +38,6 @@ STARTS = 30.0  # seconds that a step which is just starting gets to become a job
 KILLS = 20.0  # seconds for killed ranks and processes to go
 GONE = 2.0  # seconds after the script's end in which a coordinator that doesn't answer may just be noting its job's end
 SETTLE = 30.0  # seconds for a coordinator to note the end of its ranks
-LIVE = ("starting", "restarting", "running")  # states of a job in job.json
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -172,13 +172,18 @@ class Attempt:
                     self._final = None
                     continue
                 if not (problem := _problem(self._final)):
+                    if self._starting() or self._live():  # a step that has begun meanwhile: the ones that are held are not live
+                        self._final = None
+                        continue
+                    if (crash := self._crash()) is not None:
+                        return crash
                     self._end_held()
                     return Outcome("yielded" if early else "left", reason=self._final.cause)
                 self.say(f"the checkpoint failed: {problem}; {self._fallback()}")
                 self._final, retry = None, now + RETRY
                 if look.deadline is not None and now + RETRY > look.deadline:
                     return Outcome("expired", reason=problem)
-            if leave and self._final is None and now >= retry:
+            if leave and self._final is None and now >= retry and not self._starting():
                 self.say(f"{leave}: saving the job")
                 self._final = self._begin_save(leave, "hold")
             elif not leave and self._save is None and self._due(begin, look, now):
@@ -257,7 +262,7 @@ class Attempt:
 
     def _live(self) -> list[job.Job]:
         """Jobs that run now."""
-        return [j for j in self._jobs() if j.state in LIVE]
+        return [j for j in self._jobs() if j.state in job.LIVE]
 
     def _starting(self) -> bool:
         """Has a step asked what to do, not long ago, and isn't a job yet?"""
@@ -266,23 +271,21 @@ class Attempt:
     # ---- checkpoints
 
     def _begin_save(self, cause: str, then: str) -> _Save:
-        save = _Save(cause, then)
+        save = _Save(cause, then, self._live())
         threading.Thread(target=self._work, args=(save,), daemon=True).start()
         return save
 
     def _work(self, save: _Save) -> None:
-        while save.then == "hold" and self._starting():
-            time.sleep(TICK)
-        save.jobs = self._live()
+        """In a thread (invariant 3)."""
 
         def one(which: job.Job) -> tuple[Path | str, float]:
             begin = time.monotonic()
             try:
                 result: Path | str = command.checkpoint(which, then=save.then)
-            except GoneError:
-                result = ""  # it has ended meanwhile
             except ManapyError as error:
-                result = str(error)
+                result = "" if which.end() else str(error)
+            except Exception as error:  # it must not be waited for in vain
+                result = f"{which.dir}: internal error: {error!r}"
             return result, time.monotonic() - begin
 
         with ThreadPoolExecutor(max(len(save.jobs), 1)) as pool:
@@ -319,7 +322,7 @@ class Attempt:
 
     def _end_held(self) -> None:
         """Invariant 1, from where the ranks are held."""
-        jobs = [j for j in self._jobs() if j.state in (*LIVE, "checkpointed")]
+        jobs = [j for j in self._jobs() if j.state in (*job.LIVE, "checkpointed")]
         spare: set[int] = set()
         here = socket.gethostname()
         for which in jobs:

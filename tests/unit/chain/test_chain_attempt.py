@@ -1,0 +1,120 @@
+"""What one run of the script takes for saved, for ended, and for neither."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from histories import History
+from manapy.chain.attempt import Attempt, Look, Outcome, Policy
+from manapy.ckpt import command, job
+from manapy.ckpt.errors import DiedError
+
+
+class Surroundings:
+    """The allocation ends at once, and for good at ``deadline``."""
+
+    period = 0.1
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+
+    def look(self) -> Look:
+        return Look(self.deadline, "it is time")
+
+    def on_signal(self, number: int) -> str:
+        return ""
+
+    def judge(self, outcome: Outcome) -> Outcome:
+        return outcome
+
+
+class Run:
+    """An attempt whose script sleeps, with one step whose job is as ``fields`` say."""
+
+    def __init__(self, history: History, seconds: float = 2.0) -> None:
+        self.said: list[str] = []
+        self.history = history
+        history.begin()
+        self.watch = Surroundings(time.time() + seconds)
+        self.attempt = Attempt(history.chain, 1, ["sleep", "60"], Policy(), self.watch, self.said.append, dict(os.environ))
+
+    def step(self, state: str = "running", **fields: object) -> None:
+        where = self.history.chain.dir / "step-001"
+        self.history.note("step", step=1, argv=["solver"], ranks=2, dir=str(where), verdict="new", path="", code=0)
+        self.history.job(1, state, hostname=socket.gethostname(), pid=2**22 + 1, **fields)
+
+    def outcome(self) -> Outcome:
+        return self.attempt.run(self.watch.look())
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """A port at which connections are taken, and nothing is said."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield int(listener.getsockname()[1])
+
+
+def test_job_that_cannot_be_reached_was_not_saved(history: History) -> None:
+    run = Run(history)
+    run.step(port=1)
+    outcome = run.outcome()
+    assert outcome.how == "expired" and "not running any more" in outcome.reason
+    assert [event["cause"] for event in history.chain.events("failed")] == ["it is time"]
+
+
+def test_job_that_does_not_answer_was_not_saved(history: History, silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "ANSWER_SECONDS", 0.5)
+    run = Run(history)
+    run.step(port=silent)
+    outcome = run.outcome()
+    assert outcome.how == "expired" and "does not answer" in outcome.reason
+
+
+def test_job_that_has_ended_by_itself(history: History, silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked while it runs; its record says so by the time that nothing answers."""
+    monkeypatch.setattr(command, "ANSWER_SECONDS", 3.0)
+    run = Run(history, seconds=60)
+    run.step(port=silent)
+    where = history.chain.dir / "step-001"
+
+    def end() -> None:
+        while not run.said:
+            time.sleep(0.01)
+        job.write(where, {**job.read(where).record, "state": "done", "code": 0})
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    assert run.outcome().how == "yielded"
+    thread.join()
+    assert not history.chain.events("failed")
+
+
+def test_rank_that_dies_while_its_job_is_saved(history: History, silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is a crash, and nothing was saved."""
+
+    def die(which: job.Job, then: str) -> None:
+        job.write(which.dir, {**which.record, "state": "failed", "first_failure": {"rank": 1, "host": "node7", "code": None}})
+        raise DiedError("rank 1 died")
+
+    monkeypatch.setattr(command, "checkpoint", die)
+    run = Run(history, seconds=60)
+    run.step(port=silent)
+    assert run.outcome() == Outcome("crashed", 1, "rank 1 died on node7", "node7")
+
+
+def test_failure_of_our_own(history: History, silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told, and doesn't hang."""
+
+    def fail(which: job.Job, then: str) -> None:
+        raise ZeroDivisionError("never divide")
+
+    monkeypatch.setattr(command, "checkpoint", fail)
+    run = Run(history)
+    run.step(port=silent)
+    outcome = run.outcome()
+    assert outcome.how == "expired" and "internal error" in outcome.reason and "never divide" in outcome.reason
