@@ -8,7 +8,7 @@ import resource
 from pathlib import Path
 
 from .. import _install
-from ..mpi import Family, candidates, family_of
+from ..mpi import Candidate, Family, candidates, family_of
 from ._finding import Finding, Level
 
 HWCAP2_FSGSBASE = 1 << 1
@@ -100,6 +100,18 @@ def _installation() -> list[Finding]:
     return [Finding("installation", Level.OK, str(_install.executable("manapy-launch")))]
 
 
+def _user_of(candidate: Candidate, chosen: bool) -> str:
+    """Which launch uses this library: by a launcher's place, unless --mpi or the environment has decided."""
+    if candidate.rule in ("--mpi", "MANAPY_LIBMPI"):
+        return "" if chosen else " (a launch uses this one)"
+    if candidate.rule == "mpirun's prefix":
+        return "" if chosen else f" (a launch under {candidate.source} uses this one)"
+    beside = [path for name in ("mpirun", "mpiexec") if os.access(path := Path(candidate.source) / "bin" / name, os.X_OK)]
+    if beside and "MANAPY_LIBMPI" not in os.environ:
+        return f" (a launch under {beside[0]} uses this one)"
+    return "" if chosen else " (a launch uses this one)"
+
+
 def _mpi(option: str | None) -> list[Finding]:
     findings = []
     chosen = False
@@ -111,7 +123,7 @@ def _mpi(option: str | None) -> list[Finding]:
             findings.append(Finding(name, Level.BAD if wrong else Level.OK, f"{candidate.source}: no libmpi there" if given else candidate.source))
             continue
         family, text = family_of(candidate.path)
-        used = " (a launch uses this one)" if not chosen else ""
+        used = _user_of(candidate, chosen)
         if family is Family.MPICH:
             findings.append(Finding(name, Level.OK, f"{candidate.path}: {family.value}, {text}{used}"))
         else:
