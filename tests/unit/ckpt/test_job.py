@@ -98,7 +98,7 @@ def closed_port() -> int:
 def test_ended_job(tmp_path: Path, who: str) -> None:
     """Every command says the same of it, whoever has its port by now."""
     where = make(tmp_path / "j", port=closed_port(), state="failed", changed=0.0, first_failure={"rank": 1, "host": "node7", "code": None})
-    expected = f"{where}: the job has ended at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(0))}: rank 1 died on node7"
+    expected = f"{where}: the job is not running any more: it has ended at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(0))}, rank 1 died on node7"
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:
