@@ -55,16 +55,30 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+LAUNCHERS = ("mpiexec.hydra", "mpirun", "mpiexec", "mpirun.mpich", "mpiexec.mpich")  # of MPICH and its relatives, the surest first
+
+
 def launcher(rank: int) -> str | None:
-    """What started the process of a rank, as a command that takes `-n N PROGRAM`: by its parent, which is hydra_pmi_proxy with mpirun
-    beside it, or slurmstepd."""
+    """What started the process of a rank, as a command that takes `-n N PROGRAM`: slurmstepd stands for srun; else the mpirun above hydra_pmi_proxy, or,
+    if that runs on another host, one that lies beside it and belongs to the same MPI."""
     with contextlib.suppress(OSError, ValueError):
-        status = Path(f"/proc/{rank}/status").read_text()
-        parent = next(line.split()[1] for line in status.splitlines() if line.startswith("PPid:"))
-        manager = Path(os.readlink(f"/proc/{parent}/exe"))
+        proxy = _parent(rank)
+        manager = _program(proxy)
         if manager.name.startswith("slurmstepd"):  # Debian's is slurmstepd-wlm
             return "srun --mpi=pmi2"
-        candidate = manager.with_name("mpirun")
-        if os.access(candidate, os.X_OK):
-            return str(candidate)
+        above = _program(_parent(proxy))
+        if above.name.startswith(("mpirun", "mpiexec")):
+            return str(above)
+        for name in LAUNCHERS:
+            if os.access(candidate := manager.with_name(name), os.X_OK) and candidate.resolve().name.startswith(("mpirun", "mpiexec")):  # Open MPI's is orterun
+                return str(candidate)
     return None
+
+
+def _parent(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("PPid:")))
+
+
+def _program(pid: int) -> Path:
+    return Path(os.readlink(f"/proc/{pid}/exe"))

@@ -1,8 +1,8 @@
 """Continue a job from a checkpoint: check all images, then become `mpirun -n N OPTIONS manapy-restart CHECKPOINT`.
 
 What stands after '--' goes to mpirun. mpirun is the one given by --mpirun, else what the job was started with if it is
-still there, else the one beside manapy, else the one on PATH. It may be a command with options: a job that srun has
-started goes on under `srun --mpi=pmi2`. The exit code is the job's.
+still there, else the one beside manapy, else the one on PATH; none of Open MPI's. It may be a command with options: a job that
+srun has started goes on under `srun --mpi=pmi2`. The exit code is the job's.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ..ckpt.publish import Manifest
 
 TAKES_MORE = True
+VERSION_SECONDS = 10.0  # for mpirun to say whose it is
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,22 +67,48 @@ def run(options: argparse.Namespace, out: Output) -> int:
         if (value := getattr(options, option)) is not None:
             command += [f"--{option.replace('_', '-')}", value]
     sys.stdout.flush()
-    os.execv(mpirun[0], [*command, str(path)])
+    try:
+        os.execv(mpirun[0], [*command, str(path)])
+    except OSError as error:
+        raise ManapyError(f"{mpirun[0]}: {error.strerror}: give another one with --mpirun PATH") from error
 
 
 def find_mpirun(option: str | None, manifest: Manifest) -> list[str]:
     """The absolute path of an executable and its options, by the rules above; ManapyError if there is none."""
     from ..ckpt.errors import ManapyError
+    from ..ckpt.processes import LAUNCHERS
 
     if option is not None:
         if (command := _command(option)) is None:
             raise ManapyError(f"{option}: no such program")
+        if _is_named_openmpis(command):
+            raise ManapyError(f"{option} is Open MPI's: this job needs the mpirun of MPICH or one of its relatives")
         return command
-    beside = Path(sys.argv[0]).resolve().parent / "mpirun"
-    for candidate in (manifest.mpirun, str(beside), str(Path(sys.executable).parent / "mpirun"), shutil.which("mpirun"), shutil.which("mpiexec")):
+    beside = [folder / name for folder in (Path(sys.argv[0]).resolve().parent, Path(sys.executable).parent) for name in LAUNCHERS]
+    refused = []
+    for candidate in (manifest.mpirun, *map(str, beside), *map(shutil.which, LAUNCHERS)):
         if candidate and (command := _command(candidate)):
-            return command
-    raise ManapyError("no mpirun found: give it with --mpirun PATH")
+            if not _is_openmpis(command):
+                return command
+            refused.append(command[0])
+    found = f" ({refused[0]} is Open MPI's)" if refused else ""
+    raise ManapyError(f"no mpirun of MPICH or its relatives found{found}: give it with --mpirun PATH")
+
+
+def _is_named_openmpis(command: list[str]) -> bool:
+    return Path(command[0]).resolve().name in ("orterun", "prterun", "mpirun.openmpi", "mpiexec.openmpi")
+
+
+def _is_openmpis(command: list[str]) -> bool:
+    """Does it say so? What says nothing may be a script of the site's."""
+    if Path(command[0]).name == "srun":
+        return False
+    if _is_named_openmpis(command):
+        return True
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run([command[0], "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=VERSION_SECONDS)
+        return any(name in done.stdout + done.stderr for name in ("Open MPI", "OpenRTE", "PRRTE"))
+    return False
 
 
 def _command(text: str) -> list[str] | None:

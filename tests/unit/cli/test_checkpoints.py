@@ -11,7 +11,9 @@ from pathlib import Path
 import images
 import pytest
 from manapy import cli
-from manapy.ckpt import image
+from manapy.ckpt import image, processes, publish
+from manapy.ckpt.errors import ManapyError
+from manapy.cli.restart import find_mpirun
 
 RANKS = 3
 
@@ -130,6 +132,36 @@ def test_restart_finds_damage_before_anything_starts(job: Path, mpirun: Path) ->
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
     assert "rank-00001.img: damaged" in done.stderr and "and 1 more" in done.stderr
     assert not Path(f"{mpirun}.arguments").exists()
+
+
+def test_restart_takes_no_mpirun_of_open_mpi(job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Debian's mpirun may point to it, though the job ran under MPICH's beside it."""
+    manifest = publish.read_manifest(images.checkpoint(job, RANKS, 3, str(tmp_path / "mpirun")))
+    for name, says in (("mpirun", "mpirun (Open MPI) 4.1.4"), ("mpiexec.openmpi", "mpirun (Open MPI) 4.1.4"), ("mpiexec.mpich", "HYDRA build details:")):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{says}'\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "manapy")])
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert find_mpirun(None, manifest) == [str(tmp_path / "mpiexec.mpich")]
+    with pytest.raises(ManapyError, match="mpiexec.openmpi is Open MPI's"):
+        find_mpirun(str(tmp_path / "mpiexec.openmpi"), manifest)
+    (tmp_path / "mpiexec.mpich").unlink()
+    with pytest.raises(ManapyError, match="mpirun is Open MPI's.*: give it with --mpirun"):
+        find_mpirun(None, manifest)
+
+
+def test_launcher_that_runs_is_recorded(tmp_path: Path) -> None:
+    """Not the one that `mpirun` beside it names: Debian has both MPIs in one directory."""
+    hydra = Path("/usr/bin/mpiexec.hydra")
+    if not hydra.exists():
+        pytest.skip("Debian's MPICH is missing")
+    with subprocess.Popen([hydra, "-n", "1", "sh", "-c", "echo $$; exec sleep 60"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert processes.launcher(int(process.stdout.readline())) == str(hydra)
+        finally:
+            process.terminate()
 
 
 def test_restart_without_such_an_mpirun(job: Path, tmp_path: Path) -> None:
