@@ -26,7 +26,6 @@ Invariants
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import time
@@ -37,8 +36,10 @@ from typing import Any
 from ..ckpt import publish
 from ..ckpt.errors import ManapyError
 from ..ckpt.record import reading
+from .lock import Lock
 
 FORMAT = 1
+LOCK_WAIT = 1800.0  # seconds for another step to find its checkpoint, of which it reads every byte
 Event = dict[str, Any]
 
 
@@ -99,10 +100,8 @@ class Chain:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Only one process at a time (invariant 2); without effect where the file system has no locks."""
-        with (self.dir / "lock").open("w") as stream:
-            with contextlib.suppress(OSError):
-                fcntl.flock(stream, fcntl.LOCK_EX)
+        """Only one process at a time (invariant 2). Raises ManapyError if another one takes too long."""
+        with Lock(self.dir / "lock").held(LOCK_WAIT):
             yield
 
     def over(self) -> Event | None:

@@ -9,7 +9,6 @@ Invariants
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import stat
 import sys
@@ -19,9 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from ..ckpt.errors import ManapyError
 from . import policy, steps
 from .attempt import Attempt, Outcome, Policy, Watch
+from .lock import Lock
 from .record import Chain
 
-LOCK_WAIT = 30.0  # seconds for a supervisor that was just killed to be gone
+LOCK_WAIT = 40.0  # seconds for a supervisor that was just killed to be gone
 ORPHAN_WAIT = 5.0  # seconds for jobs that are just ending to be gone, if nobody has seen the end of their attempt
 
 
@@ -33,21 +33,13 @@ class Supervisor:
         self.how = how
         self.limits = limits
         self.say = say
-        self._lock = (chain.dir / "supervisor.lock").open("w")
-        deadline = time.monotonic() + LOCK_WAIT
-        while True:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise ManapyError(f"{chain.dir}: another manapy is at work on this chain") from None
-                time.sleep(0.2)
-            except OSError:
-                break  # no locks on this file system
+        self._lock = Lock(chain.dir / "supervisor.lock")
+        self._lock.acquire(LOCK_WAIT)
 
     def refusal(self) -> str:
         """Why there must not be another attempt; empty: there may. Raises ManapyError if one goes on that has lost its supervisor."""
+        if self._lock.lost:
+            raise ManapyError(f"{self.chain.dir}: another manapy has taken this chain over: this one was stopped for too long")
         self._await_orphans()
         if (end := policy.lost(self.chain)) is not None:
             self.say(f"the attempt before: {end['reason']}")

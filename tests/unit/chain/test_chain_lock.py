@@ -1,0 +1,118 @@
+"""One at a time: on this host, between hosts, with and without the file system's locks."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from manapy.chain import lock
+from manapy.chain.lock import Lock
+from manapy.ckpt.errors import ManapyError
+
+HOLD = "import sys; from pathlib import Path; from manapy.chain.lock import Lock; l = Lock(Path(sys.argv[1])); l.acquire(5); print('locked', flush=True); sys.stdin.read()"
+
+
+@pytest.fixture(params=["locks", "locks of one host", "no locks"])
+def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of a lock, on a file system that has such locks."""
+
+    def flock(fd: Any, operation: int) -> None:
+        if request.param == "no locks":
+            raise OSError(38, "Function not implemented")
+
+    if request.param != "locks":
+        monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(lock, "STALE", 0.6)
+    monkeypatch.setattr(lock, "BEAT", 0.1)
+    return tmp_path / "lock"
+
+
+def elsewhere(path: Path, **words: Any) -> Path:
+    """A holder on another host."""
+    file = path.with_name("lock.holder")
+    file.write_text(json.dumps({"host": "node7", "boot": "b", "pid": 1, "start": 1, "since": 0, "token": "x", **words}))
+    return file
+
+
+def test_of_two(path: Path) -> None:
+    first, second = Lock(path), Lock(path)
+    first.acquire(1)
+    with pytest.raises(ManapyError, match=f"another manapy is at work on this chain \\(process {os.getpid()} on "):
+        second.acquire(1)
+    first.close()
+    second.acquire(1)
+    second.close()
+    assert not path.with_name("lock.holder").exists()
+
+
+def test_holder_that_was_killed(path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "locked\n"
+        with pytest.raises(ManapyError, match=f"process {other.pid} on"):
+            Lock(path).acquire(1)
+        other.kill()
+    begin = time.monotonic()
+    Lock(path).acquire(5)
+    assert time.monotonic() - begin < lock.STALE
+
+
+def test_living_holder_elsewhere(path: Path) -> None:
+    """It touches its file; its clock is years behind."""
+    file = elsewhere(path)
+    stop = threading.Event()
+
+    def touch() -> None:
+        for beat in range(1000):
+            os.utime(file, (beat, beat))
+            if stop.wait(0.1):
+                return
+
+    thread = threading.Thread(target=touch)
+    thread.start()
+    with pytest.raises(ManapyError, match="process 1 on node7"):
+        Lock(path).acquire(1.5)
+    stop.set()
+    thread.join()
+    Lock(path).acquire(3)
+
+
+def test_holder_that_is_taken_for_dead_is_told(path: Path) -> None:
+    first = Lock(path)
+    first.acquire(1)
+    elsewhere(path)
+    deadline = time.monotonic() + 5
+    while not first.lost and time.monotonic() < deadline:
+        time.sleep(0.01)
+    first.close()
+    assert first.lost and path.with_name("lock.holder").exists()
+
+
+def test_many_that_find_a_dead_one(path: Path) -> None:
+    """One gets it at a time, whoever moves the dead one's file away."""
+    elsewhere(path)
+    inside: list[int] = []
+
+    def work() -> None:
+        with Lock(path).held(30):
+            inside.append(1)
+            assert len(inside) == 1
+            time.sleep(0.02)
+            inside.clear()
+            done.append(1)
+
+    done: list[int] = []
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(done) == 6
+    assert [p.name for p in path.parent.iterdir() if p.name != "lock"] == []
