@@ -20,6 +20,8 @@ from .attempt import Look, Outcome
 
 ANSWER_SECONDS = 60.0
 ON_TIME = 5.0  # an end that comes so much before the deadline isn't the time limit's
+SHOWN = {"JobState": "State", "EndTime": "EndTime", "PreemptTime": "PreemptTime", "Restarts": "RestartCnt", "Requeue": "Requeue", "TimeLimit": "TimeLimit", "TimeMin": "MinTime"}
+WIDTH = 32  # of a column of squeue
 CANCELLED = ("CANCELLED", "DEADLINE")
 LEAVING = ("drain", "drng", "maint", "reboot", "@", "^")  # in a node's state as sinfo gives it (sinfo(1), NODE STATE CODES)
 UNWELL = ("down", "fail", "*", *LEAVING)
@@ -47,13 +49,16 @@ def command(*arguments: str | Path) -> str:
 
 def _clean() -> dict[str, str]:
     """Our environment without what describes this very job: a job that is submitted here shall not take it for its own."""
-    return {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SLURMD_", "MANAPY_CHAIN")) or k == "SLURM_CONF"}
+    return {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SLURMD_", "SQUEUE_", "MANAPY_CHAIN")) or k == "SLURM_CONF"}
 
 
 def show(job: str) -> dict[str, str]:
-    """What `scontrol show job` says of a job (of an array: of its first task). Raises SlurmError."""
-    lines = command("scontrol", "--oneliner", "show", "job", job).splitlines()
-    return dict(word.split("=", 1) for word in (lines or [""])[0].split() if "=" in word)
+    """What Slurm knows of a job (of an array: of its first task), by scontrol's names. Raises SlurmError. Asked are fields that no user fills in:
+    scontrol puts names, comments and paths between them, in which anything may stand."""
+    columns = ",".join(f"{column}:{WIDTH}" for column in SHOWN.values())
+    lines = command("squeue", "--noheader", "--states=all", "--array", "--sort=i", f"--jobs={job}", f"--Format={columns}").splitlines()
+    first = lines[0] if lines else ""
+    return {name: text for i, name in enumerate(SHOWN) if (text := first[i * WIDTH : (i + 1) * WIDTH].strip())}
 
 
 def was_cancelled(job: str) -> bool:
@@ -65,12 +70,13 @@ def was_cancelled(job: str) -> bool:
 
 
 def seconds(limit: str) -> float | None:
-    """A time limit as scontrol shows it ([days-]hours:minutes:seconds); None: no limit."""
+    """A time limit as Slurm shows it ([[days-]hours:]minutes:seconds); None: no limit."""
     days, _, clock = limit.rpartition("-")
     parts = clock.split(":")
-    if not all(part.isdigit() for part in parts) or len(parts) != 3:
+    if not all(part.isdigit() for part in parts) or len(parts) not in (2, 3):
         return None
-    return int(days or 0) * 86400.0 + int(parts[0]) * 3600 + int(parts[1]) * 60 + int(parts[2])
+    hours, minutes, rest = map(int, ["0", *parts][-3:])
+    return int(days or 0) * 86400.0 + hours * 3600 + minutes * 60 + rest
 
 
 def _epoch(text: str) -> float | None:

@@ -18,6 +18,8 @@ import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, JobError, manapy
 from slurm import Cluster, no_cgroups
 
+from manapy.chain import slurm
+
 pytestmark = pytest.mark.slurm
 
 SRUN = "srun --mpi=pmi2"
@@ -283,6 +285,26 @@ def test_scancel_ends_the_chain(cluster: Cluster, submit: Callable[..., Chain], 
     chain.wait_for_events("stopped", 1)
     (successor,) = chain.events("successor")
     assert cluster.show(int(successor["id"]))["JobState"] == "CANCELLED"
+
+
+def test_what_slurm_says_of_a_job(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its user has written into its name."""
+    for name in ("SLURM_CONF", "PATH"):
+        monkeypatch.setenv(name, cluster.env[name])
+    lie = "x JobState=CANCELLED EndTime=2001-01-01T00:00:00 Restarts=9 Requeue=0 TimeLimit=00:00:01"
+    job = cluster.command("sbatch", "--parsable", "--requeue", f"--job-name={lie}", f"--comment={lie}", "--time=70", "--output=/dev/null", "--wrap=sleep 600").strip()
+    deadline = time.monotonic() + PATIENCE
+    while (said := slurm.show(job))["JobState"] != "RUNNING" and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert (said["JobState"], said["Restarts"], said["Requeue"], slurm.seconds(said["TimeLimit"])) == ("RUNNING", "0", "1", 4200)
+    assert abs((slurm._epoch(said["EndTime"]) or 0) - time.time() - 4200) < 120 and slurm._epoch(said.get("PreemptTime", "")) is None
+    assert not slurm.was_cancelled(job)
+    cluster.command("scancel", job)
+    while not slurm.was_cancelled(job) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert slurm.was_cancelled(job)
+    with pytest.raises(slurm.SlurmError):
+        slurm.show("999999")
 
 
 def test_exit_code(cluster: Cluster, submit: Callable[..., Chain]) -> None:
