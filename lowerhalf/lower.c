@@ -128,6 +128,8 @@ static const mpy_services_t services = {
 };
 
 static mpy_job_t job;
+
+const uint8_t *mpy_lower_secret(void) { return job.secret; }
 static const char *resumed;
 
 /* As DMTCP has it: checkpoints go on to where the one lies that this job comes from. */

@@ -14,6 +14,7 @@ typedef struct mpy_options {
     const char *rejoin;    /* ... and this is how it finds its job again */
     const char *shift;     /* "auto", "off" or "require": backup RNICs for the real MPI (mpi/rdma.c) */
     const char *on_failover; /* "continue" or "checkpoint": when RDMA traffic falls back to another RNIC */
+    bool is_unsigned;      /* restart a checkpoint of which nothing proves that its job has written it */
     bool trace;            /* record calls (recorder.c) */
     double interval_s;     /* between automatic checkpoints; 0 = none */
     int keep;              /* checkpoints kept; 0 = all */
@@ -40,6 +41,7 @@ void mpy_lower_make_way(void); /* what mpy_lower_join has opened goes above a ba
 /* Continue this rank's part of a checkpoint (resume.c). */
 void mpy_resume(const char *checkpoint) __attribute__((noreturn));
 void mpy_lower_start(const char *program); /* donor threads, stop handler, control thread */
+const uint8_t *mpy_lower_secret(void);                  /* of the job: MPY_SECRET_BYTES */
 const char *mpy_upper_dir(void);                       /* directory of our libmpi.so.12 */
 const char *mpy_self_path(void);                       /* this executable */
 

@@ -27,6 +27,7 @@ static const char restart_usage[] =
     "usage: mpirun -n N manapy-restart [options] CHECKPOINT\n"
     "  CHECKPOINT          a checkpoint directory, or a job directory: its latest checkpoint\n"
     "  --interval, --keep, --mpi, --child-grace, --shift, --on-failover, --no-trace   as for manapy-launch\n"
+    "  --unsigned          although it can't be proved that its job has written the checkpoint: the job's secret is lost\n"
     "  --version, --help\n";
 
 static void usage(const char *why, const char *what) __attribute__((noreturn));
@@ -75,6 +76,7 @@ int mpy_options_parse(int argc, char **argv, mpy_options_t *out) {
         if (!strcmp(option, "--help") || !strcmp(option, "-h")) { fputs(restart ? restart_usage : launch_usage, stdout); exit(0); }
         if (!strcmp(option, "--version")) { puts("manapy " MPY_VERSION); exit(0); }
         if (!strcmp(option, "--no-trace")) { out->trace = false; continue; }
+        if (restart && !strcmp(option, "--unsigned")) { out->is_unsigned = true; continue; }
         static const char *const known[] = {"--interval", "--dir", "--keep", "--mpi", "--child-grace", "--shift", "--on-failover", "--exec", "--rejoin", "--protocol"};
         enum { KNOWN = sizeof known / sizeof *known };
         size_t k = 0, length = strcspn(option, "=");

@@ -84,7 +84,8 @@ static int map_region(const mpy_image_t *image, const mpy_image_region_t *r, cha
  * the kernel can't (before 5.14) the read faults them in. */
 static int read_run(const mpy_image_t *image, const mpy_image_run_t *run, char *error, size_t n) {
     if (run->kind != MPY_RUN_DATA) return 0;
-    uint32_t sum = 0;
+    mpy_image_sum_t sum;
+    mpy_image_sum_begin(image, &sum);
     for (uint64_t done = 0; done < run->bytes;) {
         uint64_t left = run->bytes - done, piece = left < READ_PIECE ? left : READ_PIECE;
         char *to = (char *)(run->address + done);
@@ -92,10 +93,10 @@ static int read_run(const mpy_image_t *image, const mpy_image_run_t *run, char *
         ssize_t k = pread(image->fd, to, piece, (off_t)(run->offset + done));
         if (k < 0 && errno == EINTR) continue;
         if (k <= 0) { snprintf(error, n, "%s: cannot be read: %s", image->path, k ? strerror(errno) : "it ends early"); return -1; }
-        sum = mpy_crc32c(sum, to, (size_t)k);
+        mpy_image_sum_add(image, &sum, to, (size_t)k);
         done += (uint64_t)k;
     }
-    return mpy_image_check_sum(image, run, sum, error, n);
+    return mpy_image_check_sum(image, run, &sum, error, n);
 }
 
 int mpy_restore_memory(const mpy_image_t *image, char *error, size_t n) {

@@ -13,6 +13,7 @@
 #include "clock.h"
 #include "control/control.h"
 #include "image/crc32c.h"
+#include "image/seal.h"
 #include "lower.h"
 #include "maps.h"
 #include "state/blob.h"
@@ -48,6 +49,8 @@ typedef struct writer {
     int fd, pagemap, mem;
     uint64_t offset, memory_bytes;
     uint64_t synced; /* write-back has been started up to here */
+    mpy_image_keys_t keys;
+    mpy_hmac_t seal; /* of the sections so far */
     vector_t regions, runs, files, strings;
     char *error;
     size_t n;
@@ -104,7 +107,8 @@ static int is_zero(const void *page) {
 static int data_run(writer_t *w, uint64_t lo, uint64_t hi, int readable) {
     for (uint64_t at = lo; at < hi;) {
         uint64_t bytes = hi - at < MPY_RUN_MAX ? hi - at : MPY_RUN_MAX;
-        mpy_image_run_t run = {at, bytes, w->offset, MPY_RUN_DATA, 0};
+        mpy_image_run_t run = {at, bytes, w->offset, MPY_RUN_DATA, 0, {0}};
+        mpy_polyval_t hash = w->keys.hash;
         for (uint64_t done = 0; done < bytes;) {
             static char copy[1 << 20]; /* only the worker thread is here */
             uint64_t k = bytes - done < WRITE_CHUNK ? bytes - done : WRITE_CHUNK;
@@ -115,9 +119,11 @@ static int data_run(writer_t *w, uint64_t lo, uint64_t hi, int readable) {
                 source = copy;
             }
             run.crc = mpy_crc32c(run.crc, source, k);
+            mpy_polyval_update(&hash, source, k);
             if (put(w, source, k)) return -1;
             done += k;
         }
+        mpy_image_seal_run(&w->keys, &run, &hash, run.seal);
         *(mpy_image_run_t *)vector_push(&w->runs, 1) = run;
         w->memory_bytes += bytes;
         at += bytes;
@@ -157,7 +163,7 @@ static int file_crc(writer_t *w, const char *path, const mpy_image_file_t *file,
 static int file_run(writer_t *w, const mpy_map_t *m, const char *path, const mpy_image_file_t *file, uint64_t lo, uint64_t hi) {
     for (uint64_t at = lo; at < hi;) {
         uint64_t bytes = hi - at < MPY_RUN_MAX ? hi - at : MPY_RUN_MAX;
-        mpy_image_run_t run = {at, bytes, m->offset + (at - m->lo), MPY_RUN_FILE, 0};
+        mpy_image_run_t run = {at, bytes, m->offset + (at - m->lo), MPY_RUN_FILE, 0, {0}};
         if (file_crc(w, path, file, run.offset, bytes, &run.crc)) return -1;
         *(mpy_image_run_t *)vector_push(&w->runs, 1) = run;
         w->memory_bytes += bytes;
@@ -259,6 +265,7 @@ static int save_memory(writer_t *w) {
 static int put_section(writer_t *w, mpy_image_header_t *h, uint32_t kind, const void *data, uint64_t bytes, uint64_t count) {
     static const char padding[8];
     if (w->offset % 8 && put(w, padding, 8 - w->offset % 8)) return -1;
+    mpy_hmac_update(&w->seal, data, bytes);
     h->sections[h->nsections++] = (mpy_image_section_t){kind, mpy_crc32c(0, data, bytes), w->offset, bytes, count};
     return put(w, data, bytes);
 }
@@ -302,6 +309,7 @@ static int put_header(writer_t *w, mpy_image_header_t *h) {
     h->xsave_bytes = mpy_cpu_xsave_bytes();
     gethostname(h->host, sizeof h->host - 1);
     snprintf(h->program, sizeof h->program, "%.*s", (int)sizeof h->program - 1, MPY_TRAP->exe);
+    mpy_image_seal_finish(&w->seal, h, h->seal);
     h->header_crc = mpy_crc32c(0, h, offsetof(mpy_image_header_t, header_crc));
     if (pwrite(w->fd, h, sizeof *h, 0) != sizeof *h) return fail(w, "cannot write the image");
     return 0;
@@ -333,11 +341,14 @@ int mpy_snapshot_write(const char *directory, mpy_image_result_t *result, char *
                   .error = error, .n = n};
     mpy_image_header_t header = {0};
     int bad;
+    mpy_image_keys(&w.keys, mpy_lower_secret());
+    mpy_image_seal_begin(&w.seal, &w.keys);
     if (w.fd < 0) bad = fail(&w, path);
     else if (w.pagemap < 0 || w.mem < 0) bad = fail(&w, "cannot read /proc/self/pagemap or mem");
     else bad = write_all(&w, &header);
     clock_gettime(CLOCK_MONOTONIC, &t1);
-    *result = (mpy_image_result_t){header.memory_bytes, w.offset, header.header_crc, (double)(t1.tv_sec - t0.tv_sec) + 1e-9 * (double)(t1.tv_nsec - t0.tv_nsec)};
+    *result = (mpy_image_result_t){header.memory_bytes, w.offset, header.header_crc, (double)(t1.tv_sec - t0.tv_sec) + 1e-9 * (double)(t1.tv_nsec - t0.tv_nsec), ""};
+    for (int i = 0; i < MPY_IMAGE_SEAL; i++) snprintf(result->seal + 2 * i, 3, "%02x", header.seal[i]);
     if (w.fd >= 0) close(w.fd);
     if (w.pagemap >= 0) close(w.pagemap);
     if (w.mem >= 0) close(w.mem);

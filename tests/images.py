@@ -8,7 +8,9 @@
 from __future__ import annotations
 
 import ctypes
+import hmac
 import os
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +32,21 @@ def build(
     mapped: Path | None = None,
     seed: int = 1,
     change: dict[str, Any] | None = None,
+    secret: bytes = bytes(32),
 ) -> Path:
-    """An image with one anonymous region of twice `pages` pages, half of them zero, and one region mapped from `mapped`."""
+    """An image, sealed with a job's secret, with one anonymous region of twice `pages` pages, half of them zero, and one region mapped from `mapped`."""
     data = bytearray(image.PAGE)
     regions = [image.RegionStruct(lo=ARENA, hi=ARENA + 2 * pages * image.PAGE, prot=3)]
     runs = []
     content = _random(pages * image.PAGE, seed)
+    data_key, hash_key = (hmac.digest(secret, use, "sha256") for use in (b"image data", b"image hash"))
     for first, count in ((0, pages // 2), (pages, pages - pages // 2)):
         part = content[first // 2 * image.PAGE :][: count * image.PAGE] if first else content[: count * image.PAGE]
-        runs.append(image.RunStruct(address=ARENA + first * image.PAGE, bytes=len(part), offset=len(data), kind=image.RUN_DATA, crc=image.crc32c(part)))
+        hashed = image.Polyval(hash_key[:16])
+        hashed.update(part)
+        where = struct.pack("<QQ", ARENA + first * image.PAGE, len(part))
+        seal = (ctypes.c_uint8 * image.RUN_SEAL)(*hmac.digest(data_key, where + hashed.final(), "sha256")[: image.RUN_SEAL])
+        runs.append(image.RunStruct(address=ARENA + first * image.PAGE, bytes=len(part), offset=len(data), kind=image.RUN_DATA, crc=image.crc32c(part), seal=seal))
         data += part
     files, strings = [], bytearray(b"\0")
     if mapped is not None:
@@ -79,21 +87,31 @@ def build(
         sections=sections,
     )
     header = image.HeaderStruct(**{**values, **(change or {})})
-    header.header_crc = image.crc32c(bytes(header)[: image.HeaderStruct.header_crc.offset])
-    data[: ctypes.sizeof(header)] = bytes(header)
+    finish(header, data, secret)
     path.write_bytes(data)
     return path
+
+
+def finish(header: image.HeaderStruct, data: bytearray, secret: bytes) -> None:
+    """Seal the header, sum it up, and put it in front of an image's data."""
+    sections = b"".join(bytes(data[s.offset : s.offset + s.bytes]) for s in header.sections[: header.nsections])
+    header.seal[:] = hmac.digest(hmac.digest(secret, b"image head", "sha256"), sections + bytes(header)[: image.HeaderStruct.seal.offset], "sha256")
+    header.header_crc = image.crc32c(bytes(header)[: image.HeaderStruct.header_crc.offset])
+    data[: ctypes.sizeof(header)] = bytes(header)
 
 
 def checkpoint(job: Path, ranks: int, seed: int = 1, mpirun: str | None = None, argv: tuple[str, ...] = ("python3", "solver.py")) -> Path:
     """Publish one more checkpoint of a job directory."""
     temporary = publish.begin(job)
+    if not (job / "secret").exists():
+        (job / "secret").write_bytes(bytes(32))
+    secret = (job / "secret").read_bytes()
     entries = []
     for rank in range(ranks):
         name = f"rank-{rank:05d}.img"
-        header = image.read_header(build(temporary / name, rank, ranks, seed=seed))
-        entries.append(publish.Entry(rank, name, header.memory_bytes, header.file_bytes, header.crc, 0.1, "testhost"))
-    return publish.commit(temporary, {"argv": list(argv), "manapy": "0.1.0", "mpirun": mpirun}, entries)
+        header = image.read_header(build(temporary / name, rank, ranks, seed=seed, secret=secret))
+        entries.append(publish.Entry(rank, name, header.memory_bytes, header.file_bytes, header.crc, 0.1, "testhost", header.seal))
+    return publish.commit(temporary, {"argv": list(argv), "manapy": "0.1.0", "mpirun": mpirun}, entries, secret)
 
 
 def flip(path: Path, offset: int, bit: int = 0) -> None:
@@ -103,6 +121,25 @@ def flip(path: Path, offset: int, bit: int = 0) -> None:
         byte = stream.read(1)[0]
         stream.seek(offset)
         stream.write(bytes([byte ^ (1 << bit)]))
+
+
+def forge(path: Path) -> None:
+    """Change a byte of the memory in an image, so that every checksum is right."""
+    found = image.Image.open(path)
+    index, run = next((i, r) for i, r in enumerate(found.runs) if r.kind == image.RUN_DATA)
+    flip(path, run.offset)
+    with path.open("r+b") as stream:
+        header = image.HeaderStruct.from_buffer_copy(stream.read(image.PAGE))
+        section = next(s for s in header.sections if s.kind == image.SECTION_RUNS)
+        stream.seek(run.offset)
+        crc = image.crc32c(stream.read(run.bytes))
+        stream.seek(section.offset + index * ctypes.sizeof(image.RunStruct) + image.RunStruct.crc.offset)
+        stream.write(struct.pack("<I", crc))
+        stream.seek(section.offset)
+        section.crc = image.crc32c(stream.read(section.bytes))
+        header.header_crc = image.crc32c(bytes(header)[: image.HeaderStruct.header_crc.offset])
+        stream.seek(0)
+        stream.write(bytes(header))
 
 
 def _random(count: int, seed: int) -> bytes:

@@ -172,7 +172,7 @@ static void on_step_done(const mpy_step_result_t *r) {
         gethostname(host, sizeof host - 1);
         mpy_text_add(&plane.out, "WRITTEN %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu32 " %.6f ", plane.epoch, r->image.bytes, r->image.file_bytes, r->image.crc, r->image.seconds);
         mpy_text_add_encoded(&plane.out, host);
-        mpy_text_add(&plane.out, "\n");
+        mpy_text_add(&plane.out, " %s\n", r->image.seal[0] != '\0' ? r->image.seal : "%");
     } else {
         mpy_text_add(&plane.out, "%s %" PRIu64 "\n", r->step == MPY_STEP_STOP ? "STOPPED" : "DRAINED", plane.epoch);
     }

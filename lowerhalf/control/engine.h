@@ -19,6 +19,7 @@ typedef struct mpy_image_result {
     uint64_t file_bytes; /* size of the image file */
     uint32_t crc;        /* the image's header_crc */
     double seconds;      /* writing and fsync */
+    char seal[65];       /* the image's, in hex */
 } mpy_image_result_t;
 
 typedef struct mpy_engine_ops {

@@ -4,8 +4,10 @@
  *  1. A new job's directory is made by one mkdir that fails if the name is taken, so jobs that start at once never share one.
  *  2. A directory that is used again (--dir, restart) is locked (flock on DIR/lock, held by the coordinator for its life); where
  *     the file system has no locks, a coordinator that proves knowledge of the secret at job.json's address is a live job.
- *  3. DIR/secret is made new at every start, mode 0600 from its first instant.
+ *  3. DIR/secret is made with the directory, mode 0600 from its first instant, and stays: later runs of the job prove by it that its checkpoints
+ *     are its own. One that somebody else may have written is replaced.
  *  4. job.json is replaced by rename: a reader sees the old one or the new one.
+ *  5. A directory in which another user could put something in our way (a link to a file of ours, say) is refused.
  */
 #define _GNU_SOURCE
 #include "jobdir.h"
@@ -22,9 +24,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <manapy/own.h>
+
 #include "wire.h"
 
-#define LOCK_WAIT_MS 3000 /* the coordinator of ranks that were just killed needs a moment to notice */
+#define LOCK_WAIT_MS 8000 /* the coordinator of ranks that were just killed needs a moment to notice */
 
 static const char digits[] = "0123456789abcdefghjkmnpqrstvwxyz"; /* ascending in ASCII, so names sort by time */
 
@@ -82,7 +86,7 @@ static bool is_live(const char *dir) {
 static bool lock_directory(const char *dir, int *lock_fd, char *error, size_t n) {
     char path[PATH_MAX + 16];
     snprintf(path, sizeof path, "%s/lock", dir);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) {
         snprintf(error, n, "%s: %s", path, strerror(errno));
         return false;
@@ -138,7 +142,7 @@ static bool make_new(char out[PATH_MAX], char *error, size_t n) {
             return false;
         }
         snprintf(out, PATH_MAX, "%s/manapy-%s", strcmp(cwd, "/") == 0 ? "" : cwd, id);
-        if (mkdir(out, 0777) == 0) return true;
+        if (mkdir(out, 0755) == 0) return true;
         if (errno == EEXIST) continue; /* invariant 1 */
         snprintf(error, n, "cannot make the job directory %s: %s; name a writable one with --dir", out, strerror(errno));
         return false;
@@ -148,7 +152,7 @@ static bool make_new(char out[PATH_MAX], char *error, size_t n) {
 bool mpy_jobdir_create(const mpy_rendezvous_options_t *options, mpy_job_t *job, int *lock_fd, char *error, size_t n) {
     char path[PATH_MAX], unused[PATH_MAX];
     if (options->dir != NULL) {
-        if ((mkdir(options->dir, 0777) < 0 && errno != EEXIST) || realpath(options->dir, path) == NULL) {
+        if ((mkdir(options->dir, 0755) < 0 && errno != EEXIST) || realpath(options->dir, path) == NULL) {
             snprintf(error, n, "cannot make the job directory %s: %s", options->dir, strerror(errno));
             return false;
         }
@@ -164,6 +168,8 @@ bool mpy_jobdir_create(const mpy_rendezvous_options_t *options, mpy_job_t *job, 
         snprintf(error, n, "the job directory's path is longer than %zu bytes: %s", sizeof job->dir - 1, path);
         return false;
     }
+    struct stat st;
+    if (stat(path, &st) == 0 && mpy_own_check(path, &st, S_IWOTH, error, n) != 0) return false;
     strcpy(job->dir, path);
     return lock_directory(path, lock_fd, error, n);
 }
@@ -171,6 +177,11 @@ bool mpy_jobdir_create(const mpy_rendezvous_options_t *options, mpy_job_t *job, 
 bool mpy_jobdir_write_secret(mpy_job_t *job, char *error, size_t n) {
     char path[PATH_MAX + 16];
     snprintf(path, sizeof path, "%s/secret", job->dir);
+    if (mpy_secret_read(job->dir, job->secret, error, n)) {
+        if (chmod(path, 0600) == 0) return true;
+        snprintf(error, n, "%s: %s", path, strerror(errno));
+        return false;
+    }
     unlink(path);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     bool ok = fd >= 0 && getrandom(job->secret, MPY_SECRET_BYTES, 0) == MPY_SECRET_BYTES && write(fd, job->secret, MPY_SECRET_BYTES) == MPY_SECRET_BYTES;
@@ -214,7 +225,7 @@ bool mpy_jobdir_write_record(const mpy_rendezvous_options_t *options, const mpy_
 
     snprintf(path, sizeof path, "%s/job.json", job->dir);
     snprintf(temporary, sizeof temporary, "%s.new", path);
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     bool ok = fd >= 0 && write(fd, t.data, t.length) == (ssize_t)t.length;
     int cause = errno;
     if (fd >= 0 && close(fd) < 0) cause = errno, ok = false;

@@ -117,7 +117,7 @@ static bool start_coordinator(const mpy_rendezvous_options_t *options, const mpy
     char path[PATH_MAX], log_path[PATH_MAX], ranks[16], pid[16], interval[32], keep[16], grace[16];
     if (!mpy_helper_path(path, error, n)) return false;
     snprintf(log_path, sizeof log_path, "%s/coordinator.log", job->dir);
-    int log = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    int log = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (log < 0) return snprintf(error, n, "%s: %s", log_path, strerror(errno)), false;
     snprintf(ranks, sizeof ranks, "%d", job->size);
     snprintf(pid, sizeof pid, "%d", (int)getpid());

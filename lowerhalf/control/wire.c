@@ -20,6 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <manapy/own.h>
+
 #include "state/fdguard.h"
 #include "handshake.h"
 
@@ -319,7 +321,12 @@ bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret
 bool mpy_secret_read(const char *dir, uint8_t secret[MPY_SECRET_BYTES], char *error, size_t n) {
     char path[4096];
     snprintf(path, sizeof path, "%s/secret", dir);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    struct stat st;
+    if (fd >= 0 && fstat(fd, &st) == 0 && mpy_own_check(path, &st, 022, error, n) != 0) {
+        close(fd);
+        return false;
+    }
     ssize_t got = fd < 0 ? -1 : read(fd, secret, MPY_SECRET_BYTES);
     if (got < 0) snprintf(error, n, "%s: %s", path, strerror(errno));
     else if (got != MPY_SECRET_BYTES) snprintf(error, n, "%s: truncated", path);

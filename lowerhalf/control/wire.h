@@ -54,7 +54,7 @@ bool mpy_wire_send(mpy_wire_t *w, const char *lines, size_t length);
 bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret[MPY_SECRET_BYTES], int timeout_ms, char *error, size_t n);
 /* Connects to a numeric or resolvable address; the descriptor is the lower half's. -1 with errno. */
 int mpy_wire_connect(const char *host, int port, int timeout_ms);
-/* Reads DIR/secret. */
+/* Reads DIR/secret, if nobody else can have written it. */
 bool mpy_secret_read(const char *dir, uint8_t secret[MPY_SECRET_BYTES], char *error, size_t n);
 
 /* Splits off the next blank-separated field of *line; NULL at the end. */

@@ -5,7 +5,7 @@
  *     altered image gives a message, never a crash.
  *  2. After mpy_image_open: regions and runs are ascending, page-aligned and do not overlap; every run lies in one region;
  *     DATA lies between the header page and the end of the file; a FILE run's region is mapped from a file that is listed;
- *     strings end in NUL.
+ *     strings end in NUL. If seals are looked at, the header's fits, so all this was written by the job.
  */
 #include "reader.h"
 
@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <manapy/boundary.h>
+#include <manapy/own.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,7 @@ static int read_header(mpy_image_t *im, int rank, int size, char *err, size_t n)
     struct stat st;
     if (fstat(im->fd, &st)) FAIL("%s: %s", im->path, strerror(errno));
     if (!S_ISREG(st.st_mode)) FAIL("%s: not a regular file", im->path);
+    if (mpy_own_check(im->path, &st, 022, err, n)) return -1;
     if ((uint64_t)st.st_size < MPY_IMAGE_PAGE)
         FAIL("%s: truncated: %lld bytes are less than a header", im->path, (long long)st.st_size);
     if (read_at(im, h, sizeof *h, 0, err, n)) return -1;
@@ -127,8 +129,30 @@ static int check_runs(const mpy_image_t *im, char *err, size_t n) {
     return 0;
 }
 
-int mpy_image_open(mpy_image_t *im, const char *path, int rank, int size, char *err, size_t n) {
+static int check_seal(const mpy_image_t *im, char *err, size_t n) {
+    const void *const content[] = {[MPY_SECTION_REGIONS] = im->regions, [MPY_SECTION_RUNS] = im->runs, [MPY_SECTION_FILES] = im->files,
+                                   [MPY_SECTION_STRINGS] = im->strings, [MPY_SECTION_THREADS] = im->threads, [MPY_SECTION_PROCESS] = im->process,
+                                   [MPY_SECTION_FDS] = im->fds};
+    uint8_t seal[MPY_IMAGE_SEAL];
+    uint32_t seen = 0;
+    mpy_hmac_t m;
+    if (!im->keys) return 0;
+    mpy_image_seal_begin(&m, im->keys);
+    for (uint32_t i = 0; i < im->header.nsections; i++) {
+        const mpy_image_section_t *s = &im->header.sections[i];
+        if (s->kind >= sizeof content / sizeof *content || !content[s->kind] || (seen & 1u << s->kind))
+            FAIL("%s: damaged: section %u is unknown, or there twice", im->path, s->kind);
+        seen |= 1u << s->kind;
+        mpy_hmac_update(&m, content[s->kind], s->bytes);
+    }
+    mpy_image_seal_finish(&m, &im->header, seal);
+    if (memcmp(seal, im->header.seal, sizeof seal)) FAIL("%s: was not written so by its job: its seal is wrong", im->path);
+    return 0;
+}
+
+int mpy_image_open(mpy_image_t *im, const char *path, int rank, int size, const mpy_image_keys_t *keys, char *err, size_t n) {
     memset(im, 0, sizeof *im);
+    im->keys = keys;
     snprintf(im->path, sizeof im->path, "%s", path);
     im->fd = open(path, O_RDONLY | O_CLOEXEC);
     if (im->fd < 0) FAIL("%s: %s", path, errno == ENOENT ? "the image is missing" : strerror(errno));
@@ -140,7 +164,7 @@ int mpy_image_open(mpy_image_t *im, const char *path, int rank, int size, char *
         read_section(im, MPY_SECTION_THREADS, sizeof *im->threads, 0, &im->threads, &im->nthreads, err, n) ||
         read_section(im, MPY_SECTION_PROCESS, 0, 1, &im->process, &im->process_bytes, err, n) ||
         read_section(im, MPY_SECTION_FDS, 0, 1, &im->fds, &im->fds_bytes, err, n) ||
-        check_strings(im, err, n) || check_regions(im, err, n) || check_runs(im, err, n)) {
+        check_seal(im, err, n) || check_strings(im, err, n) || check_regions(im, err, n) || check_runs(im, err, n)) {
         mpy_image_close(im);
         return -1;
     }

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "seal.h"
+
 #define MPY_IMAGE_API __attribute__((visibility("default")))
 
 /* An open image whose header and sections are checked (content and structure), its page data not yet. */
@@ -23,11 +25,22 @@ typedef struct mpy_image {
     char *strings;
     mpy_image_thread_t *threads;
     unsigned char *process, *fds; /* NULL if the image has none */
+    const mpy_image_keys_t *keys; /* NULL: seals are not looked at */
     uint64_t nregions, nruns, nfiles, strings_bytes, nthreads, process_bytes, fds_bytes;
 } mpy_image_t;
 
-/* rank and size: what the caller expects, or -1. On failure nothing stays open. */
-int mpy_image_open(mpy_image_t *image, const char *path, int rank, int size, char *err, size_t n);
+/* What a run is compared by, as far as it has been read. */
+typedef struct mpy_image_sum {
+    uint32_t crc;
+    mpy_polyval_t hash;
+} mpy_image_sum_t;
+
+void mpy_image_sum_begin(const mpy_image_t *image, mpy_image_sum_t *sum);
+void mpy_image_sum_add(const mpy_image_t *image, mpy_image_sum_t *sum, const void *data, size_t n);
+
+/* rank and size: what the caller expects, or -1. keys: of the job that has written it, valid as long as the image is open; NULL: it is believed
+ * without. On failure nothing stays open. */
+int mpy_image_open(mpy_image_t *image, const char *path, int rank, int size, const mpy_image_keys_t *keys, char *err, size_t n);
 void mpy_image_close(mpy_image_t *image);
 
 /* Path of a mapped file; "" if the index or the string is none. */
@@ -39,9 +52,9 @@ int mpy_image_check_runs(const mpy_image_t *image, void (*progress)(uint64_t), c
 
 /* In two steps, for a restart: the mapped files; and each DATA run, when it has been read and summed anyway. */
 int mpy_image_check_files(const mpy_image_t *image, char *err, size_t n);
-int mpy_image_check_sum(const mpy_image_t *image, const mpy_image_run_t *run, uint32_t sum, char *err, size_t n);
+int mpy_image_check_sum(const mpy_image_t *image, const mpy_image_run_t *run, mpy_image_sum_t *sum, char *err, size_t n);
 
-/* Open, check all, close. */
-MPY_IMAGE_API int mpy_image_verify(const char *path, int rank, int size, void (*progress)(uint64_t), char *err, size_t n);
+/* Open, check all, close. secret: of the job, or NULL. */
+MPY_IMAGE_API int mpy_image_verify(const char *path, int rank, int size, const uint8_t *secret, void (*progress)(uint64_t), char *err, size_t n);
 
 #endif

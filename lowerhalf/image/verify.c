@@ -19,9 +19,9 @@
 #define PIECE (512u << 10) /* stays in the second-level cache between read and checksum */
 #define FAIL(...) return snprintf(err, n, __VA_ARGS__), -1
 
-/* Checksum of `bytes` of fd from `offset`; a short file counts as zeros if pad, else as an error. */
-static int sum_file(int fd, const char *path, uint64_t offset, uint64_t bytes, int pad, unsigned char *piece, uint32_t *sum, char *err, size_t n) {
-    uint32_t crc = 0;
+/* Sum up `bytes` of fd from `offset`; a short file counts as zeros if pad, else as an error. */
+static int sum_file(const mpy_image_t *im, int fd, const char *path, uint64_t offset, uint64_t bytes, int pad, unsigned char *piece, mpy_image_sum_t *sum, char *err, size_t n) {
+    mpy_image_sum_begin(im, sum);
     while (bytes) {
         size_t want = bytes < PIECE ? (size_t)bytes : PIECE;
         ssize_t got = pread(fd, piece, want, (off_t)offset);
@@ -32,24 +32,39 @@ static int sum_file(int fd, const char *path, uint64_t offset, uint64_t bytes, i
             memset(piece, 0, want);
             got = (ssize_t)want;
         }
-        crc = mpy_crc32c(crc, piece, (size_t)got);
+        mpy_image_sum_add(im, sum, piece, (size_t)got);
         offset += (uint64_t)got;
         bytes -= (uint64_t)got;
     }
-    *sum = crc;
     return 0;
 }
 
-int mpy_image_check_sum(const mpy_image_t *im, const mpy_image_run_t *run, uint32_t sum, char *err, size_t n) {
-    if (sum == run->crc) return 0;
-    FAIL("%s: damaged: %llu bytes at 0x%llx (byte %llu of the file) have checksum %08x instead of %08x", im->path, (unsigned long long)run->bytes,
-         (unsigned long long)run->address, (unsigned long long)run->offset, sum, run->crc);
+void mpy_image_sum_begin(const mpy_image_t *im, mpy_image_sum_t *sum) {
+    sum->crc = 0;
+    if (im->keys) sum->hash = im->keys->hash;
+}
+
+void mpy_image_sum_add(const mpy_image_t *im, mpy_image_sum_t *sum, const void *data, size_t n) {
+    sum->crc = mpy_crc32c(sum->crc, data, n);
+    if (im->keys) mpy_polyval_update(&sum->hash, data, n);
+}
+
+int mpy_image_check_sum(const mpy_image_t *im, const mpy_image_run_t *run, mpy_image_sum_t *sum, char *err, size_t n) {
+    if (sum->crc != run->crc)
+        FAIL("%s: damaged: %llu bytes at 0x%llx (byte %llu of the file) have checksum %08x instead of %08x", im->path, (unsigned long long)run->bytes,
+             (unsigned long long)run->address, (unsigned long long)run->offset, sum->crc, run->crc);
+    uint8_t seal[MPY_RUN_SEAL];
+    if (!im->keys) return 0;
+    mpy_image_seal_run(im->keys, run, &sum->hash, seal);
+    if (memcmp(seal, run->seal, sizeof seal))
+        FAIL("%s: was not written so by its job: the seal of the memory at 0x%llx is wrong", im->path, (unsigned long long)run->address);
+    return 0;
 }
 
 static int check_data(const mpy_image_t *im, const mpy_image_run_t *run, unsigned char *piece, char *err, size_t n) {
-    uint32_t sum = 0;
-    if (sum_file(im->fd, im->path, run->offset, run->bytes, 0, piece, &sum, err, n)) return -1;
-    return mpy_image_check_sum(im, run, sum, err, n);
+    mpy_image_sum_t sum;
+    if (sum_file(im, im->fd, im->path, run->offset, run->bytes, 0, piece, &sum, err, n)) return -1;
+    return mpy_image_check_sum(im, run, &sum, err, n);
 }
 
 /* The mapped file that is open at the moment: runs are ascending, so runs of one file come together. */
@@ -57,15 +72,15 @@ typedef struct mapped { uint32_t file; int fd; } mapped_t;
 
 static int check_file(const mpy_image_t *im, const mpy_image_run_t *run, uint32_t file, mapped_t *m, unsigned char *piece, char *err, size_t n) {
     const char *path = mpy_image_file_path(im, file);
-    uint32_t sum = 0;
+    mpy_image_sum_t sum;
     if (file != m->file) {
         if (m->fd >= 0) close(m->fd);
         m->fd = open(path, O_RDONLY | O_CLOEXEC);
         m->file = file;
     }
     if (m->fd < 0) FAIL("%s: %s, which the program has mapped, cannot be opened: %s", im->path, path, strerror(errno));
-    if (sum_file(m->fd, path, run->offset, run->bytes, 1, piece, &sum, err, n)) return -1;
-    if (sum != run->crc) FAIL("%s: %s, which the program has mapped, was changed since the checkpoint", im->path, path);
+    if (sum_file(im, m->fd, path, run->offset, run->bytes, 1, piece, &sum, err, n)) return -1;
+    if (sum.crc != run->crc) FAIL("%s: %s, which the program has mapped, was changed since the checkpoint", im->path, path);
     return 0;
 }
 
@@ -90,9 +105,11 @@ static int check_kinds(const mpy_image_t *im, int data, void (*progress)(uint64_
 int mpy_image_check_runs(const mpy_image_t *im, void (*progress)(uint64_t), char *err, size_t n) { return check_kinds(im, 1, progress, err, n); }
 int mpy_image_check_files(const mpy_image_t *im, char *err, size_t n) { return check_kinds(im, 0, NULL, err, n); }
 
-int mpy_image_verify(const char *path, int rank, int size, void (*progress)(uint64_t), char *err, size_t n) {
+int mpy_image_verify(const char *path, int rank, int size, const uint8_t *secret, void (*progress)(uint64_t), char *err, size_t n) {
     mpy_image_t image;
-    if (mpy_image_open(&image, path, rank, size, err, n)) return -1;
+    mpy_image_keys_t keys;
+    if (secret) mpy_image_keys(&keys, secret);
+    if (mpy_image_open(&image, path, rank, size, secret ? &keys : NULL, err, n)) return -1;
     int rc = mpy_image_check_runs(&image, progress, err, n);
     mpy_image_close(&image);
     return rc;

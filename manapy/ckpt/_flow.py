@@ -51,7 +51,7 @@ class Phase(Enum):
 class Flow:
     """The checkpoints of one job, one at a time. ``send(rank, line)`` must not block."""
 
-    def __init__(self, size: int, directory: Path, send: Callable[[int, str], None]) -> None:
+    def __init__(self, size: int, directory: Path, secret: bytes, send: Callable[[int, str], None]) -> None:
         self.size = size
         self.directory = directory
         self.place = directory  # where the images go (publish.place)
@@ -63,7 +63,7 @@ class Flow:
         self.state_since = [0.0] * size  # last STATE of each rank
         self.disabled: set[int] = set()  # ranks that answer CHECK when their program has enabled checkpoints again
         self.gone: dict[int, str] = {}  # rank: why it takes part in no further checkpoint
-        self._send = send
+        self._send, self._secret = send, secret
         self._answer = ""
         self._answers: dict[int, list[str]] = {}
         self._step: asyncio.Future[None] | None = None
@@ -95,7 +95,7 @@ class Flow:
             answers = await self._all(Phase.WRITE, "WRITTEN", protocol.join("WRITE", self.epoch, str(self.temporary)))
             entries = [_entry(rank, answers[rank]) for rank in range(self.size)]
             self._enter(Phase.PUBLISH)
-            published = await asyncio.to_thread(_publish, self.temporary, {**record, "epoch": self.epoch}, entries)
+            published = await asyncio.to_thread(_publish, self.temporary, {**record, "epoch": self.epoch}, entries, self._secret)
         except BaseException as error:
             self._abort(str(error) or type(error).__name__)
             raise
@@ -307,14 +307,14 @@ class Flow:
 
 def _entry(rank: int, fields: list[str]) -> publish.Entry:
     try:
-        size, file_bytes, crc, seconds, host = fields
-        return publish.Entry(rank, f"rank-{rank:05d}.img", int(size), int(file_bytes), int(crc), float(seconds), protocol.decode_text(host))
+        size, file_bytes, crc, seconds, host, seal = fields
+        return publish.Entry(rank, f"rank-{rank:05d}.img", int(size), int(file_bytes), int(crc), float(seconds), protocol.decode_text(host), protocol.decode_text(seal))
     except ValueError as error:
         raise CheckpointError(f"rank {rank} reported its image in a way that does not fit: {fields}") from error
 
 
-def _publish(temporary: Path, record: dict[str, Any], entries: list[publish.Entry]) -> publish.Checkpoint:
-    path = publish.commit(temporary, record, entries)
+def _publish(temporary: Path, record: dict[str, Any], entries: list[publish.Entry], secret: bytes) -> publish.Checkpoint:
+    path = publish.commit(temporary, record, entries, secret)
     return publish.Checkpoint(path, publish.read_manifest(path))
 
 

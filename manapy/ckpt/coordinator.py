@@ -87,13 +87,13 @@ class Coordinator:
     def __init__(self, directory: Path, settings: Settings) -> None:
         self.dir = directory
         self.settings = settings
-        self.flow = Flow(settings.ranks, directory, lambda rank, line: self.ranks.send(rank, line))
+        self._secret = (directory / "secret").read_bytes()
+        self.flow = Flow(settings.ranks, directory, self._secret, lambda rank, line: self.ranks.send(rank, line))
         self.ranks = Ranks(settings.ranks, lambda rank: self.flow.fail(f"rank {rank} is lost"), self.flow.on_lost)
         self.requests = Requests()
         self.tickets = Tickets(settings.ranks, self.requests)
         self.record: dict[str, Any] = {}
         self.state = "starting"
-        self._secret = (directory / "secret").read_bytes()
         self._started = asyncio.Event()  # all ranks connected (and, in a restart, ready)
         self._last: publish.Checkpoint | None = None
         self._tasks: set[asyncio.Task[Any]] = set()

@@ -15,7 +15,7 @@ import ctypes
 import functools
 import os
 from collections.abc import Callable
-from ctypes import c_char, c_int32, c_uint32, c_uint64
+from ctypes import c_char, c_int32, c_uint8, c_uint32, c_uint64
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ MAGIC = b"MANAPYIM"
 VERSION = 2
 PAGE = 4096
 SECTIONS_MAX = 16
+SEAL, RUN_SEAL = 32, 16  # bytes
 
 SECTION_REGIONS, SECTION_RUNS, SECTION_FILES, SECTION_STRINGS, SECTION_THREADS, SECTION_PROCESS, SECTION_FDS = range(1, 8)
 REGION_SHARED, REGION_FILE = 1, 2
@@ -59,6 +60,7 @@ class HeaderStruct(ctypes.LittleEndianStructure):
         ("host", c_char * 64),
         ("program", c_char * 256),
         ("sections", SectionStruct * SECTIONS_MAX),
+        ("seal", c_uint8 * SEAL),
         ("header_crc", c_uint32),
     ]
 
@@ -81,7 +83,7 @@ class RegionStruct(ctypes.LittleEndianStructure):
 class RunStruct(ctypes.LittleEndianStructure):
     """mpy_image_run_t"""
 
-    _fields_ = [("address", c_uint64), ("bytes", c_uint64), ("offset", c_uint64), ("kind", c_uint32), ("crc", c_uint32)]
+    _fields_ = [("address", c_uint64), ("bytes", c_uint64), ("offset", c_uint64), ("kind", c_uint32), ("crc", c_uint32), ("seal", c_uint8 * RUN_SEAL)]
 
 
 class FileStruct(ctypes.LittleEndianStructure):
@@ -134,6 +136,7 @@ class Header:
     table_hash: int
     cpu_features: tuple[int, ...]
     xsave_bytes: int
+    seal: str
     crc: int
 
 
@@ -235,21 +238,41 @@ def read_header(path: str | os.PathLike[str]) -> Header:
         raise ImageError(f"{path}: {error.strerror}") from error
 
 
-def verify(path: str | os.PathLike[str], rank: int = -1, size: int = -1, progress: Callable[[int], None] | None = None) -> None:
+def verify(path: str | os.PathLike[str], rank: int = -1, size: int = -1, progress: Callable[[int], None] | None = None, secret: bytes | None = None) -> None:
     """Check every byte of an image and the mapped files it relies on; ImageError says what is wrong.
 
-    rank, size: what the image must be of (-1: any). progress gets the number of bytes checked since its last call. Runs
+    rank, size: what the image must be of (-1: any). secret: of the job that must have written it (None: any). progress gets the number of bytes checked since its last call. Runs
     without the interpreter lock, so several images can be checked in parallel threads.
     """
     error = ctypes.create_string_buffer(2048)
     callback = _PROGRESS(progress) if progress else _PROGRESS()
-    if _library().mpy_image_verify(os.fsencode(path), rank, size, callback, error, len(error)):
+    if _library().mpy_image_verify(os.fsencode(path), rank, size, secret, callback, error, len(error)):
         raise ImageError(os.fsdecode(error.value))
 
 
 def crc32c(data: bytes, crc: int = 0) -> int:
     """CRC-32C of data, continued from crc."""
     return int(_library().mpy_crc32c(crc, data, len(data)))
+
+
+class Polyval(ctypes.Structure):
+    """mpy_polyval_t of lowerhalf/image/polyval.h: POLYVAL of RFC 8452 under a key of 16 bytes."""
+
+    _fields_ = [("powers", c_uint64 * 2 * 4), ("sum", c_uint64 * 2), ("partial", c_uint8 * 16), ("filled", ctypes.c_uint)]
+
+    def __init__(self, key: bytes) -> None:
+        super().__init__()
+        _library().mpy_polyval_init(ctypes.byref(self), key)
+
+    def update(self, data: bytes, *, plain: bool = False) -> None:
+        """plain: as on a CPU without carry-less multiplication."""
+        (_library().mpy_polyval_update_plain if plain else _library().mpy_polyval_update)(ctypes.byref(self), data, ctypes.c_size_t(len(data)))
+
+    def final(self) -> bytes:
+        """The hash."""
+        out = ctypes.create_string_buffer(16)
+        _library().mpy_polyval_final(ctypes.byref(self), out)
+        return out.raw
 
 
 _PROGRESS = ctypes.CFUNCTYPE(None, c_uint64)
@@ -261,7 +284,7 @@ def _library() -> ctypes.CDLL:
     if path is None:
         raise ImageError("libmanapy_image.so is missing: this manapy is not installed completely")
     library = ctypes.CDLL(str(path))
-    library.mpy_image_verify.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int, _PROGRESS, ctypes.c_char_p, ctypes.c_size_t]
+    library.mpy_image_verify.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_char_p, _PROGRESS, ctypes.c_char_p, ctypes.c_size_t]
     library.mpy_image_verify.restype = ctypes.c_int
     library.mpy_crc32c.argtypes = [c_uint32, ctypes.c_char_p, ctypes.c_size_t]
     library.mpy_crc32c.restype = c_uint32
@@ -318,6 +341,7 @@ def _convert_header(h: HeaderStruct) -> Header:
         table_hash=h.table_hash,
         cpu_features=tuple(h.cpu_features),
         xsave_bytes=h.xsave_bytes,
+        seal=bytes(h.seal).hex(),
         crc=h.header_crc,
     )
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import publish
+from . import own, publish
 from .errors import CoordinatorError, JobError
 from .record import reading
 
@@ -39,6 +39,8 @@ class Job(NamedTuple):
     def secret(self) -> bytes:
         """The job's secret. Raises CoordinatorError."""
         try:
+            if os.geteuid() and (why := own.complaint(self.dir / "secret")) and os.access(self.dir / "secret", os.R_OK):
+                raise CoordinatorError(why)
             return (self.dir / "secret").read_bytes()
         except PermissionError as error:
             raise CoordinatorError(f"{self.dir}: a job of another user (uid {self.dir.stat().st_uid}), to which nobody else but root may say anything") from error

@@ -19,12 +19,16 @@ Invariants
     directory, too, and what is left behind there is found. A link to what isn't there is no checkpoint, and its number is taken: perhaps that file
     system isn't mounted.
  5. Nothing in another place is deleted unless it is this job's.
+ 6. Nothing is written into, or restarted from, a directory in which another user could have put something: own.py. The manifest is signed with the
+    job's secret, and names the seals of all images (image.h), which are made with it, too.
 
 Records are named tuples here and in job.py: `manapy checkpoint` is mostly the interpreter's start, and dataclasses costs it a third more.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hmac
 import json
 import os
 import re
@@ -33,6 +37,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from . import own
 from .errors import CheckpointError, ManifestError
 from .record import reading
 
@@ -44,7 +49,7 @@ _OWNER = "manapy-job"  # in another place: a link to the job directory
 
 
 class Entry(NamedTuple):
-    """One rank's image. ``crc`` is the image's header checksum; ``bytes`` of memory, ``file_bytes`` of the file."""
+    """One rank's image. ``crc`` and ``seal`` are those of the image's header; ``bytes`` of memory, ``file_bytes`` of the file."""
 
     rank: int
     image: str
@@ -53,6 +58,7 @@ class Entry(NamedTuple):
     crc: int
     seconds: float
     host: str
+    seal: str = ""
 
 
 class Manifest(NamedTuple):
@@ -141,6 +147,27 @@ def numbered(directory: Path) -> list[tuple[int, Path]]:
     return sorted((int(match[1]), directory / name) for name in names if (match := _NAME.match(name)) and is_checkpoint(directory / name))
 
 
+# ---- signatures
+
+
+def sign(record: dict[str, Any], secret: bytes) -> str:
+    """The signature of a manifest, over all of it but a signature that it has."""
+    text = json.dumps({key: value for key, value in record.items() if key != "signature"}, sort_keys=True, separators=(",", ":"))
+    return hmac.digest(hmac.digest(secret, b"manifest", "sha256"), text.encode(), "sha256").hex()
+
+
+def secret_of(path: Path) -> tuple[bytes | None, str]:
+    """The secret of the job that has taken a checkpoint, or None and why: it lies in the job directory, or, where that is elsewhere by now, in the
+    checkpoint, to which somebody has copied it."""
+    home = owner(path.parent)
+    for file in (path / "secret", home / "secret"):
+        if why := own.complaint(file):
+            return None, why
+        with contextlib.suppress(OSError):
+            return file.read_bytes(), ""
+    return None, f"{home / 'secret'} isn't there"
+
+
 # ---- places
 
 
@@ -161,12 +188,14 @@ def owner(where: Path) -> Path:
 
 
 def _belongs(where: Path, directory: Path) -> bool:
-    return where.is_dir() and owner(where) == directory.resolve()
+    return where.is_dir() and own.complaint(where) is None and owner(where) == directory.resolve()
 
 
 def _open_place(where: Path, directory: Path) -> None:
     where.parent.mkdir(mode=0o700, exist_ok=True)  # but no more than this one, as DMTCP does
-    where.mkdir(exist_ok=True)
+    where.mkdir(mode=0o700, exist_ok=True)
+    if where.is_symlink() or (why := own.complaint(where)):
+        raise CheckpointError(f"the program sends checkpoints to a place that can't be used: {f'{where} is a link' if where.is_symlink() else why}")
     if not (where / _OWNER).is_symlink():
         (where / _OWNER).symlink_to(directory)
 
@@ -190,14 +219,14 @@ def begin(directory: Path, where: Path | None = None) -> Path:
         if where != directory:
             (directory / f"ckpt-{number:06d}").symlink_to(where / f"ckpt-{number:06d}")
             sync(directory)
-        path.mkdir()
+        path.mkdir(mode=0o700)
     except OSError as error:
         raise CheckpointError(f"cannot make {error.filename or path}: {error.strerror}") from error
     return path
 
 
-def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry]) -> Path:
-    """Publish; the final path. ``record`` is completed with what this module knows. Raises CheckpointError."""
+def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry], secret: bytes) -> Path:
+    """Publish; the final path. ``record`` is completed with what this module knows, and signed with the job's ``secret``. Raises CheckpointError."""
     directory = temporary.parent
     number = int(temporary.name.split("-")[1])
     final = directory / f"ckpt-{number:06d}"
@@ -210,6 +239,7 @@ def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry]) -> P
         **record,
         "ranks": [entry._asdict() for entry in ranks],
     }
+    manifest["signature"] = sign(manifest, secret)
     try:
         for entry in ranks:
             actual = (temporary / entry.image).stat().st_size

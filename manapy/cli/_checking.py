@@ -9,10 +9,10 @@ from ..ckpt.publish import Manifest
 from ._output import Output
 
 
-def check(checkpoint: Path, manifest: Manifest, out: Output) -> list[str]:
-    """Check every image against the manifest and byte by byte; one line for each bad one, in rank order."""
-    headers, problems = verify.headers(checkpoint, manifest)
+def check(checkpoint: Path, manifest: Manifest, out: Output, *, signed: bool = True) -> list[str]:
+    """Check that the job has written it (unless ``signed`` is False), and every image against the manifest and byte by byte; one line for each bad one, in rank order."""
+    headers, problems = verify.headers(checkpoint, manifest, signed=signed)
     if problems:
         return problems
     with out.bar("checking images", sum(h.memory_bytes for h in headers.values())) as advance:
-        return verify.images(checkpoint, manifest, advance)
+        return verify.images(checkpoint, manifest, advance, signed=signed)

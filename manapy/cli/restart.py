@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _arguments.add_checkpoint(parser)
     parser.add_argument("--mpirun", metavar="COMMAND", help="the mpirun to use, or e.g. 'srun --mpi=pmi2'")
     parser.add_argument("-n", dest="ranks", metavar="N", type=_arguments.positive, help="fail if the checkpoint doesn't hold N ranks")
+    parser.add_argument("--unsigned", action="store_true", help="although nothing proves that its job has written the checkpoint: the job's secret is lost")
     passed_on = {
         "--mpi": "the real MPI",
         "--interval": "time between automatic checkpoints",
@@ -59,13 +60,14 @@ def run(options: argparse.Namespace, out: Output) -> int:
     if restart is None:
         raise ManapyError("manapy-restart is missing: this manapy is not installed completely")
     mpirun = find_mpirun(options.mpirun, manifest)
-    if problems := check(path, manifest, out):
+    if problems := check(path, manifest, out, signed=not options.unsigned):
         more = f" (and {len(problems) - 1} more: manapy verify {path})" if len(problems) > 1 else ""
         raise ManapyError(problems[0] + more)
     command = [*mpirun, "-n", str(ranks), *options.after, str(restart)]
     for option in ("mpi", "interval", "keep", "shift", "on_failover"):
         if (value := getattr(options, option)) is not None:
             command += [f"--{option.replace('_', '-')}", value]
+    command += ["--unsigned"] * options.unsigned
     sys.stdout.flush()
     try:
         os.execv(mpirun[0], [*command, str(path)])

@@ -1,4 +1,4 @@
-"""Check every byte of a checkpoint: all images, against their checksums and the manifest, and the mapped files they rely on.
+"""Check every byte of a checkpoint: all images, against their checksums and seals and the signed manifest, and the mapped files they rely on.
 
 Exit code 1 if something is wrong.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import re
@@ -103,14 +102,34 @@ def test_damaged_image(checkpointed: Job, damage: str) -> None:
     checkpointed.restart().finish()
 
 
+def test_image_that_its_job_has_not_written(checkpointed: Job) -> None:
+    """Every checksum is right; or all is, but for the owner. Then a copy of the checkpoint alone, without the secret, and with it."""
+    victim = checkpointed.dir / "latest" / "rank-00001.img"
+    whole = victim.read_bytes()
+    images.forge(victim)
+    refused(checkpointed, "not the image that the manifest names")
+    refused_by_ranks(checkpointed, "rank-00001.img: was not written so by its job")
+    victim.write_bytes(whole)
+    if os.geteuid() == 0:
+        for path in (victim, victim.parent.resolve()):
+            os.chown(path, 65533, 65533)
+            refused(checkpointed, "belongs to another user")
+            refused_by_ranks(checkpointed, "belongs to another user")
+            os.chown(path, 0, 0)
+    alone = shutil.copytree(victim.parent, checkpointed.where / "alone")
+    checkpointed.restart(alone)
+    assert checkpointed.wait() != 0 and "the secret of its job isn't there" in checkpointed.output()
+    shutil.copy(checkpointed.dir / "secret", alone)
+    checkpointed.restart(alone).finish()
+
+
 def test_cpu_without_recorded_features(checkpointed: Job) -> None:
     for path in (checkpointed.dir / "latest").glob("rank-*.img"):
         data = bytearray(path.read_bytes())
         header = image.HeaderStruct.from_buffer_copy(data)
         for i in range(len(header.cpu_features)):
             header.cpu_features[i] |= 0xFFFFFFFF
-        header.header_crc = image.crc32c(bytes(header)[: image.HeaderStruct.header_crc.offset])
-        data[: ctypes.sizeof(header)] = bytes(header)
+        images.finish(header, data, (checkpointed.dir / "secret").read_bytes())
         path.write_bytes(data)
     refused_by_ranks(checkpointed, r"(?i)cpu")
 

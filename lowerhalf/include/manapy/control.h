@@ -38,7 +38,7 @@
  *   FROZEN epoch version       NOTFROZEN epoch version
  *   STOPPED epoch                                             all upper threads stopped by signal, none in the lower half
  *   DRAINED epoch
- *   WRITTEN epoch bytes file_bytes crc seconds host           image is complete and fsynced under the temporary directory
+ *   WRITTEN epoch bytes file_bytes crc seconds host seal      image is complete and fsynced under the temporary directory; seal: its header's
  *   FAILED epoch reason                                       could not; the rank will resume on ABORT
  *   RESUMED epoch
  *   READY generation                                          after a restart: image verified, memory restored, MPI rebuilt

@@ -18,6 +18,8 @@
  *  2. A run of kind FILE stands for pages of a privately mapped file that the program has not changed; its crc is that of
  *     their content, and the restore compares it with the file it finds. So "the file is still the same" is proved.
  *  3. The format changes only together with MPY_IMAGE_VERSION.
+ *  4. Checksums tell damage. What proves that the job has written it are seals, under keys that come from its secret (lowerhalf/image/seal.h): of
+ *     each DATA run, over its address, its length and its content; and of the header, over all sections, which hold those, and itself.
  */
 #ifndef MANAPY_IMAGE_H
 #define MANAPY_IMAGE_H
@@ -29,6 +31,7 @@
 #define MPY_IMAGE_PAGE 4096u
 #define MPY_RUN_MAX (64u << 20) /* a run is at most this long, so that checking one shows progress */
 
+enum { MPY_IMAGE_SEAL = 32, MPY_RUN_SEAL = 16 };
 enum { MPY_SECTION_REGIONS = 1, MPY_SECTION_RUNS, MPY_SECTION_FILES, MPY_SECTION_STRINGS, MPY_SECTION_THREADS, MPY_SECTION_PROCESS, MPY_SECTION_FDS, MPY_SECTIONS_MAX = 16 };
 
 typedef struct mpy_image_section {
@@ -56,6 +59,7 @@ typedef struct mpy_image_header {
     char host[64];
     char program[256];
     mpy_image_section_t sections[MPY_SECTIONS_MAX];
+    uint8_t seal[MPY_IMAGE_SEAL]; /* of the sections and this struct up to here */
     uint32_t header_crc; /* of this struct up to here */
 } mpy_image_header_t;
 
@@ -94,6 +98,7 @@ typedef struct mpy_image_run {
     uint64_t offset; /* DATA: in the image; FILE: in the mapped file */
     uint32_t kind;
     uint32_t crc;
+    uint8_t seal[MPY_RUN_SEAL]; /* of DATA */
 } mpy_image_run_t;
 
 typedef struct mpy_image_file {

@@ -102,7 +102,7 @@ class FakeRank:
         elif kind == "WRITE":
             path = Path(protocol.decode_text(fields[1])) / f"rank-{self.number:05d}.img"
             path.write_bytes(self.write)
-            self.send(protocol.join("WRITTEN", int(fields[0]), 4096, len(self.write), 7, "0.1", "elsewhere"))
+            self.send(protocol.join("WRITTEN", int(fields[0]), 4096, len(self.write), 7, "0.1", "elsewhere", ""))
         elif kind in ("CHECK", "STOP", "DRAIN"):
             self.send({"CHECK": "CHECKED", "STOP": "STOPPED", "DRAIN": "DRAINED"}[kind] + f" {fields[0]}")
         elif kind == "KILL":

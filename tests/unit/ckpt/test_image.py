@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import random
 import re
 from pathlib import Path
@@ -36,6 +37,7 @@ def test_constants(include: Path) -> None:
     assert image.MAGIC.decode() == re.search(r'#define MPY_IMAGE_MAGIC "(\w+)"', text)[1]
     assert image.VERSION == int(re.search(r"#define MPY_IMAGE_VERSION (\d+)u", text)[1])
     assert image.PAGE == int(re.search(r"#define MPY_IMAGE_PAGE (\d+)u", text)[1])
+    assert (image.SEAL, image.RUN_SEAL) == tuple(map(int, re.search(r"MPY_IMAGE_SEAL = (\d+), MPY_RUN_SEAL = (\d+)", text).groups()))
     kinds = re.search(r"enum \{ MPY_SECTION_REGIONS = 1, (.*?), MPY_SECTIONS_MAX = 16 \}", text)[1].split(", ")
     for number, name in enumerate(kinds, 2):
         assert getattr(image, name.removeprefix("MPY_")) == number
@@ -57,6 +59,48 @@ def test_crc_fast_equals_plain(length: int) -> None:
     half = length // 3
     assert image.crc32c(data[half:], image.crc32c(data[:half])) == fast
     assert library.mpy_crc32c_join(image.crc32c(data[:half]), image.crc32c(data[half:]), length - half) == fast
+
+
+def test_polyval_known_answer() -> None:
+    """RFC 8452, appendix A."""
+    hashed = image.Polyval(bytes.fromhex("25629347589242761d31f826ba4b757b"))
+    hashed.update(bytes.fromhex("4f4f95668c83dfb6401762bb2d01a262d1a24ddd2721d006bbe45f20d3c9f362"))
+    assert hashed.final().hex() == "f7a3b47b846119fae5b7866cf5e5b77e"
+
+
+@pytest.mark.parametrize("length", [0, 1, 15, 16, 17, 63, 64, 65, 4096, 10_007])
+def test_polyval_fast_equals_plain(length: int) -> None:
+    generator = random.Random(length)
+    key, data = generator.randbytes(16), generator.randbytes(length)
+    fast, plain, pieces = (image.Polyval(key) for _ in range(3))
+    fast.update(data)
+    plain.update(data, plain=True)
+    for at in range(0, length, 1 + length // 7):
+        pieces.update(data[at : at + 1 + length // 7])
+    assert fast.final() == plain.final() == pieces.final()
+
+
+def test_seals(good: Path, mapped: Path) -> None:
+    """Whoever makes the checksums fit still hasn't got the secret."""
+    image.verify(good, 1, 4, secret=bytes(32))
+    with pytest.raises(ImageError, match="was not written so by its job: its seal is wrong"):
+        image.verify(good, 1, 4, secret=b"x" * 32)
+    images.forge(good)
+    image.verify(good, 1, 4)
+    with pytest.raises(ImageError, match="was not written so by its job"):
+        image.verify(good, 1, 4, secret=bytes(32))
+
+
+def test_image_of_another_user(good: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chown(good, 65533, 65533)
+    with pytest.raises(ImageError, match=r"belongs to another user \(uid 65533\)"):
+        image.verify(good)
+    os.chown(good, 0, 0)
+    good.chmod(0o620)
+    with pytest.raises(ImageError, match="may be written by others"):
+        image.verify(good)
 
 
 def test_read(good: Path, mapped: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from manapy.ckpt import publish
 from manapy.ckpt.errors import CheckpointError, ManifestError
 
+SECRET = bytes(range(32))
 RECORD: dict[str, Any] = {"argv": ["prog"], "manapy": "0.1.0", "mpirun": "/bin/mpirun"}
 
 
@@ -26,7 +27,7 @@ def write(directory: Path, ranks: int = 2, where: Path | None = None) -> tuple[P
 
 def take(directory: Path, where: Path | None = None) -> Path:
     temporary, entries = write(directory, where=where)
-    return publish.commit(temporary, RECORD, entries)
+    return publish.commit(temporary, RECORD, entries, SECRET)
 
 
 def test_published(tmp_path: Path) -> None:
@@ -46,7 +47,7 @@ def test_image_of_another_size_is_not_published(tmp_path: Path) -> None:
     temporary, entries = write(tmp_path)
     (temporary / "rank-00001.img").write_bytes(b"")
     with pytest.raises(CheckpointError, match=r"rank-00001.img has 0 bytes instead of the 2"):
-        publish.commit(temporary, RECORD, entries)
+        publish.commit(temporary, RECORD, entries, SECRET)
     publish.discard(temporary)
     assert publish.latest(tmp_path) == first and len(publish.checkpoints(tmp_path)) == 1
 
@@ -55,7 +56,7 @@ def test_missing_image_is_not_published(tmp_path: Path) -> None:
     temporary, entries = write(tmp_path)
     (temporary / "rank-00000.img").unlink()
     with pytest.raises(CheckpointError, match=r"rank-00000.img: No such file"):
-        publish.commit(temporary, RECORD, entries)
+        publish.commit(temporary, RECORD, entries, SECRET)
     assert publish.checkpoints(tmp_path) == []
 
 

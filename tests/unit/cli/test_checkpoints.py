@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -162,6 +163,56 @@ def test_launcher_that_runs_is_recorded(tmp_path: Path) -> None:
             assert processes.launcher(int(process.stdout.readline())) == str(hydra)
         finally:
             process.terminate()
+
+
+@pytest.mark.parametrize("what", ["", "manifest.json", "rank-00001.img"])
+def test_checkpoint_of_another_user(job: Path, mpirun: Path, what: str) -> None:
+    """It could hold anything: it isn't restarted, nor is one that others may write."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    path = job / "ckpt-000002" / what
+    os.chown(path, 65533, 65533)
+    done = restart(job, "--mpirun", mpirun, "--unsigned")
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "belongs to another user (uid 65533)" in done.stderr
+    os.chown(path, 0, 0)
+    path.chmod(0o777)
+    done = restart(job, "--mpirun", mpirun, "--unsigned")
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "may be written by others (mode 0777)" in done.stderr
+    assert not Path(f"{mpirun}.arguments").exists()
+
+
+@pytest.mark.parametrize("forged", ["argv", "image", "no signature", "another secret"])
+def test_forged_checkpoint(job: Path, mpirun: Path, forged: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = job / "ckpt-000002"
+    manifest = json.loads((path / "manifest.json").read_text())
+    if forged == "argv":
+        manifest["argv"] = ["rm"]
+    elif forged == "image":
+        images.forge(path / "rank-00001.img")
+        manifest["ranks"][1]["crc"] = image.read_header(path / "rank-00001.img").crc
+    elif forged == "no signature":
+        del manifest["signature"]
+    else:
+        manifest["signature"] = publish.sign(manifest, b"x" * 32)
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    words = "its manifest isn't signed" if forged == "no signature" else "was not written so by its job: the signature is wrong"
+    assert cli.main(["verify", str(job)]) == 1
+    assert words in capsys.readouterr().err
+    done = restart(job, "--mpirun", mpirun)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and words in done.stderr
+
+
+def test_copies(job: Path, mpirun: Path, tmp_path: Path) -> None:
+    """A whole job directory goes on elsewhere. A checkpoint alone needs the secret, or the user's word."""
+    whole, alone = shutil.copytree(job, tmp_path / "moved", symlinks=True), shutil.copytree(job / "ckpt-000001", tmp_path / "alone")
+    assert restart(whole, "--mpirun", mpirun).returncode == 7
+    done = restart(alone, "--mpirun", mpirun)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert "the secret of its job isn't there" in done.stderr and "copy it from the job directory into the checkpoint" in done.stderr and "--unsigned" in done.stderr
+    assert restart(alone, "--mpirun", mpirun, "--unsigned").returncode == 7
+    assert Path(f"{mpirun}.arguments").read_text().splitlines()[-2:] == ["--unsigned", str(alone)]
+    shutil.copy(job / "secret", alone)
+    assert restart(alone, "--mpirun", mpirun).returncode == 7
 
 
 def test_restart_without_such_an_mpirun(job: Path, tmp_path: Path) -> None:
