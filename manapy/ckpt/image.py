@@ -24,7 +24,7 @@ from .. import _install
 from .errors import ImageError
 
 MAGIC = b"MANAPYIM"
-VERSION = 2
+VERSION = 3
 PAGE = 4096
 SECTIONS_MAX = 16
 SEAL, RUN_SEAL = 32, 16  # bytes

@@ -27,7 +27,7 @@
 #include <stdint.h>
 
 #define MPY_IMAGE_MAGIC "MANAPYIM"
-#define MPY_IMAGE_VERSION 2u
+#define MPY_IMAGE_VERSION 3u
 #define MPY_IMAGE_PAGE 4096u
 #define MPY_RUN_MAX (64u << 20) /* a run is at most this long, so that checking one shows progress */
 

@@ -171,7 +171,7 @@ def test_damage_names_the_place(good: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"version": 1}, "image format 1, this manapy reads format 2"),
+        ({"version": 2}, "image format 2, this manapy reads format 3"),
         ({"boundary_version": 1}, "boundary version 1"),
         ({"magic": b"NOIMAGE!"}, "not an image of manapy"),
         ({"file_bytes": 5}, "truncated or extended"),
