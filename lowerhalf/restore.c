@@ -43,7 +43,7 @@
 #define MPICH_COMM_SELF 0x44000001
 #define MPICH_ERRORS_RETURN 0x54000001
 
-long mpy_clone(uint64_t flags, uint64_t stack, uint64_t clear_tid, uint64_t tls, void (*fn)(void *), void *arg);
+long mpy_clone(long nr, const long args[5], void (*fn)(void *), void *arg);
 int mpy_on_stack(int (*fn)(void *), void *arg, uint64_t stack_top);
 void mpy_sigreturn(uint64_t ucontext) __attribute__((noreturn));
 
@@ -200,7 +200,8 @@ int mpy_restore_threads(const mpy_image_t *image, char *error, size_t n) {
     for (uint64_t i = 1; i < image->nthreads; i++) {
         const mpy_image_thread_t *t = &image->threads[i];
         uint64_t stack = (t->ucontext - 256) & ~15ul; /* invariant 2; 256: room for the red zone's habits of nobody, and alignment */
-        long tid = mpy_clone(flags, stack, t->clear_tid, t->fs_base, thread_main, (void *)t);
+        const long args[5] = {(long)flags, (long)stack, 0, (long)t->clear_tid, (long)t->fs_base};
+        long tid = mpy_clone(SYS_clone, args, thread_main, (void *)t);
         if (tid < 0) { errno = (int)-tid; return fail(error, n, "cannot create a thread"); }
         note_id(t->tid, (int32_t)tid);
     }

@@ -210,30 +210,43 @@ mpy_sigreturn:
     ud2
     .size mpy_sigreturn, .-mpy_sigreturn
 
-/* long mpy_clone(uint64_t flags, uint64_t stack, uint64_t clear_tid, uint64_t tls, void (*fn)(void *), void *arg)
- * clone(2) whose child calls fn(arg), which never returns, on `stack` (16-aligned top). Returns the child's tid, or -errno. */
+/* long mpy_clone(long nr, const long args[5], void (*fn)(void *), void *arg): clone(2) or clone3(2), whose child calls fn(arg), which
+ * never returns, on the stack that the arguments give it (16-aligned). Returns the child's id, or -errno. */
     .globl mpy_clone
     .hidden mpy_clone
     .type mpy_clone, @function
 mpy_clone:
-    movq %rdx, %r10 /* child_tid */
-    movq %r8, %r11
-    movq %rcx, %rax
-    movq %r9, -8(%rsi)
-    movq %r11, -16(%rsi)
-    subq $16, %rsi
-    movq %rax, %r8 /* tls */
-    xorl %edx, %edx /* parent_tid */
-    movl $56, %eax
+    pushq %rbx
+    pushq %rbp
+    movq %rdx, %rbx
+    movq %rcx, %rbp
+    movq %rdi, %rax
+    movq (%rsi), %rdi
+    movq 16(%rsi), %rdx
+    movq 24(%rsi), %r10
+    movq 32(%rsi), %r8
+    movq 8(%rsi), %rsi
     syscall
     testq %rax, %rax
     jz 1f
+    popq %rbp
+    popq %rbx
     ret
-1:  xorl %ebp, %ebp
-    popq %rax
-    popq %rdi
-    call *%rax
+1:  movq %rbp, %rdi
+    xorl %ebp, %ebp
+    call *%rbx
     ud2
     .size mpy_clone, .-mpy_clone
+
+/* void mpy_sleep_stackless(volatile uint32_t *asleep): for ever, without a stack from the moment on when it stores 1 there. */
+    .globl mpy_sleep_stackless
+    .hidden mpy_sleep_stackless
+    .type mpy_sleep_stackless, @function
+mpy_sleep_stackless:
+    movl $1, (%rdi)
+1:  movl $34, %eax /* pause */
+    syscall
+    jmp 1b
+    .size mpy_sleep_stackless, .-mpy_sleep_stackless
 
     .section .note.GNU-stack,"",@progbits

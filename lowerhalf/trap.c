@@ -12,7 +12,8 @@
  *     What it writes of the interrupted context are general registers and the signal mask. The frame around them, which ends just
  *     below the program's red zone, is the kernel's: extended state that isn't whole any more is lost, or kills the process.
  *  2. Children inherit the filter; it does nothing to them unless they map code into the arena's address range.
- *  3. Identities and clocks are trapped only after a restart, when the kernel's differ from the program's.
+ *  3. Identities, what makes new ones, and clocks are trapped only after a restart, when the kernel's differ from
+ *     the program's.
  */
 #include "trap.h"
 #include "clock.h"
@@ -43,15 +44,25 @@ void mpy_code_install(void) {
 
 /* ---- identities ---- */
 
+mpy_idpair_t mpy_id_pair(uint32_t i) {
+    mpy_idpair_t pair;
+    __atomic_load(&MPY_TRAP->ids[i], &pair, __ATOMIC_RELAXED);
+    return pair;
+}
+
 int32_t mpy_id_real(int32_t shown) {
-    for (uint32_t i = 0; i < MPY_TRAP->nids; i++)
-        if (MPY_TRAP->ids[i].shown == shown) return MPY_TRAP->ids[i].real;
+    for (uint32_t i = 0; i < MPY_TRAP->nids; i++) {
+        mpy_idpair_t pair = mpy_id_pair(i);
+        if (pair.shown == shown) return pair.real;
+    }
     return shown;
 }
 
 int32_t mpy_id_shown(int32_t real) {
-    for (uint32_t i = 0; i < MPY_TRAP->nids; i++)
-        if (MPY_TRAP->ids[i].real == real) return MPY_TRAP->ids[i].shown;
+    for (uint32_t i = 0; i < MPY_TRAP->nids; i++) {
+        mpy_idpair_t pair = mpy_id_pair(i);
+        if (pair.real == real) return pair.shown;
+    }
     return real;
 }
 
@@ -126,6 +137,10 @@ static const row_t table[] = {
     {SYS_close, protect_close, MPY_TRAP_ALWAYS, HIGH_FD},
     {SYS_close_range, protect_close_range, MPY_TRAP_ALWAYS, ANY},
     {SYS_exit_group, exit_group, MPY_TRAP_ALWAYS, ANY},
+    {SYS_clone, mpy_trap_clone, MPY_TRAP_IDS, ANY},
+    {SYS_clone3, mpy_trap_clone, MPY_TRAP_IDS, ANY},
+    {SYS_fork, mpy_trap_clone, MPY_TRAP_IDS, ANY},
+    {SYS_vfork, mpy_trap_clone, MPY_TRAP_IDS, ANY},
     {SYS_getpid, id_get, MPY_TRAP_IDS, ANY},
     {SYS_gettid, id_get, MPY_TRAP_IDS, ANY},
     {SYS_getppid, id_get, MPY_TRAP_IDS, ANY},

@@ -17,6 +17,7 @@ extern int (*mpy_trap_on_exit)(int code);        /* called at the program's exit
 /* The code page's symbols (trampoline.S), and where one of them lies in the page. */
 extern const char mpy_code_restorer[], mpy_code_signal_entry[], mpy_code_haltable[];
 uint64_t mpy_code_address(const char *symbol);
+mpy_idpair_t mpy_id_pair(uint32_t i); /* the i-th entry of the list of ids, in one piece */
 int32_t mpy_id_real(int32_t shown);
 int32_t mpy_id_shown(int32_t real);
 
@@ -34,6 +35,8 @@ long mpy_trap_with_mask(mpy_trap_t *t);
 void mpy_signals_shield(void);    /* SIGTERM from outside doesn't end the rank any more unless the program says so; once */
 void mpy_signals_reinstall(void); /* after a restart: the kernel gets the program's actions again */
 void mpy_signals_collect(void);   /* before a snapshot: refresh the table from the kernel */
+/* trap_clone.c */
+long mpy_trap_clone(mpy_trap_t *t);
 /* trap_exec.c */
 long mpy_trap_execve(mpy_trap_t *t);
 long mpy_trap_readlink(mpy_trap_t *t);

@@ -27,7 +27,7 @@ typedef struct mpy_ksigaction { /* the kernel's struct sigaction */
     uint64_t mask;
 } mpy_ksigaction_t;
 
-typedef struct mpy_idpair { int32_t shown, real; } mpy_idpair_t; /* as the program knows it; as the kernel knows it */
+typedef struct mpy_idpair { _Alignas(8) int32_t shown; int32_t real; } mpy_idpair_t; /* as the program knows it; as the kernel knows it */
 
 #define MPY_CLOCKS 3
 #define MPY_BOOT_ID 80

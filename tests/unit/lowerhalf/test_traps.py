@@ -1,4 +1,4 @@
-"""lowerhalf/trap*.c: what a trapped system call leaves of the signal frame around it.
+"""lowerhalf/trap*.c: what a trapped system call leaves of the signal frame around it; and that new threads and children get no id that means somebody else.
 
 The kernel puts the extended state at the top of the frame, directly below the interrupted code's red zone. How much room lies between them depends on
 the CPU and on the stack's alignment, and what a damaged state does, too (lost registers, SIGSEGV): so the frame itself is looked at."""
@@ -10,11 +10,11 @@ import subprocess
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SOURCES = ["trap.c", "trap_memory.c", "trap_signal.c", "trap_exec.c", "mpi/foreign.c", "clock.c", "vdso.c", "arena.c", "trampoline.S", "state/fdguard.c"]
+SOURCES = ["trap.c", "trap_clone.c", "trap_memory.c", "trap_signal.c", "trap_exec.c", "mpi/foreign.c", "clock.c", "vdso.c", "arena.c", "trampoline.S", "state/fdguard.c"]
 FLAGS = ["-std=gnu11", "-O2", "-g", "-D_GNU_SOURCE=", "-Wall", "-Wextra", "-Werror", "-fno-stack-protector", "-fcf-protection=none", "-mfsgsbase"]
 
 
-def test_the_kernels_frame_is_left_alone(tmp_path: Path, root: Path) -> None:
+def test_frames_and_ids(tmp_path: Path, root: Path) -> None:
     lower, driver = root / "lowerhalf", tmp_path / "trap_driver"
     sources = [str(HERE / "trap_driver.c"), *(str(lower / name) for name in SOURCES)]
     subprocess.run(["gcc", *FLAGS, f"-I{lower}", f"-I{lower / 'include'}", *sources, "-o", str(driver), "-pthread"], check=True)

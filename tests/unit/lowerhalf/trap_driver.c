@@ -4,6 +4,7 @@
  * change general registers and the signal mask in it, and nothing else: what lies in the frame afterwards is compared byte by byte.
  */
 #include "arena.h"
+#include "state/fdguard.h"
 #include "sys.h"
 #include "trap.h"
 
@@ -186,6 +187,93 @@ static void set_up(void) {
     if (mpy_trap_filter(0, 0) || mpy_trap_filter(0, 1)) abort();
 }
 
+/* ---- ids of new threads and children ---- */
+
+enum { TAKEN = 24, MADE = 16, STACK = 1 << 16 };
+static volatile int32_t thread_ids[MADE];
+
+/* On a stack of its own, without a libc's thread behind it. */
+static void thread_body(long i) {
+    __atomic_store_n(&thread_ids[i], (int32_t)mpy_sys(SYS_gettid), __ATOMIC_RELEASE);
+    mpy_sys(SYS_exit, 0);
+}
+
+static int is_taken(long id) {
+    for (uint32_t i = 0; i < MPY_TRAP->nids; i++)
+        if (MPY_TRAP->ids[i].shown == id && id != 0) return 1;
+    return 0;
+}
+
+static int lower_threads(long from, long to) {
+    int n = 0;
+    for (long id = from; id < to; id++) n += mpy_thread_is_lower((int)id);
+    return n;
+}
+
+/* The numbers that the kernel gives out next are ids of a thread that lives (ours). */
+static long take_the_next(void) {
+    pid_t last = fork();
+    if (last == 0) _exit(0);
+    waitpid(last, NULL, 0);
+    MPY_TRAP->nids = 1;
+    for (int i = 1; i <= TAKEN; i++) MPY_TRAP->ids[MPY_TRAP->nids++] = (mpy_idpair_t){last + i, MPY_TRAP->real_pid};
+    return last;
+}
+
+static long make_thread(long nr, long i) {
+    static const uint64_t flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
+    char *stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint64_t *top = (uint64_t *)(stack + STACK) - 4; /* the stub returns to the body; its argument is still in rdi's place: see below */
+    extern const char thread_start[];
+    top[0] = (uint64_t)thread_start;
+    top[1] = (uint64_t)i;
+    if (nr == SYS_clone) return program_call(SYS_clone, (long)flags, L(top), 0l, 0l, 0l);
+    uint64_t args[8] = {flags, 0, 0, 0, 0, (uint64_t)stack, (uint64_t)((char *)top - stack), 0};
+    return program_call(SYS_clone3, L(args), (long)sizeof args);
+}
+__asm__(".pushsection .text\nthread_start:\npop %rdi\nand $-16, %rsp\ncall thread_entry\n.popsection\n");
+__attribute__((used)) void thread_entry(long i) { thread_body(i); }
+
+static void new_threads(long nr) {
+    what = nr == SYS_clone ? "thread by clone" : "thread by clone3";
+    long last = take_the_next();
+    memset((void *)thread_ids, 0, sizeof thread_ids);
+    for (long i = 0; i < MADE; i++) {
+        long id = make_thread(nr, i);
+        if (id <= 0 || is_taken(id)) fail("id", id);
+        while (!__atomic_load_n(&thread_ids[i], __ATOMIC_ACQUIRE)) sched_yield();
+        if (thread_ids[i] != id) fail("another id", thread_ids[i]);
+    }
+    if (lower_threads(last, last + TAKEN + 1) == 0) fail("no id was taken: the test has not tested anything", last);
+}
+
+/* Natively the child of vfork runs on the caller's stack: it does nothing here that would show. */
+static void new_children(long nr, const char *name) {
+    what = name;
+    take_the_next();
+    for (int i = 0; i < MADE; i++) {
+        int status = -1;
+        long id = nr == SYS_clone ? program_call(nr, (long)SIGCHLD, 0l, 0l, 0l, 0l) : program_call(nr);
+        if (id == 0) mpy_sys(SYS_exit_group, 7);
+        if (id <= 0 || is_taken(id)) fail("id", id);
+        if (waitpid((pid_t)id, &status, 0) != id || !WIFEXITED(status) || WEXITSTATUS(status) != 7) fail("status", status);
+    }
+    if (waitpid(-1, NULL, WNOHANG) != -1) fail("a child is left over", 0);
+}
+
+/* Whoever had the kernel's id of a new thread or child before is forgotten. */
+static void forgotten(void) {
+    what = "reused id";
+    long last = take_the_next();
+    MPY_TRAP->nids = 1;
+    for (int i = 1; i <= TAKEN; i++) MPY_TRAP->ids[MPY_TRAP->nids++] = (mpy_idpair_t){5000000 + i, (int32_t)last + i};
+    long id = program_call(SYS_fork);
+    if (id == 0) mpy_sys(SYS_exit_group, mpy_id_shown((int32_t)mpy_sys(SYS_gettid)) > 5000000);
+    int status = -1;
+    waitpid((pid_t)id, &status, 0);
+    if (status != 0 || mpy_id_shown((int32_t)id) != id) fail("still another's", id);
+}
+
 int main(void) {
     static char aside[1 << 17];
     if (!__builtin_cpu_supports("avx")) return puts("no AVX"), 77;
@@ -195,6 +283,13 @@ int main(void) {
     stack_t alternate = {.ss_sp = aside, .ss_size = sizeof aside};
     sigaltstack(&alternate, NULL);
     at_every_alignment();
-    printf("%d and %d frames, %d failures\n", on_stack, frames - on_stack, failures);
+    printf("%d and %d frames\n", on_stack, frames - on_stack);
+    new_threads(SYS_clone);
+    new_threads(SYS_clone3);
+    new_children(SYS_fork, "fork");
+    new_children(SYS_vfork, "vfork");
+    new_children(SYS_clone, "child by clone");
+    forgotten();
+    printf("%d failures\n", failures);
     return failures != 0;
 }
