@@ -77,7 +77,9 @@ int main(int argc, char **argv, char **envp) {
     mpy_trap_install();
     if (mpy_chain_active()) mpy_signals_shield();
     mpy_lower_start(program.path);
-    int r = mpy_trap_filter(MPY_TRAP->low_exec, MPY_TRAP_ALWAYS);
+    static mpy_low_calls_t low;
+    if (mpy_maps_low_calls(&low, error, sizeof error)) mpy_fail(1, "%s", error);
+    int r = mpy_trap_filter(&low, MPY_TRAP_ALWAYS);
     if (r) mpy_fail(1, "the kernel refuses the seccomp filter (%s); see `manapy doctor`", strerror(-r));
     mpy_jump(entry, sp);
 }

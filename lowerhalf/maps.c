@@ -147,3 +147,24 @@ int mpy_maps_check(char *error, size_t n) {
     if (count >= 0) mpy_maps_free(maps, count);
     return bad;
 }
+
+static void note_calls(mpy_low_calls_t *out, uint64_t lo, uint64_t hi) {
+    const uint8_t *end = (const uint8_t *)hi - 1;
+    if (out->hi == 0) out->lo = (uint32_t)lo;
+    out->hi = (uint32_t)(hi - 1);
+    for (const uint8_t *p = (const uint8_t *)lo; p < end && (p = memchr(p, 0x0f, (size_t)(end - p))) != NULL; p++) {
+        if (p[1] != 0x05) continue;
+        if (out->n < MPY_LOW_CALLS_MAX) out->after[out->n] = (uint32_t)(uint64_t)p + 2;
+        if (out->n <= MPY_LOW_CALLS_MAX) out->n++;
+    }
+}
+
+int mpy_maps_low_calls(mpy_low_calls_t *out, char *error, size_t n) {
+    mpy_map_t *maps;
+    out->n = out->lo = out->hi = 0;
+    long count = mpy_maps_read(&maps, error, n);
+    for (long i = 0; i < count; i++)
+        if (maps[i].hi <= windows[0].hi && (maps[i].prot & PROT_EXEC) && (maps[i].prot & PROT_READ)) note_calls(out, maps[i].lo, maps[i].hi);
+    if (count >= 0) mpy_maps_free(maps, count);
+    return count < 0 ? -1 : 0;
+}

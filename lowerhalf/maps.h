@@ -19,4 +19,10 @@ long mpy_maps_read(mpy_map_t **out, int with_advice, char *error, size_t n);
 void mpy_maps_free(mpy_map_t *maps, long count);
 /* -1 and one line if a mapping can't be saved (device memory). */
 int mpy_maps_check(char *error, size_t n);
+
+/* System calls that code of the program below 4 GiB can make: the addresses behind their instructions. n = MPY_LOW_CALLS_MAX + 1:
+ * more than that; lo and hi are the borders of that code. */
+#define MPY_LOW_CALLS_MAX 1800
+typedef struct mpy_low_calls { uint32_t n, lo, hi, after[MPY_LOW_CALLS_MAX]; } mpy_low_calls_t;
+int mpy_maps_low_calls(mpy_low_calls_t *out, char *error, size_t n);
 #endif

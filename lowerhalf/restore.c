@@ -171,9 +171,11 @@ int mpy_restore_process(const mpy_image_t *image, char *error, size_t n) {
     mpy_stop_install();
     mpy_signals_reinstall();
     if (mpy_chain_active()) mpy_signals_shield();
-    int r = mpy_trap_filter(MPY_TRAP->low_exec, MPY_TRAP_ALWAYS);
-    if (!r) r = mpy_trap_filter(MPY_TRAP->low_exec, MPY_TRAP_IDS);
-    if (!r && mpy_clocks_shifted()) r = mpy_trap_filter(MPY_TRAP->low_exec, MPY_TRAP_CLOCKS);
+    static mpy_low_calls_t low;
+    if (mpy_maps_low_calls(&low, error, n)) return -1;
+    int r = mpy_trap_filter(&low, MPY_TRAP_ALWAYS);
+    if (!r) r = mpy_trap_filter(&low, MPY_TRAP_IDS);
+    if (!r && mpy_clocks_shifted()) r = mpy_trap_filter(&low, MPY_TRAP_CLOCKS);
     if (r) { errno = -r; return fail(error, n, "the kernel refuses the seccomp filter"); }
     return 0;
 }

@@ -11,9 +11,12 @@
  *  1. SIGSYS is never blocked in an upper thread (trap_signal.c), and its own sa_mask is full: a handler is never interrupted.
  *     What it writes of the interrupted context are general registers and the signal mask. The frame around them, which ends just
  *     below the program's red zone, is the kernel's: extended state that isn't whole any more is lost, or kills the process.
- *  2. Children inherit the filter; it does nothing to them unless they map code into the arena's address range.
+ *  2. Children inherit the filter; it does nothing to them unless they map code into the arena's address range, or
+ *     make a system call at the very address at which the program makes one (invariant 4).
  *  3. Identities, what makes new ones, and clocks are trapped only after a restart, when the kernel's differ from
  *     the program's.
+ *  4. Programs linked without -pie lie where other such programs do, which children may exec. Of code below 4 GiB only the system call
+ *     instructions of the program itself are trapped; one that uses shared libraries has none as a rule.
  */
 #include "trap.h"
 #include "clock.h"
@@ -186,11 +189,28 @@ void mpy_trap_install(void) {
     mpy_sys(SYS_rt_sigaction, SIGSYS, &k, 0, 8);
 }
 
-int mpy_trap_filter(int low_exec, mpy_trap_when_t when) {
+/* Invariant 4, for code below 4 GiB. What isn't trapped falls through. */
+static unsigned trap_low(struct sock_filter *f, const mpy_low_calls_t *low) {
+    unsigned n = 0;
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer));
+    if (low->n > MPY_LOW_CALLS_MAX) {
+        f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, low->lo, 0, 2);
+        f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, low->hi, 1, 0);
+        f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP);
+        return n;
+    }
+    for (uint32_t i = 0; i < low->n; i++) {
+        f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, low->after[i], 0, 1);
+        f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP);
+    }
+    return n;
+}
+
+int mpy_trap_filter(const mpy_low_calls_t *low, mpy_trap_when_t when) {
     static const struct { unsigned argument, mask; uint16_t compare; unsigned value; } conditions[] = {
         [HIGH_FD] = {0, ~0u, BPF_JGE, 0}, [ABSOLUTE] = {1, 1, BPF_JEQ, 1}, [FUTEX_UNTIL] = {1, FUTEX_COMMAND_AND_CLOCK, BPF_JEQ, FUTEX_WAIT_BITSET_MONOTONIC},
     };
-    struct sock_filter f[5 * ROWS + 20];
+    struct sock_filter f[5 * ROWS + 24 + 2 * MPY_LOW_CALLS_MAX];
     unsigned n = 0;
     f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
     f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0);
@@ -223,11 +243,13 @@ int mpy_trap_filter(int low_exec, mpy_trap_when_t when) {
     f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)(exempt >> 32), 0, 1);
     f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer) + 4);
+    f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 4, 0); /* below 4 GiB */
     f[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xffffff00u);
-    f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)(MPY_ARENA_LO >> 32), 2, 0);
-    f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, low_exec ? 1 : 0, 0);
-    f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)(MPY_ARENA_LO >> 32), 0, 1);
     f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP);
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    n += trap_low(f + n, low);
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     struct sock_fprog prog = {(unsigned short)n, f};
     long r = mpy_sys(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog);
     if (r == -13 || r == -1) { /* EACCES: unprivileged users need no_new_privs */

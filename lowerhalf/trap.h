@@ -1,6 +1,7 @@
 /* trap.h - interception of the upper half's system calls. See trap.c. */
 #ifndef MANAPY_TRAP_H
 #define MANAPY_TRAP_H
+#include "maps.h"
 #include "trapstate.h"
 #include <signal.h>
 #include <ucontext.h>
@@ -11,7 +12,7 @@ typedef struct mpy_trap { long nr; long a[6]; ucontext_t *uc; } mpy_trap_t;
 void mpy_code_install(void);                     /* map the code page at MPY_CODE_ADDR */
 void mpy_trap_install(void);                     /* SIGSYS handler; call in every new lower half, before the filter */
 typedef enum { MPY_TRAP_ALWAYS, MPY_TRAP_IDS, MPY_TRAP_CLOCKS } mpy_trap_when_t; /* the latter where the program's ids or clocks aren't the kernel's */
-int mpy_trap_filter(int low_exec, mpy_trap_when_t when); /* seccomp filter for calls trapped then; 0 or -errno */
+int mpy_trap_filter(const mpy_low_calls_t *low, mpy_trap_when_t when); /* seccomp filter for calls trapped then; 0 or -errno */
 extern int (*mpy_trap_on_exit)(int code);        /* called at the program's exit_group; returns the code to exit with */
 
 /* The code page's symbols (trampoline.S), and where one of them lies in the page. */

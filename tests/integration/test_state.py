@@ -328,3 +328,40 @@ def test_changed_library_is_found(make_job: Callable[..., Job]) -> None:
     build(1)
     restarted(job)
     finished(job, go)
+
+
+FIXED = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+static void children(char **commands) {
+    for (; *commands; commands++)
+        if (system(*commands)) printf("FAILED %s\\n", *commands), fflush(stdout);
+}
+int main(int argc, char **argv) {
+    if (argc == 1) return malloc(1 << 22) == NULL;
+    children(argv + 1);
+    puts("ready"), fflush(stdout);
+    while (access(getenv("STATE_GO"), F_OK)) usleep(10000);
+    children(argv + 1);
+    puts("ok");
+}
+"""
+
+
+def test_children_linked_to_the_same_addresses(make_job: Callable[..., Job]) -> None:
+    """Programs linked without -pie lie at the same addresses; those that are also static make system calls there (Go, busybox)."""
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc")
+    job = make_job(1)
+    (job.where / "fixed.c").write_text(FIXED)
+    children = []
+    for name, flags in (("rank", ["-no-pie"]), ("dynamic", ["-no-pie"]), ("static", ["-no-pie", "-static"])):
+        subprocess.run(["gcc", "-O1", *flags, str(job.where / "fixed.c"), "-o", str(job.where / name)], check=True)
+        children.append(str(job.where / name))
+    children[0] = "busybox true" if shutil.which("busybox") else "true"
+    go = start(job, [str(job.where / "rank"), *children])
+    job.checkpoint()
+    job.kill()
+    restarted(job)
+    finished(job, go)

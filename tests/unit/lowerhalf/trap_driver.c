@@ -184,7 +184,8 @@ static void set_up(void) {
     real_handler = (void (*)(int, siginfo_t *, void *))k.handler;
     k.handler = (uint64_t)on_sigsys;
     mpy_sys(SYS_rt_sigaction, SIGSYS, &k, 0, 8);
-    if (mpy_trap_filter(0, 0) || mpy_trap_filter(0, 1)) abort();
+    static const mpy_low_calls_t none;
+    if (mpy_trap_filter(&none, 0) || mpy_trap_filter(&none, 1)) abort();
 }
 
 /* ---- ids of new threads and children ---- */
