@@ -162,6 +162,7 @@ static void note_calls(mpy_low_calls_t *out, uint64_t lo, uint64_t hi) {
 int mpy_maps_low_calls(mpy_low_calls_t *out, char *error, size_t n) {
     mpy_map_t *maps;
     out->n = out->lo = out->hi = 0;
+    if (!MPY_TRAP->low_exec) return 0;
     long count = mpy_maps_read(&maps, error, n);
     for (long i = 0; i < count; i++)
         if (maps[i].hi <= windows[0].hi && (maps[i].prot & PROT_EXEC) && (maps[i].prot & PROT_READ)) note_calls(out, maps[i].lo, maps[i].hi);

@@ -121,6 +121,14 @@ static void above_check(void) {
 static volatile int reset_count;
 static void count(int sig) { (void)sig; reset_count++; }
 
+static char spare[65536]; /* registered, but not in use when the checkpoint comes */
+static volatile int on_spare;
+static void look(int sig) {
+    char here;
+    (void)sig;
+    on_spare = &here >= spare && &here < spare + sizeof spare;
+}
+
 static void actions_set_up(void) {
     struct sigaction a = {.sa_handler = count, .sa_flags = SA_RESETHAND};
     sigaction(SIGHUP, &a, NULL);
@@ -128,6 +136,9 @@ static void actions_set_up(void) {
     signal(SIGWINCH, SIG_DFL);
     a.sa_flags = SA_NODEFER;
     sigaction(SIGRTMIN + 3, &a, NULL);
+    sigaltstack(&(stack_t){.ss_sp = spare, .ss_size = sizeof spare}, NULL);
+    a = (struct sigaction){.sa_handler = look, .sa_flags = SA_ONSTACK};
+    sigaction(SIGRTMIN + 4, &a, NULL);
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGTTOU);
@@ -148,6 +159,10 @@ static void actions_check(void) {
     CHECK(a.sa_handler == count && a.sa_flags & SA_NODEFER);
     raise(SIGRTMIN + 3);
     CHECK(reset_count == 2);
+    stack_t stack;
+    CHECK(sigaltstack(NULL, &stack) == 0 && stack.ss_sp == spare && stack.ss_size == sizeof spare && stack.ss_flags == 0);
+    raise(SIGRTMIN + 4);
+    CHECK(on_spare);
     sigprocmask(SIG_BLOCK, NULL, &set);
     CHECK(sigismember(&set, SIGTTOU) == 1 && sigismember(&set, SIGRTMAX - 1) == 1 && sigismember(&set, SIGHUP) == 0);
 }
