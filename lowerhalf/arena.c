@@ -11,9 +11,10 @@
  *  2. A range in the free list is unmapped, except for mappings the program put there itself with MAP_FIXED (those are
  *     carved out) - so callers still map with MAP_FIXED_NOREPLACE and retry.
  *  3. Losing a free range (the table is full) costs address space, never correctness.
- *  4. A child that the program forks has the lock free: it lies in a page that a fork fills with zeros. If another thread was at
- *     work on the table just then, arena_busy is set, and the child does without the table (invariant 3). arena_next is
- *     changed by one store, so that it lies above all that was given out at any moment.
+ *  4. A child that the program forks has the lock free: it lies in a page that a fork fills with zeros. If another
+ *     thread was at work on the table just then, arena_busy is set, and the child does without the table
+ *     (invariant 3). arena_next is changed by one store, so that it lies above all that was given out at any
+ *     moment.
  */
 #include "arena.h"
 #include "sys.h"

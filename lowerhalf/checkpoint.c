@@ -45,7 +45,10 @@ static int wait_for_children(mpy_children_t which, char *error, size_t n) {
 static int check(int grace_ms, char *error, size_t n) {
     if (MPY_UPPER->mpi_finalized) { snprintf(error, n, "the job is finishing: MPI_Finalize has been called"); return -1; }
     if (MPY_UPPER->obstacle[0]) { snprintf(error, n, "%s", MPY_UPPER->obstacle); return -1; }
-    if (uses_mpi() && MPY_UPPER->threads[0].tid == 0) { snprintf(error, n, "the thread that called MPI_Init has ended"); return -1; }
+    if (uses_mpi() && MPY_UPPER->threads[0].tid == 0) {
+        snprintf(error, n, "the thread that called MPI_Init has ended");
+        return -1;
+    }
     if (mpy_stop_check(error, n)) return -1;
     grace_left_ms = grace_ms;
     if (wait_for_children(MPY_CHILDREN_OF_NOW, error, n)) return -1; /* first: the pipe to a child goes with it */

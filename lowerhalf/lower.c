@@ -54,7 +54,7 @@ void mpy_blocks_map(void) {
     mpy_fixed_map(MPY_SERVICE_STACK_ADDR, MPY_SERVICE_STACK_SIZE);
     mpy_code_install();
     int r = mpy_arena_attach();
-    if (r) mpy_fail(1, "no memory that forked children don't inherit (%s): manapy needs Linux 5.9 or newer", strerror(-r));
+    if (r) mpy_fail(1, "no memory that children don't inherit (%s): manapy needs Linux 5.9 or newer", strerror(-r));
 }
 
 void mpy_blocks_map_saved(void) {

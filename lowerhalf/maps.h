@@ -20,8 +20,8 @@ void mpy_maps_free(mpy_map_t *maps, long count);
 /* -1 and one line if a mapping can't be saved (device memory). */
 int mpy_maps_check(char *error, size_t n);
 
-/* System calls that code of the program below 4 GiB can make: the addresses behind their instructions. n = MPY_LOW_CALLS_MAX + 1:
- * more than that; lo and hi are the borders of that code. */
+/* System calls that code of the program below 4 GiB can make: the addresses behind their instructions.
+ * n = MPY_LOW_CALLS_MAX + 1: there are more; lo and hi are the borders of that code. */
 #define MPY_LOW_CALLS_MAX 1800
 typedef struct mpy_low_calls { uint32_t n, lo, hi, after[MPY_LOW_CALLS_MAX]; } mpy_low_calls_t;
 int mpy_maps_low_calls(mpy_low_calls_t *out, char *error, size_t n);

@@ -220,7 +220,8 @@ static int rebuild_on_service_stack(void *argument) {
     return result;
 }
 
-/* Hooks cross to the lower half as the thread that called MPI_Init, which need not be the process's first, and which doesn't run yet. */
+/* Hooks cross to the lower half as the thread that called MPI_Init, which need not be the process's first, and
+ * which doesn't run yet. */
 int mpy_restore_rebuild(const mpy_image_t *image, char *error, size_t n) {
     if (!uses_mpi() || !MPY_UPPER->hooks.rebuild) return 0;
     lower_main_fs = mpy_fs_get();
@@ -228,7 +229,7 @@ int mpy_restore_rebuild(const mpy_image_t *image, char *error, size_t n) {
     mpy_thread_bind(t);
     rebuild_t r = {t->upper_fs, error, n};
     int result = mpy_on_stack(rebuild_on_service_stack, &r, MPY_SERVICE_STACK_ADDR + MPY_SERVICE_STACK_SIZE);
-    if (image->threads[0].mpi_slot != 0) t->lower_fs = 0; /* it was lent ours: it gets another one when it calls MPI again */
+    if (image->threads[0].mpi_slot != 0) t->lower_fs = 0; /* it was lent ours: it gets another one when it calls MPI */
     return result;
 }
 

@@ -2,15 +2,16 @@
  *
  * Half: lower. on_stop runs in upper threads on the upper TLS (no libc); the rest on the control plane's worker thread.
  *
- * Every upper thread gets MPY_SIGNAL_STOP; its handler records the context and sleeps on a futex. The signal frame on the
- * thread's stack is what a restart continues from; all below it (our handler's frame) is dead then.
+ * Every upper thread gets MPY_SIGNAL_STOP; its handler records the context and sleeps on a futex. The signal frame
+ * on the thread's stack is what a restart continues from; all below it (our handler's frame) is dead then.
  *
  * Invariants
- *  1. A thread is halted only where all that it will return to is still there after a restart: it was interrupted in haltable code,
- *     is not in the lower half further up its stack (in_lower), and no signal handler of the program below it interrupted code
- *     that isn't haltable (marks), and its own frame lies in memory that is saved. Otherwise it answers BUSY and is asked again.
- *  2. The handler's mask is full but for SIGSYS: hooks may map memory. It runs on the alternate stack, if there is one: the stacks
- *     of some languages' coroutines have no room for a signal frame.
+ *  1. A thread is halted only where all that it will return to is still there after a restart: it was interrupted
+ *     in haltable code, is not in the lower half further up its stack (in_lower), no signal handler of the program
+ *     below it interrupted code that isn't haltable (marks), and its own frame lies in memory that is saved.
+ *     Otherwise it answers BUSY and is asked again.
+ *  2. The handler's mask is full but for SIGSYS: hooks may map memory. It runs on the alternate stack, if there is
+ *     one: the stacks of some languages' coroutines have no room for a signal frame.
  *  3. Threads that appear while we halt others are found by listing /proc/self/task again until nothing changes.
  */
 #include "control/control.h"
@@ -77,14 +78,16 @@ static int in_upper(uint64_t rip) { return (rip >= MPY_ARENA_LO && rip < MPY_ARE
 
 static int is_syscall(const uint8_t *at) { return at[0] == 0x0f && at[1] == 0x05; }
 
-/* In the wrappers' own code, and not in a system call of theirs: that has just returned, or is about to be made again. */
+/* In the wrappers' own code, and not in a system call of theirs: that has just returned, or is about to be made
+ * again. */
 static int in_wrappers(uint64_t rip) {
     const uint8_t *at = (const uint8_t *)rip;
     return rip >= MPY_UPPER->code_begin + 2 && rip < MPY_UPPER->code_end && !is_syscall(at) && !is_syscall(at - 2);
 }
 
-/* Code to which a thread may return after a restart. Not the lower half, its services included, nor the kernel's vDSO, which both lie
- * elsewhere then; not the wrappers, who may hold what a restart replaces (invariant 6 of boundary.h); nor the way into and out of handlers. */
+/* Code to which a thread may return after a restart. Not the lower half, its services included, nor the kernel's
+ * vDSO, which both lie elsewhere then; not the wrappers, who may hold what a restart replaces (invariant 6 of
+ * boundary.h); nor the way into and out of handlers. */
 static int haltable(uint64_t rip) {
     return in_upper(rip) && !in_wrappers(rip) && !(rip >= MPY_CODE_ADDR && rip < mpy_code_address(mpy_code_haltable));
 }
@@ -101,10 +104,12 @@ static mark_t marks[MARKS];
 /* Whether an address can be read: with a `how` that doesn't exist the kernel only gets as far as copying the set. */
 static int readable(uint64_t address) { return mpy_sys(SYS_rt_sigprocmask, -1, address, 0, 8) != -EFAULT; }
 
-static int on_stack(const stack_t *s, uint64_t address) { return !(s->ss_flags & SS_DISABLE) && address - (uint64_t)s->ss_sp < s->ss_size; }
+static int on_stack(const stack_t *s, uint64_t address) {
+    return !(s->ss_flags & SS_DISABLE) && address - (uint64_t)s->ss_sp < s->ss_size;
+}
 
-/* A handler may end by longjmp, and its mark stays. It has, if the thread's stack doesn't reach down to it any more, or if
- * something else lies where it was. */
+/* A handler may end by longjmp, and its mark stays. It has, if the thread's stack doesn't reach down to it any
+ * more, or if something else lies where it was. */
 static int still_below(const mark_t *m, const ucontext_t *uc) {
     uint64_t sp = (uint64_t)uc->uc_mcontext.gregs[REG_RSP];
     int mark_aside = on_stack(&uc->uc_stack, m->at), aside = on_stack(&uc->uc_stack, sp);
@@ -123,7 +128,8 @@ static mark_t *take_mark(int32_t tid, const ucontext_t *uc) {
     for (int i = 0; i < MARKS; i++) {
         int32_t was = marks[i].tid;
         if (was != 0 && !(was == tid && !still_below(&marks[i], uc))) continue;
-        if (__atomic_compare_exchange_n(&marks[i].tid, &was, -tid, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return &marks[i];
+        if (__atomic_compare_exchange_n(&marks[i].tid, &was, -tid, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+            return &marks[i];
     }
     return NULL; /* four times as many as threads are allowed */
 }
@@ -142,9 +148,9 @@ int mpy_stop_signal_above(const void *context, uint64_t at) {
 
 /* ---- halting ---- */
 
-/* System calls that return EINTR whenever a handler ran, SA_RESTART or not (signal(7)). The program sees no signal, so it must not
- * see the EINTR either: it is made to issue the call again. A relative sleep goes on with what remains of it where the kernel
- * said so; a time-out in milliseconds starts anew. */
+/* System calls that return EINTR whenever a handler ran, SA_RESTART or not (signal(7)). The program sees no
+ * signal, so it must not see the EINTR either: it is made to issue the call again. A relative sleep goes on with
+ * what remains of it where the kernel said so; a time-out in milliseconds starts anew. */
 static void reissue(const record_t *r, ucontext_t *uc) {
     static const short again[] = {SYS_poll, SYS_ppoll, SYS_select, SYS_pselect6, SYS_epoll_wait, SYS_epoll_pwait, SYS_epoll_pwait2, SYS_pause, SYS_rt_sigsuspend,
                                   SYS_rt_sigtimedwait, SYS_nanosleep, SYS_clock_nanosleep, SYS_semop, SYS_semtimedop, SYS_msgsnd, SYS_msgrcv, SYS_futex,
@@ -205,7 +211,8 @@ static void on_stop(int sig, siginfo_t *info, void *context) {
 }
 
 void mpy_stop_install(void) {
-    mpy_ksigaction_t k = {(uint64_t)on_stop, SA_SIGINFO | SA_RESTART | SA_ONSTACK | 0x04000000ul, mpy_code_address(mpy_code_restorer), ~(1ul << (SIGSYS - 1))};
+    const uint64_t flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK | 0x04000000ul /* SA_RESTORER */;
+    mpy_ksigaction_t k = {(uint64_t)on_stop, flags, mpy_code_address(mpy_code_restorer), ~(1ul << (SIGSYS - 1))};
     mpy_sys(SYS_rt_sigaction, MPY_SIGNAL_STOP, &k, 0, 8);
 }
 
@@ -247,12 +254,13 @@ static void note_syscall(record_t *r, const sleep_t *s) {
     r->syscall_pc = s->pc;
 }
 
-/* Threads that the lower half's libc makes inside itself (aio_read) pass no interpose.c, and block every signal. But their stack
- * isn't the program's, as every stack of a thread of the program is, also while it is in the lower half. */
+/* Threads that the lower half's libc makes inside itself (aio_read) pass no interpose.c, and block every signal.
+ * But their stack isn't the program's, as every stack of a thread of the program is, also while it is in the lower
+ * half. */
 static int sleeps_on_lower_stack(const sleep_t *s) { return s->nr >= 0 && !in_upper(s->sp) && s->sp >= 0x100000000ul; }
 
-/* The first thread may end before the others do (pthread_exit in main). It remains in the lists, but no signal reaches it, and it is
- * the one of which a restart makes the first again. */
+/* The first thread may end before the others do (pthread_exit in main). It remains in the lists, but no signal
+ * reaches it, and it is the one of which a restart makes the first again. */
 int mpy_stop_check(char *error, size_t n) {
     char text[512] = "";
     FILE *f = fopen("/proc/self/stat", "re");

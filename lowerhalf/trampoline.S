@@ -1,17 +1,18 @@
 /* trampoline.S - code at a fixed address, the same before and after a restart.
  *
- * The blob between mpy_code_begin and mpy_code_end is copied to MPY_CODE_ADDR. Signal frames on the program's stacks hold
- * its addresses (as handler and as restorer), so it must not move; it refers to the rest of the lower half only through the
- * lower block.
+ * The blob between mpy_code_begin and mpy_code_end is copied to MPY_CODE_ADDR. Signal frames on the program's
+ * stacks hold its addresses (as handler and as restorer), so it must not move; it refers to the rest of the lower
+ * half only through the lower block.
  *
- * mpy_code_restorer       return address of every signal handler: rt_sigreturn, in the very bytes by which unwinders know it.
+ * mpy_code_restorer       return address of every signal handler: rt_sigreturn, in the bytes that unwinders know.
  * mpy_code_signal_entry   the kernel's handler for every signal the program catches.
  *   in:  rdi = signal, rsi = siginfo, rdx = ucontext (as the kernel calls handlers)
- *   The sender's pid in siginfo, if it is our own (raise, pthread_cancel, sigqueue), becomes the one the program knows: glibc
- *   ignores a cancellation that another process seems to have sent.
- *   If the signal came in the middle of an MPI call, FS is the lower half's: it is switched to the upper one for the time of
- *   the handler. Else lower->signal_above is asked whether the interrupted code may still be there after a restart. If it may,
- *   we jump to the program's handler; if not, we call it, and the thread is not halted until it has returned (stop.c).
+ *   The sender's pid in siginfo, if it is our own (raise, pthread_cancel, sigqueue), becomes the one the program
+ *   knows: glibc ignores a cancellation that another process seems to have sent.
+ *   If the signal came in the middle of an MPI call, FS is the lower half's: it is switched to the upper one for
+ *   the time of the handler. Else lower->signal_above is asked whether the interrupted code may still be there
+ *   after a restart. If it may, we jump to the program's handler; if not, we call it, and the thread is not halted
+ *   until it has returned (stop.c).
  *   Clobbers only what a C call may clobber.
  * mpy_code_masked_*       system calls that take a signal mask: see below.
  *
@@ -87,26 +88,29 @@ mpy_code_signal_entry:
     leave
     ret
 
-/* Where a system call that takes a signal mask is made on behalf of the program (mpy_trap_with_mask): with a corrected copy of the
- * mask, interruptible as at its own place, and exempt from the filter. The signal frame of the trap is gone by then, so the
- * stack below the red zone is free.
- *   in:  rax = number; rcx = where the program goes on; r11 = the corrected mask; the entry says which argument is, or leads to,
- *        the mask. All other registers as at the program's own system call, which clobbers just these three.
+/* Where a system call that takes a signal mask is made on behalf of the program (mpy_trap_with_mask): with a
+ * corrected copy of the mask, interruptible as at its own place, and exempt from the filter. The signal frame of
+ * the trap is gone by then, so the stack below the red zone is free.
+ *   in:  rax = number; rcx = where the program goes on; r11 = the corrected mask; the entry says which argument
+ *        is, or leads to, the mask. All other registers as at the program's own system call, which clobbers just
+ *        these three.
  *   Flags are left as they are. */
-#define BEGIN                                                                                                              \
-    leaq -128(%rsp), %rsp;                                                                                                 \
+#define BEGIN \
+    leaq -128(%rsp), %rsp; \
     pushq %rcx
-#define WITH(reg)                                                                                                          \
-    BEGIN;                                                                                                                 \
-    pushq %reg;                                                                                                            \
-    pushq %r11;                                                                                                            \
-    movq %rsp, %reg;                                                                                                       \
-    call masked_call;                                                                                                      \
-    leaq 8(%rsp), %rsp;                                                                                                    \
-    popq %reg;                                                                                                             \
+#define WITH(reg) \
+    BEGIN; \
+    pushq %reg; \
+    pushq %r11; \
+    movq %rsp, %reg; \
+    call masked_call; \
+    leaq 8(%rsp), %rsp; \
+    popq %reg; \
     ret $128
-    .globl mpy_code_masked_none, mpy_code_masked_rdi, mpy_code_masked_r10, mpy_code_masked_r8, mpy_code_masked_r9_pair, mpy_code_masked_done
-    .hidden mpy_code_masked_none, mpy_code_masked_rdi, mpy_code_masked_r10, mpy_code_masked_r8, mpy_code_masked_r9_pair, mpy_code_masked_done
+    .globl mpy_code_masked_none, mpy_code_masked_rdi, mpy_code_masked_r10, mpy_code_masked_r8
+    .hidden mpy_code_masked_none, mpy_code_masked_rdi, mpy_code_masked_r10, mpy_code_masked_r8
+    .globl mpy_code_masked_r9_pair, mpy_code_masked_done
+    .hidden mpy_code_masked_r9_pair, mpy_code_masked_done
     .balign 16
 mpy_code_haltable:
 mpy_code_masked_none:
@@ -210,8 +214,9 @@ mpy_sigreturn:
     ud2
     .size mpy_sigreturn, .-mpy_sigreturn
 
-/* long mpy_clone(long nr, const long args[5], void (*fn)(void *), void *arg): clone(2) or clone3(2), whose child calls fn(arg), which
- * never returns, on the stack that the arguments give it (16-aligned). Returns the child's id, or -errno. */
+/* long mpy_clone(long nr, const long args[5], void (*fn)(void *), void *arg): clone(2) or clone3(2), whose child
+ * calls fn(arg), which never returns, on the stack that the arguments give it (16-aligned). Returns the child's
+ * id, or -errno. */
     .globl mpy_clone
     .hidden mpy_clone
     .type mpy_clone, @function
@@ -238,7 +243,8 @@ mpy_clone:
     ud2
     .size mpy_clone, .-mpy_clone
 
-/* void mpy_sleep_stackless(volatile uint32_t *asleep): for ever, without a stack from the moment on when it stores 1 there. */
+/* void mpy_sleep_stackless(volatile uint32_t *asleep): for ever, without a stack from the moment on when it stores
+ * 1 there. */
     .globl mpy_sleep_stackless
     .hidden mpy_sleep_stackless
     .type mpy_sleep_stackless, @function

@@ -1,22 +1,24 @@
 /* trap.c - which system calls of the upper half are intercepted, and how.
  *
- * Half: lower. The SIGSYS handler runs on the upper TLS, on the program's stack or alternate stack: no libc, no stack protector, raw
- * system calls, little stack.
+ * Half: lower. The SIGSYS handler runs on the upper TLS, on the program's stack or alternate stack: no libc, no
+ * stack protector, raw system calls, little stack.
  *
- * A seccomp filter returns TRAP for the calls of the table below when the instruction pointer is in the arena. It tests the
- * call's number first, so the kernel caches all other calls as "always allow". The handler redoes the call in a form that keeps
- * the halves apart and puts the result into the interrupted context.
+ * A seccomp filter returns TRAP for the calls of the table below when the instruction pointer is in the arena. It
+ * tests the call's number first, so the kernel caches all other calls as "always allow". The handler redoes the
+ * call in a form that keeps the halves apart and puts the result into the interrupted context.
  *
  * Invariants
- *  1. SIGSYS is never blocked in an upper thread (trap_signal.c), and its own sa_mask is full: a handler is never interrupted.
- *     What it writes of the interrupted context are general registers and the signal mask. The frame around them, which ends just
- *     below the program's red zone, is the kernel's: extended state that isn't whole any more is lost, or kills the process.
+ *  1. SIGSYS is never blocked in an upper thread (trap_signal.c), and its own sa_mask is full: a handler is never
+ *     interrupted. What it writes of the interrupted context are general registers and the signal mask. The frame
+ *     around them, which ends just below the program's red zone, is the kernel's: extended state that isn't whole
+ *     any more is lost, or kills the process.
  *  2. Children inherit the filter; it does nothing to them unless they map code into the arena's address range, or
  *     make a system call at the very address at which the program makes one (invariant 4).
  *  3. Identities, what makes new ones, and clocks are trapped only after a restart, when the kernel's differ from
  *     the program's.
- *  4. Programs linked without -pie lie where other such programs do, which children may exec. Of code below 4 GiB only the system call
- *     instructions of the program itself are trapped; one that uses shared libraries has none as a rule.
+ *  4. Programs linked without -pie lie where other such programs do, which children may exec. Of code below 4 GiB
+ *     only the system call instructions of the program itself are trapped; one that uses shared libraries has none
+ *     as a rule.
  */
 #include "trap.h"
 #include "clock.h"
@@ -32,7 +34,8 @@
 extern const char mpy_code_begin[], mpy_code_masked_done[], mpy_code_end[];
 int (*mpy_trap_on_exit)(int code);
 
-_Static_assert(offsetof(mpy_lower_t, tls_upper_fs) == 0x30 && offsetof(mpy_lower_t, signal_above) == 0x38, "trampoline.S knows these offsets");
+_Static_assert(offsetof(mpy_lower_t, tls_upper_fs) == 0x30, "trampoline.S knows this offset");
+_Static_assert(offsetof(mpy_lower_t, signal_above) == 0x38, "trampoline.S knows this offset");
 _Static_assert(offsetof(mpy_trapstate_t, signals) == 0 && sizeof(mpy_ksigaction_t) == 32, "trampoline.S knows this layout");
 _Static_assert(offsetof(mpy_trapstate_t, pid) == 0x820 && offsetof(mpy_trapstate_t, real_pid) == 0x824, "trampoline.S knows these offsets");
 
@@ -185,7 +188,8 @@ static void on_sigsys(int sig, siginfo_t *info, void *context) {
 }
 
 void mpy_trap_install(void) {
-    mpy_ksigaction_t k = {(uint64_t)on_sigsys, SA_SIGINFO | SA_ONSTACK | 0x04000000ul /* SA_RESTORER */, mpy_code_address(mpy_code_restorer), ~0ul};
+    const uint64_t flags = SA_SIGINFO | SA_ONSTACK | 0x04000000ul /* SA_RESTORER */;
+    mpy_ksigaction_t k = {(uint64_t)on_sigsys, flags, mpy_code_address(mpy_code_restorer), ~0ul};
     mpy_sys(SYS_rt_sigaction, SIGSYS, &k, 0, 8);
 }
 

@@ -1,18 +1,21 @@
 /* trap_clone.c - new threads and child processes of a restarted rank, under ids that mean nobody else.
  *
- * Half: lower, in the SIGSYS handler on the upper TLS, and in the new thread or process before it is the program's: no libc.
+ * Half: lower, in the SIGSYS handler on the upper TLS, and in the new thread or process before it is the
+ * program's: no libc.
  *
- * After a restart the program goes on using the ids that it knew, which the kernel may now give to a new thread or child. glibc
- * has a thread's id from clone itself, so two threads would have one id (as owners of locks, say), and a signal for the child
- * would reach the thread or the rank whose shown id it has. Nobody chooses the kernel's numbers. So a thread that gets such an id
- * stays with it, asleep for ever, and a process ends at once; then it is tried again.
+ * After a restart the program goes on using the ids that it knew, which the kernel may now give to a new thread or
+ * child. glibc has a thread's id from clone itself, so two threads would have one id (as owners of locks, say),
+ * and a signal for the child would reach the thread or the rank whose shown id it has. Nobody chooses the kernel's
+ * numbers. So a thread that gets such an id stays with it, asleep for ever, and a process ends at once; then it is
+ * tried again.
  *
  * Invariants
- *  1. In the list of ids an entry is written in one piece; one whose thread has ended is {0, 0}, which translates 0 to 0.
- *  2. A thread starts on the stack that it is given: on top lies a copy of the trap's signal frame, in which the child returns from
- *     the call, and rt_sigreturn starts it. Nothing is left of what we did there.
- *  3. Without a stack of its own (vfork) a child that shares our memory would run over the handler's frames. It gets a copy of the memory:
- *     its parent waits for its exec or end all the same.
+ *  1. In the list of ids an entry is written in one piece; one whose thread has ended is {0, 0}, which translates
+ *     0 to 0.
+ *  2. A thread starts on the stack that it is given: on top lies a copy of the trap's signal frame, in which the
+ *     child returns from the call, and rt_sigreturn starts it. Nothing is left of what we did there.
+ *  3. Without a stack of its own (vfork) a child that shares our memory would run over the handler's frames. It
+ *     gets a copy of the memory: its parent waits for its exec or end all the same.
  */
 #include "state/fdguard.h"
 #include "sys.h"
@@ -89,8 +92,10 @@ static int parse(const mpy_trap_t *t, request_t *r) {
 /* With the stack pointer `sp` in the child, or ours. */
 static long make(const request_t *r, uint64_t sp, void (*fn)(void *), void *arg) {
     if (r->nr == SYS_clone) {
-        const long args[5] = {(long)(r->a.flags | r->a.exit_signal), (long)sp, (long)r->a.parent_tid, (long)r->a.child_tid, (long)r->a.tls};
-        return fn ? mpy_clone(SYS_clone, args, fn, arg) : mpy_sys(SYS_clone, args[0], args[1], args[2], args[3], args[4]);
+        const long args[5] = {(long)(r->a.flags | r->a.exit_signal), (long)sp, (long)r->a.parent_tid,
+                              (long)r->a.child_tid, (long)r->a.tls};
+        if (fn) return mpy_clone(SYS_clone, args, fn, arg);
+        return mpy_sys(SYS_clone, args[0], args[1], args[2], args[3], args[4]);
     }
     struct clone_args a = r->a;
     a.stack = sp ? sp - CHILD_STACK : 0, a.stack_size = sp ? CHILD_STACK : 0;
@@ -98,7 +103,8 @@ static long make(const request_t *r, uint64_t sp, void (*fn)(void *), void *arg)
     return fn ? mpy_clone(SYS_clone3, args, fn, arg) : mpy_sys(SYS_clone3, args[0], args[1]);
 }
 
-/* A process that ends at once, unless it doesn't know its id (in a namespace of its own). The program never hears of it, but for SIGCHLD. */
+/* A process that ends at once, unless it doesn't know its id (in a namespace of its own). The program never hears
+ * of it, but for SIGCHLD. */
 static void reap(const request_t *r, long pid) {
     mpy_sys(SYS_kill, pid, SIGKILL);
     mpy_sys(SYS_wait4, pid, 0, WALL, 0);
@@ -141,7 +147,8 @@ static birth_t *prepare(const mpy_trap_t *t, const request_t *r, volatile uint32
     const ucontext_t *from = t->uc;
     const char *state = (const char *)from->uc_mcontext.fpregs;
     const uint32_t *sw = (const uint32_t *)(state + RESERVED_AT);
-    uint64_t state_bytes = !state ? 0 : sw[0] == MAGIC1 ? sw[1] : LEGACY_BYTES, bytes = offsetof(ucontext_t, uc_sigmask) + 8;
+    uint64_t state_bytes = !state ? 0 : sw[0] == MAGIC1 ? sw[1] : LEGACY_BYTES;
+    uint64_t bytes = offsetof(ucontext_t, uc_sigmask) + 8;
     uint64_t state_at = (r->a.stack - state_bytes) & ~63ul, at = (state_at - bytes) & ~15ul;
     ucontext_t *uc = (ucontext_t *)at;
     memcpy((void *)state_at, state, state_bytes);
@@ -177,7 +184,7 @@ static long new_thread(const mpy_trap_t *t, const request_t *r) {
 
 long mpy_trap_clone(mpy_trap_t *t) {
     request_t r;
-    if (!parse(t, &r)) return mpy_sys(t->nr, 0, 0); /* a size that this version doesn't know: EINVAL; glibc knows no such */
+    if (!parse(t, &r)) return -22; /* of a size that we don't know */
     if (!(r.a.flags & CLONE_VM)) return new_process(t, &r);
     if (r.a.stack) return new_thread(t, &r);
     r.a.flags &= ~(uint64_t)CLONE_VM; /* invariant 3 */

@@ -10,6 +10,7 @@
  */
 #include "sys.h"
 #include "trap.h"
+#include <sys/mman.h>
 
 static const char *launcher, *rejoin, *shift, *failover;
 static int traced, kept_fd = -1;
@@ -65,7 +66,7 @@ long mpy_trap_execve(mpy_trap_t *t) {
     long argc = 0;
     while (argv && argv[argc]) argc++;
     uint64_t bytes = (uint64_t)(argc + 13) * sizeof(char *); /* may be more than an alternate stack has room for */
-    long map = mpy_sys6(SYS_mmap, 0, (long)bytes, 3 /* PROT_READ | PROT_WRITE */, 0x22 /* MAP_PRIVATE | MAP_ANONYMOUS */, -1, 0);
+    long map = mpy_sys6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map < 0 && map > -4096) return map;
     char **next = (char **)map;
     long n = 0;

@@ -15,7 +15,8 @@
 #include "sys.h"
 #include "trap.h"
 
-extern const char mpy_code_masked_none[], mpy_code_masked_rdi[], mpy_code_masked_r10[], mpy_code_masked_r8[], mpy_code_masked_r9_pair[];
+extern const char mpy_code_masked_none[], mpy_code_masked_rdi[], mpy_code_masked_r10[], mpy_code_masked_r8[],
+    mpy_code_masked_r9_pair[];
 
 #define FLAG_RESTORER 0x04000000ul
 #define BIT(sig) (1ul << ((sig) - 1))
@@ -46,7 +47,8 @@ static long install(long sig, const mpy_ksigaction_t *want) {
         k.restorer = mpy_code_address(mpy_code_restorer);
         k.flags |= FLAG_RESTORER;
     } else if (shielded && sig == SIGTERM && k.handler == 0 && mpy_sys(SYS_getpid) == MPY_TRAP->real_pid) {
-        k = (mpy_ksigaction_t){(uint64_t)shield, SA_SIGINFO | SA_RESTART | SA_ONSTACK | FLAG_RESTORER, mpy_code_address(mpy_code_restorer), ~0ul};
+        const uint64_t flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK | FLAG_RESTORER;
+        k = (mpy_ksigaction_t){(uint64_t)shield, flags, mpy_code_address(mpy_code_restorer), ~0ul};
     }
     return mpy_sys(SYS_rt_sigaction, sig, &k, 0, 8);
 }
@@ -101,10 +103,10 @@ long mpy_trap_sigprocmask(mpy_trap_t *t) {
     return 0;
 }
 
-/* Calls that install a mask while they sleep, or that take signals away: with our signals stripped, lest a sleeping thread can't be
- * halted, and a handler that runs meanwhile can't trap. They must not sleep in this handler, where all signals are blocked, so
- * the program makes them itself, at mpy_code_masked_*, when the handler has returned. Nothing is written to the program's
- * stack before: the frame that the kernel has saved (its extended state too) ends just below the red zone. */
+/* Calls that install a mask while they sleep, or that take signals away: with our signals stripped, lest a
+ * sleeping thread can't be halted, and a handler that runs meanwhile can't trap. They must not sleep in this
+ * handler, where all signals are blocked, so the program makes them itself, at mpy_code_masked_*, when the handler
+ * has returned. Nothing is written to the program's stack before (invariant 1 of trap.c). */
 long mpy_trap_with_mask(mpy_trap_t *t) {
     greg_t *g = t->uc->uc_mcontext.gregs;
     const uint64_t *given;

@@ -3,8 +3,8 @@
  * Lives at MPY_TRAP_ADDR, inside the arena, so that it needs no section of its own in an image.
  *
  * Invariants
- *  1. Written only by trap handlers (the arena's part under the lock of arena.c) and, before the program starts or while it is stopped, by
- *     the lower half.
+ *  1. Written only by trap handlers (the arena's part under the lock of arena.c) and, before the program starts or
+ *     while it is stopped, by the lower half.
  *  2. Holds no address of the lower half.
  */
 #ifndef MANAPY_TRAPSTATE_H
@@ -27,7 +27,8 @@ typedef struct mpy_ksigaction { /* the kernel's struct sigaction */
     uint64_t mask;
 } mpy_ksigaction_t;
 
-typedef struct mpy_idpair { _Alignas(8) int32_t shown; int32_t real; } mpy_idpair_t; /* as the program knows it; as the kernel knows it */
+/* An id as the program knows it and as the kernel knows it. */
+typedef struct mpy_idpair { _Alignas(8) int32_t shown; int32_t real; } mpy_idpair_t;
 
 #define MPY_CLOCKS 3
 #define MPY_BOOT_ID 80

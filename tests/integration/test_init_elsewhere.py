@@ -1,4 +1,6 @@
-"""MPI_Init on another thread than the process's first (tests/programs/init_elsewhere.c): checkpointed and restarted, or refused before anything stops."""
+"""MPI_Init on another thread than the process's first (tests/programs/init_elsewhere.c).
+
+Such a program is checkpointed and restarted, or refused before anything stops."""
 
 from __future__ import annotations
 
@@ -31,7 +33,13 @@ def test_restart(make_job: Callable[..., Job], c_program: Callable[[Path], Path]
     assert job.finish().splitlines()[-1] == "ok"
 
 
-@pytest.mark.parametrize(("mode", "why"), [("init_ends", "the thread that called MPI_Init has ended"), ("first_ends", "the program's first thread has ended")])
+@pytest.mark.parametrize(
+    ("mode", "why"),
+    [
+        ("init_ends", "the thread that called MPI_Init has ended"),
+        ("first_ends", "the program's first thread has ended"),
+    ],
+)
 def test_refused(make_job: Callable[..., Job], c_program: Callable[[Path], Path], mode: str, why: str) -> None:
     job = make_job(2)
     go = start(job, c_program(PROGRAMS / "init_elsewhere.c"), mode)

@@ -350,7 +350,7 @@ int main(int argc, char **argv) {
 
 
 def test_children_linked_to_the_same_addresses(make_job: Callable[..., Job]) -> None:
-    """Programs linked without -pie lie at the same addresses; those that are also static make system calls there (Go, busybox)."""
+    """Programs linked without -pie lie at the same addresses; static ones make system calls there (Go, busybox)."""
     if shutil.which("gcc") is None:
         pytest.skip("needs gcc")
     job = make_job(1)

@@ -1,6 +1,7 @@
 /* init_elsewhere.c - MPI_Init on another thread than the process's first.
  *
- *     init_elsewhere MODE      all: three threads call MPI, one of them has initialized it, the first thread of the process among them
+ *     init_elsewhere MODE      all: three threads call MPI, one of them has initialized it, the first thread of
+ *     the process among them
  *                              init_ends: the thread that has called MPI_Init ends before the others
  *                              first_ends: the process's first thread ends before the others
  *
@@ -30,8 +31,9 @@ static void *work(void *at) {
     MPI_Comm_size(comm, &size);
     do {
         MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, comm);
-        MPI_Sendrecv(&rank, 1, MPI_INT, (rank + 1) % size, 5, &got, 1, MPI_INT, (rank + size - 1) % size, 5, comm, MPI_STATUS_IGNORE);
-        failures += sum != size * (size - 1) / 2 || got != (rank + size - 1) % size;
+        int next = (rank + 1) % size, previous = (rank + size - 1) % size;
+        MPI_Sendrecv(&rank, 1, MPI_INT, next, 5, &got, 1, MPI_INT, previous, 5, comm, MPI_STATUS_IGNORE);
+        failures += sum != size * (size - 1) / 2 || got != previous;
         usleep(1000);
         if (at && rank == 0 && ++rounds % 64 == 0) puts("goes on"), fflush(stdout);
     } while (!gone_on(comm));

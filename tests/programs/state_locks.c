@@ -279,7 +279,7 @@ static volatile int mapping_stop;
 static void *maps(void *a) {
     void *at[64];
     while (!mapping_stop) {
-        for (int i = 0; i < 64; i++) at[i] = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        for (int i = 0; i < 64; i++) at[i] = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         for (int i = 0; i < 64; i += 2) munmap(at[i], 4096);
         for (int i = 1; i < 64; i += 2) munmap(at[i], 4096);
     }

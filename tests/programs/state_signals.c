@@ -72,7 +72,7 @@ static void in_handler_check(void) {
     CHECK(a.sa_sigaction == on_usr1 && a.sa_flags & SA_ONSTACK && sigismember(&a.sa_mask, SIGUSR2));
 }
 
-/* ---- inside a handler that has interrupted what is not the program's: the clock, which no restart brings back to its place ---- */
+/* ---- inside a handler that has interrupted the kernel's clock, which no restart brings back to its place ---- */
 
 static volatile int above, above_go, above_left;
 static pthread_t above_thread;
@@ -160,7 +160,8 @@ static void actions_check(void) {
     raise(SIGRTMIN + 3);
     CHECK(reset_count == 2);
     stack_t stack;
-    CHECK(sigaltstack(NULL, &stack) == 0 && stack.ss_sp == spare && stack.ss_size == sizeof spare && stack.ss_flags == 0);
+    CHECK(sigaltstack(NULL, &stack) == 0);
+    CHECK(stack.ss_sp == spare && stack.ss_size == sizeof spare && stack.ss_flags == 0);
     raise(SIGRTMIN + 4);
     CHECK(on_spare);
     sigprocmask(SIG_BLOCK, NULL, &set);

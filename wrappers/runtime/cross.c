@@ -196,8 +196,9 @@ mpy_thread_t *mpy_self_main(void) {
     return first;
 }
 
-/* A child that the program has forked. Other threads may have held any lock of ours; the rings, and what the real library shares with
- * other ranks, are the parent's. So it is a process without MPI like any other child; questions that need no thread are still answered. */
+/* A child that the program has forked. Other threads may have held any lock of ours; the rings, and what the real
+ * library shares with other ranks, are the parent's. So it is a process without MPI like any other child.
+ * Questions that need no thread (MPI_Comm_rank) are still answered. */
 static void forked(void) {
     mpy_above = false;
     mpy_self_tls = NULL;

@@ -216,8 +216,9 @@ typedef struct mpy_lower {
     uint64_t table_hash; /* of the generated function table; both halves must agree */
     const mpy_services_t *svc;
     int64_t tls_upper_fs; /* offset from a lower FS base of the word that holds the upper FS base (for signal entry) */
-    /* Asked by the signal entry, on the program's TLS: is the interrupted code such that no thread may be halted above it (stop.c)?
-     * Then a pointer to a mark, whose first 32 bits are to be cleared when the handler has returned, is stored at `mark`. */
+    /* Asked by the signal entry, on the program's TLS: is the interrupted code such that no thread may be halted
+     * above it (stop.c)? Then a pointer to a mark is stored at `mark`; the mark's first 32 bits are to be cleared
+     * when the handler has returned. */
     int (*signal_above)(const void *ucontext, uint64_t mark);
     uint32_t protocol;    /* mpy_protocol_t; in the cache line of phase: both are read at each collective */
     volatile uint32_t allow_awaited; /* a checkpoint waits for upper->disabled to become 0: who makes it so calls notify() */

@@ -1,7 +1,8 @@
 /* trap_driver.c - traps system calls as manapy-launch does, and looks at the signal frame around each of them.
  *
- * Below the red zone of the interrupted code the kernel saves the extended state, and below that the ucontext. The handler may
- * change general registers and the signal mask in it, and nothing else: what lies in the frame afterwards is compared byte by byte.
+ * Below the red zone of the interrupted code the kernel saves the extended state, and below that the ucontext. The
+ * handler may change general registers and the signal mask in it, and nothing else: what lies in the frame
+ * afterwards is compared byte by byte.
  */
 #include "arena.h"
 #include "state/fdguard.h"
@@ -29,7 +30,8 @@ typedef struct reserved { uint32_t magic1, extended_bytes; } reserved_t;
 
 extern const char stub_begin[], stub_end[];
 __asm__(".pushsection .text\nstub_begin:\n"
-        "mov %rdi, %rax\nmov %rsi, %rdi\nmov %rdx, %rsi\nmov %rcx, %rdx\nmov %r8, %r10\nmov %r9, %r8\nmov 8(%rsp), %r9\nsyscall\nret\n"
+        "mov %rdi, %rax\nmov %rsi, %rdi\nmov %rdx, %rsi\nmov %rcx, %rdx\n"
+        "mov %r8, %r10\nmov %r9, %r8\nmov 8(%rsp), %r9\nsyscall\nret\n"
         "stub_end:\n.popsection\n");
 static long (*program_call)(long nr, ...); /* the system call instruction of a program: in the arena */
 
@@ -73,7 +75,8 @@ static void expect(long result, long wanted) {
 }
 
 /* The extended state and the red zone, as the program sees them, around a call of poll's family. */
-__attribute__((target("avx"))) static long with_registers(long (*call)(long, ...), long nr, long a, long b, long c, long d, long e, long f) {
+__attribute__((target("avx"))) static long with_registers(long nr, long a, long b, long c, long d, long e, long f) {
+    const char *instruction = (const char *)program_call + (stub_end - stub_begin) - 3; /* syscall; ret */
     static const double pattern[4] = {1, 2, 3, 4};
     double now[4];
     long result;
@@ -86,7 +89,8 @@ __attribute__((target("avx"))) static long with_registers(long (*call)(long, ...
                      "leaq 1f(%%rip), %%rcx\n\tmovq %%rcx, -8(%%rsp)\n\tleaq -8(%%rsp), %%rsp\n\tjmp *%[at]\n1:\n\t"
                      "vmovupd %%ymm15, %[n]\n\tmovq -120(%%rsp), %[z]"
                      : "=a"(result), [n] "=m"(now), [z] "=r"(zone)
-                     : "0"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9), [p] "m"(pattern), [at] "b"((char *)call + (stub_end - stub_begin) - 3)
+                     : "0"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9),
+                       [p] "m"(pattern), [at] "b"(instruction)
                      : "rcx", "r11", "memory", "xmm15");
     if (memcmp(pattern, now, sizeof now)) fail("vector registers", nr);
     if (zone != 0x1234) fail("red zone", (long)zone);
@@ -97,7 +101,7 @@ static volatile sig_atomic_t caught;
 static void on_signal(int sig) { caught = sig; }
 static int never_above(const void *context, uint64_t mark) { return (void)context, (void)mark, 0; }
 
-#define CALL(nr, ...) (what = #nr, with_registers(program_call, SYS_##nr, __VA_ARGS__))
+#define CALL(nr, ...) (what = #nr, with_registers(SYS_##nr, __VA_ARGS__))
 #define L(x) ((long)(x))
 
 static void calls(void) {
@@ -224,7 +228,7 @@ static long take_the_next(void) {
 static long make_thread(long nr, long i) {
     static const uint64_t flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
     char *stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    uint64_t *top = (uint64_t *)(stack + STACK) - 4; /* the stub returns to the body; its argument is still in rdi's place: see below */
+    uint64_t *top = (uint64_t *)(stack + STACK) - 4; /* what the stub's return, and thread_start, find there */
     extern const char thread_start[];
     top[0] = (uint64_t)thread_start;
     top[1] = (uint64_t)i;
@@ -257,7 +261,7 @@ static void new_children(long nr, const char *name) {
         long id = nr == SYS_clone ? program_call(nr, (long)SIGCHLD, 0l, 0l, 0l, 0l) : program_call(nr);
         if (id == 0) mpy_sys(SYS_exit_group, 7);
         if (id <= 0 || is_taken(id)) fail("id", id);
-        if (waitpid((pid_t)id, &status, 0) != id || !WIFEXITED(status) || WEXITSTATUS(status) != 7) fail("status", status);
+        if (waitpid((pid_t)id, &status, 0) != id || status != 7 << 8) fail("status", status);
     }
     if (waitpid(-1, NULL, WNOHANG) != -1) fail("a child is left over", 0);
 }
