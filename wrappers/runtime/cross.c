@@ -203,6 +203,8 @@ static void forked(void) {
     mpy_above = false;
     mpy_self_tls = NULL;
     pthread_setspecific(thread_key, NULL);
+    for (uint32_t i = 0; i < MPY_THREADS_MAX; i++) /* by which manapy.trace.mark finds a ring; looking costs no page */
+        if (MPY_UPPER->threads[i].used) MPY_UPPER->threads[i].used = 0;
 }
 
 static void thread_end(void *slot) {
