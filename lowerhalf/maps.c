@@ -163,7 +163,7 @@ int mpy_maps_low_calls(mpy_low_calls_t *out, char *error, size_t n) {
     mpy_map_t *maps;
     out->n = out->lo = out->hi = 0;
     if (!MPY_TRAP->low_exec) return 0;
-    long count = mpy_maps_read(&maps, error, n);
+    long count = mpy_maps_read(&maps, 0, error, n);
     const uint32_t code = PROT_READ | PROT_EXEC;
     for (long i = 0; i < count; i++)
         if (maps[i].hi <= windows[0].hi && (maps[i].prot & code) == code) note_calls(out, maps[i].lo, maps[i].hi);
