@@ -4,6 +4,7 @@ doubled, out of order or wrong, and every error that a program sees."""
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,37 @@ def test_there_and_back(rdma_vm: VM, stamps: Path, how: str, host: str | None) -
     before = carried(rdma_vm, 1)
     pair.wait_received(50, since=pair.received())
     assert carried(rdma_vm, 1) > before + 50
+    rdma_vm.repair(0)
+    wait_event(pair, "return", 2)
+    before = carried(rdma_vm, 0)
+    pair.wait_received(50, since=pair.received())
+    assert carried(rdma_vm, 0) > before + 50
+    finish(pair)
+
+
+@pytest.fixture
+def addresses(rdma_vm: VM) -> Iterator[Callable[[str, str], None]]:
+    """Gives host a addresses on rail 0, in order; in the end its own alone, with the GID that it has at the beginning."""
+
+    def give(script: str, indices: str) -> None:
+        own = "route replace 10.0.0.2 dev ea0 src 10.0.0.1 table 110"  # an address takes its routes along
+        ways = f"ip {own}; ip neigh replace 10.0.0.2 lladdr 02:00:00:00:00:02 dev ea0 nud permanent"
+        gids = f"/sys/class/infiniband/rxa0/ports/1/gids/{indices}"
+        rdma_vm.run(f"{script}; {ways}; until grep -q ffff:0a00:0001 {gids}; do sleep 0.05; done", check=True)
+
+    yield give
+    give("ip address flush dev ea0; sleep 1; ip address add 10.0.0.1/24 dev ea0", "1")
+
+
+def test_an_address_comes_back_behind_another(
+    rdma_vm: VM, stamps: Path, addresses: Callable[[str, str], None]
+) -> None:
+    """Its GID then stands elsewhere in the table; the way back finds it there."""
+    pair = start(rdma_vm, stamps, "--kinds", ALL, pairs=2)
+    rdma_vm.cut(0)
+    wait_event(pair, "fallback", 2)
+    both = "ip address add 10.0.9.9/24 dev ea0; ip address add 10.0.0.1/24 dev ea0"
+    addresses(f"ip address del 10.0.0.1/24 dev ea0; sleep 1; {both}", "[2-9]")
     rdma_vm.repair(0)
     wait_event(pair, "return", 2)
     before = carried(rdma_vm, 0)
