@@ -47,6 +47,7 @@ SYSTEM = """\
 #define MPIO_USES_MPI_REQUEST 1
 #define HAVE_MPI_SPAWN 1
 #define HAVE_MPI_WIN_CREATE 1
+#define MTEST_LARGE_PORT_NAME 1
 #define HAVE_MPI_INIT_THREAD 1
 #define HAVE_MPI_INTEGER16 1
 #define HAVE_MPI_REAL16 1
@@ -116,7 +117,8 @@ class Builder:
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f".{target.name}.part")
         flags = [*self._flags, f"-I{folder}", *macros, *(["-DMTEST_USE_THREAD"] if threads else [])]
-        link = [support, self._library, "-Wl,--allow-shlib-undefined", "-lm"]
+        found = f"-Wl,--enable-new-dtags,-rpath,{self._library.parent}"  # behind LD_LIBRARY_PATH, as mpicc does
+        link = [support, self._library, found, "-Wl,--allow-shlib-undefined", "-lm"]
         _compile([*flags, *map(str, sources), "-o", str(part), *map(str, link)])
         part.rename(target)
 

@@ -51,7 +51,7 @@ class Settings:
 
 def native(case: Case, program: Path, where: Path, settings: Settings) -> Shown:
     """The case without manapy."""
-    job = _job(case, program, where, settings, LD_LIBRARY_PATH=str(Path(sys.prefix) / "lib"))
+    job = _job(case, program, where, settings)
     command = [*job.mpirun, *case.launcher, "-n", str(case.ranks), f"./{case.program}", *case.arguments]
     return _ended(job, case, settings.seconds(case), lambda: job.spawn(command))
 

@@ -40,7 +40,8 @@ class Shown:
 
 def judge(rule: str, output: str, code: int | None) -> tuple[Outcome, str]:
     """The outcome of a run by a rule of the lists ("" is the usual one), and why it isn't PASSED."""
-    lines = [line for line in output.splitlines() if not NOISE.match(line)]
+    said = [line for line in output.splitlines() if line.strip()]
+    lines = [line for line in said if not NOISE.match(line)]
     passed = any(NO_ERRORS.fullmatch(line) for line in lines)
     skipped = any(SKIPPED.fullmatch(line) for line in lines)
     stray = [
@@ -48,21 +49,21 @@ def judge(rule: str, output: str, code: int | None) -> tuple[Outcome, str]:
     ]
     warned = [line for line in lines if WARNING.match(line)]
     if code is None:
-        return Outcome.HUNG, _last(lines)
+        return Outcome.HUNG, _last(said)
     if rule in ENDS_BADLY:
         if code == 0:
             return Outcome.FAILED, "ended with 0, but has to end with an error"
         if rule == "TestStatusNoErrors" and not passed:
-            return Outcome.FAILED, f"did not say No Errors; {_last(lines)}"
+            return Outcome.FAILED, f"did not say No Errors; {_last(said)}"
         return Outcome.PASSED, ""
     if code != 0:
-        return Outcome.FAILED, f"exit code {code}; {_last(lines)}"
+        return Outcome.FAILED, f"exit code {code}; {_last(said)}"
     if rule == "TestBench":
         return Outcome.PASSED, ""
     if skipped:
         return Outcome.SKIPPED, _last(lines)
     if not passed:
-        return Outcome.FAILED, f"did not say No Errors; {_last(lines)}"
+        return Outcome.FAILED, f"did not say No Errors; {_last(said)}"
     unexpected = stray + (warned if rule != "TestAllowWarnings" else [])
     if unexpected:
         return Outcome.FAILED, f"said more than No Errors: {_last(unexpected)}"
