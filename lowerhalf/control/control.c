@@ -408,9 +408,13 @@ static void fail_tickets(void) {
 /* Invariant 3. The thread stays: a step may still run, and tickets must fail. */
 static void go_on_without_coordinator(bool was_connected) {
     __atomic_store_n(&WORDS->lost, 1, __ATOMIC_SEQ_CST);
+    /* Said before the coordinator notices: it may end the job then. */
+    if (plane.wire.tampered)
+        say("the connection to the coordinator was altered on its way: it is given up; "
+            "the job goes on, but can't be checkpointed any more");
+    else if (was_connected && !WORDS->finish_asked && plane.config.job->rank == 0)
+        say("the coordinator is lost; the job goes on, but can't be checkpointed any more");
     mpy_wire_close(&plane.wire);
-    if (plane.wire.tampered) say("the connection to the coordinator was altered on its way: it is given up; the job goes on, but can't be checkpointed any more");
-    else if (was_connected && !WORDS->finish_asked && plane.config.job->rank == 0) say("the coordinator is lost; the job goes on, but can't be checkpointed any more");
     set_go(GO_FAILED);
     set_finish_taken();
     MPY_LOWER->abandoned = 1;
