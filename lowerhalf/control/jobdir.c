@@ -28,7 +28,9 @@
 
 #include "wire.h"
 
-#define LOCK_WAIT_MS 8000 /* the coordinator of ranks that were just killed needs a moment to notice */
+/* The coordinator of ranks that were just killed needs a moment to notice. One that still answers after a while isn't of those. */
+#define ANSWER_WAIT_MS 3000
+#define LOCK_WAIT_MS 8000
 
 static const char digits[] = "0123456789abcdefghjkmnpqrstvwxyz"; /* ascending in ASCII, so names sort by time */
 
@@ -96,7 +98,7 @@ static bool lock_directory(const char *dir, int *lock_fd, char *error, size_t n)
         if (flock(fd, LOCK_EX | LOCK_NB) == 0) break;
         if (errno == EINTR) continue;
         if (errno != EWOULDBLOCK) break; /* no locks on this file system */
-        live = waited >= LOCK_WAIT_MS;
+        live = waited >= LOCK_WAIT_MS || (waited == ANSWER_WAIT_MS && is_live(dir));
         if (live) break;
         pause_ms(20);
     }
