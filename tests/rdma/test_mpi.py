@@ -143,7 +143,7 @@ def test_with_shift_it_goes_on(rdma_vm: VM, train: Train, weights: list[str]) ->
 def test_checkpoint_on_the_backup(rdma_vm: VM, train: Train, weights: list[str], shared_path: Path) -> None:
     """With --shift the lower half has it, the program sees nothing of it, and a job that was checkpointed on the backup continues on its own rail, protected anew."""
     job = shared_path / "job"
-    process = train([BIN / "manapy-launch", "--shift", "require", "--dir", job], pause=0.15)
+    process = train([BIN / "manapy-launch", "--shift", "require", "--dir", job], pause=0.35)  # two commands start meanwhile
     process.wait_for("step 1 ")
     wait_protected(process)
     environment = {"MANAPY_SHIFT_DIR": "/tmp/agents"}
