@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from histories import History
+from manapy.chain import processes
 from manapy.chain.attempt import Attempt, Look, Outcome, Policy
 from manapy.ckpt import command, job
 from manapy.ckpt.errors import DiedError
@@ -50,6 +51,12 @@ class Run:
 
     def outcome(self) -> Outcome:
         return self.attempt.run(self.watch.look())
+
+
+@pytest.fixture(autouse=True)
+def orphans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt adopts its orphans; pytest's own process must not, as nobody reaps them here for the tests that follow."""
+    monkeypatch.setattr(processes, "adopt_orphans", lambda: None)
 
 
 @pytest.fixture
