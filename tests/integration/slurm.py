@@ -145,8 +145,15 @@ class Cluster:
     def bring_back(self, node: str) -> None:
         """Starts a lost node again; returns when it is idle."""
         self._spawn_node(node)
-        self.command("scontrol", "update", f"NodeName={node}", "State=RESUME")
-        self._wait(lambda: self.node_states()[node] == "IDLE", f"idle {node}")
+
+        def idle() -> bool:
+            if self.node_states()[node] == "IDLE":
+                return True
+            with contextlib.suppress(JobError):  # refused when the node has just registered and is up by itself
+                self.command("scontrol", "update", f"NodeName={node}", "State=RESUME")
+            return False
+
+        self._wait(idle, f"idle {node}")
 
     def reboot(self, node: str) -> None:
         """What RebootProgram would do, once Slurm has run it there: all of the node ends, and its slurmd comes back."""
