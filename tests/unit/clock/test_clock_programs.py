@@ -254,6 +254,7 @@ def test_a_thread_waits_for_another_outside_mpi() -> None:
         check(program, seed, [5 * seed, 300])
 
 
+@pytest.mark.slow
 def test_threads_do_not_leapfrog() -> None:
     """Threads in loops of barriers: few pass their target because another thread of their rank is below its own."""
     raises = {"": 0, "any row": 0}
@@ -356,6 +357,7 @@ WRONG_BELOW: list[list[Op]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("program", [WRONG, WRONG_BELOW], ids=["between", "below"])
 def test_wrong_calls_at_every_moment(program: Program, lazy: bool) -> None:
@@ -371,6 +373,7 @@ def test_wrong_calls_at_every_moment(program: Program, lazy: bool) -> None:
     assert retracts
 
 
+@pytest.mark.slow
 def test_a_wrong_call_must_not_stay_counted() -> None:
     """Then the others wait for a collective that nobody makes: until the job finishes, or for ever."""
     for broken in ("counted error", "silent error"):

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # as a whole
+
 HERE = Path(__file__).resolve().parent
 PROGRAM = sorted(HERE.glob("state_*.c"))
 FLAGS = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]

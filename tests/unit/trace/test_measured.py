@@ -17,6 +17,8 @@ from manapy.trace.schedule import parse
 from manapy.trace.simulate import Fault, Kind, Model, simulate
 from manapy.trace.verdict import Cause, Phase, State, Verdict
 
+pytestmark = pytest.mark.slow  # as a whole
+
 SCHEDULE = parse("tp=2,pp=2,dp=2,micro=4")
 MODEL = Model(SCHEDULE, iterations=40, forward=0.0026, backward=0.0052, closing=0.0002, optimizer=0.0012)
 LONG = Fault(Kind.COMPUTE, 5, 30, 3, Phase.BACKWARD, seconds=1.0)
