@@ -6,8 +6,10 @@ import os
 import time
 from pathlib import Path
 
+import lanes
 import pytest
 from histories import History
+from xdist.remote import Producer
 
 ROOT = Path(__file__).resolve().parent.parent
 UNTIL = float(os.environ.get("MANAPY_TEST_UNTIL", "inf"))  # seconds since the epoch: no test is begun later (tools/test says why)
@@ -21,12 +23,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the two options leave out."""
+    """Leave out what the two options leave out, and put lanes in their order."""
     quick, long = config.getoption("--quick"), config.getoption("--long")
     kept = [item for item in items if (_is_quick(item) if quick else long or not item.get_closest_marker("long"))]
     if len(kept) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
         items[:] = kept
+    items.sort(key=lambda item: lanes.rank(item.nodeid))
 
 
 def _is_quick(item: pytest.Item) -> bool:
@@ -42,6 +45,11 @@ def pytest_runtest_setup() -> None:
     """Before any fixture. A test that could not be run has not passed."""
     if time.time() > UNTIL:
         pytest.fail("no time was left to run this test: MANAPY_TEST_MINUTES sets how much there is", pytrace=False)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> lanes.Lanes:
+    """With several processes: tests go by lanes."""
+    return lanes.Lanes(config, log)
 
 
 @pytest.fixture(scope="session")
