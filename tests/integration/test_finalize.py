@@ -10,15 +10,18 @@ import pytest
 from jobs import BIN, PROGRAMS, Job
 
 UNMATCHED = "1 unmatched message(s)"
+# MPI_ERR_OTHER; or SIGKILL, where mpirun, told of the abort, is faster than the rank that ends with that code.
+ABORTING = (15, 9)
+ABORTED = ABORTING[0]
 
 
 def ends(job: Job, program: Path, mode: str, *launcher: Path) -> tuple[int, set[str], bool]:
-    """Exit code; what the ranks that came to it said; whether the library's message was printed."""
+    """Exit code (ABORTED: MPI has ended the job); what the ranks that came to it said; whether the library's message was printed."""
     job.env["LD_LIBRARY_PATH"] = str(Path(sys.prefix) / "lib")
     job.spawn([BIN / "mpirun", "-n", "2", *launcher, program, mode])
     code = job.wait(30)
     output = job.output()
-    return code, {line for line in output.splitlines() if line.startswith("rank ")}, UNMATCHED in output
+    return ABORTED if code in ABORTING else code, {line for line in output.splitlines() if line.startswith("rank ")}, UNMATCHED in output
 
 
 @pytest.mark.parametrize("mode", ["early", "met", "returned", "freed"])
@@ -27,4 +30,4 @@ def test_a_message_that_is_never_received(make_job: Callable[..., Job], c_progra
     native = ends(make_job(2), program, mode)
     under_manapy = ends(make_job(2), program, mode, BIN / "manapy-launch")
     assert under_manapy == native
-    assert (native[0], native[2]) == ((15, True) if mode == "met" else (0, False))
+    assert (native[0], native[2]) == ((ABORTED, True) if mode == "met" else (0, False))
