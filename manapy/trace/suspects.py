@@ -99,7 +99,7 @@ class Suspects:
             return f"its process is alive and {doing} data", doing
         if doing == activity.MOVES:
             return "its process is alive and wakes up now and then", "asleep"
-        if known.process in ("S", "I"):
+        if doing == activity.NOTHING or known.process in ("S", "I"):
             still = (
                 f", and has done nothing for {span(known.still_s * 1e9)}"
                 if doing == activity.NOTHING and known.still_s

@@ -222,9 +222,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--patience",
         type=float,
-        default=12.0,
+        default=20.0,
         metavar="SECONDS",
-        help="after which a job that runs and that nothing is said of is ended (default 12)",
+        help="after which a job that runs and that nothing is said of is ended (default 20)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="where all outcomes go")
     options = parser.parse_args(arguments)

@@ -808,6 +808,14 @@ def test_a_thread_that_others_wait_for_is_hung_though_another_one_goes_on() -> N
     assert (found.state, found.cause) == (State.HUNG, Cause.DEADLOCK) and "deadlock of ranks 0, 1" in found.sentence
 
 
+def test_a_thread_that_waits_busily_in_a_call_is_not_what_the_rank_does() -> None:
+    """The process runs, as that thread does; outside MPI nothing is done."""
+    job = threads(blocked=False)
+    job.ranks[1] = replace(job.ranks[1], process="R", cpu_share=0.2)
+    found = only(verdicts(job.trace(30 * SECOND)))
+    assert (found.state, found.detail) == (State.HUNG, "asleep") and "asleep outside MPI" in found.sentence
+
+
 def test_a_server_thread_in_a_receive_does_not_make_a_deadlock_of_a_thread_that_computes() -> None:
     job = Builder(2)
     job.ranks[1] = replace(job.ranks[1], threads={0: 11, 1: 12})
