@@ -6,13 +6,14 @@ import os
 import time
 from pathlib import Path
 
-import lanes
 import pytest
 from histories import History
-from xdist.remote import Producer
 
 ROOT = Path(__file__).resolve().parent.parent
 UNTIL = float(os.environ.get("MANAPY_TEST_UNTIL", "inf"))  # seconds since the epoch: no test is begun later (tools/test says why)
+# Several processes share the whole suite (tools/test), a file at a time and in this order: what takes longest first, then what mostly
+# waits; unit tests fill what is left at the end. A file's tests share what its fixtures have started, so they stay together.
+ORDER = ("rdma/test_shift", "integration/test_slurm", "integration/test_conformance", "rdma/", "integration/", "unit/")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,13 +24,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the two options leave out, and put lanes in their order."""
+    """Leave out what the two options leave out, and put files in their order."""
     quick, long = config.getoption("--quick"), config.getoption("--long")
     kept = [item for item in items if (_is_quick(item) if quick else long or not item.get_closest_marker("long"))]
     if len(kept) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
         items[:] = kept
-    items.sort(key=lambda item: lanes.rank(item.nodeid))
+    items.sort(key=lambda item: _place(item.path.relative_to(ROOT / "tests").as_posix()))
+
+
+def _place(path: str) -> int:
+    """Of a file in the order of the whole suite, by its path below tests/."""
+    return next((place for place, start in enumerate(ORDER) if path.startswith(start)), len(ORDER))
 
 
 def _is_quick(item: pytest.Item) -> bool:
@@ -45,11 +51,6 @@ def pytest_runtest_setup() -> None:
     """Before any fixture. A test that could not be run has not passed."""
     if time.time() > UNTIL:
         pytest.fail("no time was left to run this test: MANAPY_TEST_MINUTES sets how much there is", pytrace=False)
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> lanes.Lanes:
-    """With several processes: tests go by lanes."""
-    return lanes.Lanes(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,11 @@ from manapy.bench.commands import LeftOutError
 TOOLS = Path(__file__).resolve().parent.parent.parent / "tools"
 
 
+def names(number: int) -> tuple[str, ...]:
+    """Of nodes that no other process makes: other tests run at the same time."""
+    return tuple(f"mpy{os.getpid()}-{i}" for i in range(number))
+
+
 @contextmanager
 def cluster(names: Sequence[str], bits: float | None = None) -> Iterator[Cluster]:
     """Nodes of these names for the time being, with links of so many bits a second; skips the test, saying why, where there can't be any."""

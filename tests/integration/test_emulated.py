@@ -14,7 +14,7 @@ from jobs import PROGRAMS
 from manapy.bench.cluster import Cluster
 from manapy.fcdp.costs import all_gather, bytes_per_node
 
-NAMES = [f"mpy{os.getpid()}-{i}" for i in range(2)]
+NAMES = emulated.names(2)
 RANKS = 2  # of a node
 SIZE, TIMES = 8 * 2**20, 4
 

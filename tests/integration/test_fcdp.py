@@ -19,7 +19,7 @@ from manapy.fcdp.strategy import STRATEGIES
 
 NODES, RANKS_PER_NODE = 2, 2
 MICRO_BATCHES, STEPS = (1, 2, 4), 3
-HOSTS = ("mpy-node0", "mpy-node1")
+HOSTS = emulated.names(2)
 PROGRAM = PROGRAMS / "fcdp_train.py"
 Make = Callable[..., Job]
 

@@ -14,8 +14,7 @@ from manapy.bench.cluster import Cluster
 from test_heat2d import SOLVER, after, step, undisturbed  # noqa: F401 (a fixture)
 from test_run import HEAT, Run
 
-NODES = ("mpy-node0", "mpy-node1")
-SPARE = "mpy-node2"
+*NODES, SPARE = emulated.names(3)
 
 
 def mpirun(hosts: str) -> list[str | Path]:
@@ -55,7 +54,7 @@ def test_chain_leaves_a_node_out(tmp_path: Path, nodes: Cluster, undisturbed: by
     run.spawn([*run.inside, BIN / "manapy", "run", "--dir", run.chain, "--interval", "500ms", "--hosts", hosts, "--", *command])
     try:
         run.wait_for_event("checkpoint")
-        assert [rank["host"] for rank in run.status()["ranks"]] == list(NODES)
+        assert [rank["host"] for rank in run.status()["ranks"]] == NODES
         run.kill_rank(1)
         run.wait_for(lambda text: f"rank 1 died on {NODES[1]}: starting again" in text)
         run.wait_for_event("checkpoint", len(run.events("checkpoint")) + 1)
