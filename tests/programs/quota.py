@@ -1,4 +1,7 @@
-"""Rank 1 may write no file above a megabyte between the files `limit` and `unlimit`; rank 0 holds much memory. Until there is a file `end`."""
+"""Rank 1 may write no file above a megabyte between the files `limit` and `unlimit`; rank 0 holds much memory.
+
+It ends when there is a file `end`.
+"""
 
 import os
 import resource
