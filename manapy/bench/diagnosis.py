@@ -1,8 +1,10 @@
-"""How well hung and slow ranks are found, against the truth of simulated training jobs: the experiments E1 to E5 of the MegaTrace paper's section V, and false alarms.
+"""How well hung and slow ranks are found, against the truth of simulated training jobs: the experiments E1 to E5 of
+the MegaTrace paper's section V, and false alarms.
 
-Every run has a seed of its own, made of --seed and its number. Thresholds are those that the program has (trace/monitor.py, trace/hang.py, comparators.py): none is fitted to these seeds.
-A fault's position is drawn uniformly; extra work is log-uniform from 50 ms to 30 s, in strata. Messages of every other run are synchronous. An iteration is slow
-if it performs below 90 % of the same one without the fault.
+Every run has a seed of its own, made of --seed and its number. Thresholds are those that the program has
+(trace/monitor.py, trace/outside.py, comparators.py): none is fitted to these seeds.
+A fault's position is drawn uniformly; extra work is log-uniform from 50 ms to 30 s, in strata. Messages of every other
+run are synchronous. An iteration is slow if it performs below 90 % of the same one without the fault.
 """
 
 from __future__ import annotations

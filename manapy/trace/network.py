@@ -1,7 +1,8 @@
-"""What is known of the network between ranks of which a transfer doesn't end: work requests that don't complete, and active probes.
+"""What is known of the network between ranks whose transfer doesn't end: work requests that don't complete, and probes.
 
-Does the network between two hosts work, now? That is a hook for whoever can tell: ping, ibping, a test of the fabric's own. hang.py asks before it puts a transfer down to the
-network (MegaTrace paper, "validation via active probing"): where it works, probes without payload come back at once, and something else keeps the transfer from ending.
+Does the network between two hosts work, now? That is a hook for whoever can tell: ping, ibping, a test of the fabric's
+own. stalled.py asks before it puts a transfer down to the network (MegaTrace paper, "validation via active probing"):
+where it works, probes without payload come back at once, and something else keeps the transfer from ending.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ MOST = 8  # pairs of hosts that are probed for one transfer
 
 
 def by_command(command: str) -> Probe:
-    """A shell command, run here, that finds the hosts in MANAPY_FROM and MANAPY_TO and exits with 0 if the network works, 1 if it doesn't; whatever else it does says nothing."""
+    """A shell command, run here, that finds the hosts in MANAPY_FROM and MANAPY_TO and exits with 0 if the network
+    works, 1 if it doesn't; whatever else it does says nothing."""
     known: dict[tuple[str, str], tuple[float, bool | None]] = {}
 
     def ask(here: str, there: str) -> bool | None:
@@ -42,7 +44,10 @@ def _run(command: str, here: str, there: str) -> int:
     """Exit code; -1 if it takes too long."""
     env = {**os.environ, "MANAPY_FROM": here, "MANAPY_TO": there}
     try:
-        return subprocess.run(command, shell=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env, timeout=SECONDS).returncode
+        none = subprocess.DEVNULL
+        return subprocess.run(
+            command, shell=True, stdin=none, stdout=none, stderr=none, env=env, timeout=SECONDS
+        ).returncode
     except subprocess.TimeoutExpired:
         return -1
 
@@ -65,7 +70,8 @@ def in_flight(trace: Trace, members: tuple[int, ...]) -> tuple[str, ...]:
     for event in trace.rdma[np.isin(trace.rdma["rank"], members)]:
         found[int(event["rank"]), int(event["comm"])] = event
     return tuple(
-        f"rank {rank}: queue pair {pair}: {int(e['request']) - int(e['context'])} work requests posted and not completed, nothing completed for {span(trace.now - int(e['enter']))}"
+        f"rank {rank}: queue pair {pair}: {int(e['request']) - int(e['context'])} work requests posted and not"
+        f" completed, nothing completed for {span(trace.now - int(e['enter']))}"
         for (rank, pair), e in found.items()
         if e["request"] > e["context"]
     )[:4]

@@ -1,4 +1,4 @@
-"""What is known of ranks that others wait for, and how it is said: the evidence and the words of hang.py."""
+"""What is known of ranks that others wait for, and how it is said: the evidence and the words of the verdicts."""
 
 from __future__ import annotations
 
@@ -23,20 +23,24 @@ if TYPE_CHECKING:
 
 
 class Suspects:
-    """Of one trace. found: verdicts so far, and accused: of whom there needs to be no other one."""
+    """Of one trace. found: verdicts so far, and accused: of whom there needs to be no other one. unproven: waits that
+    may be too long."""
 
     def __init__(
         self, trace: Trace, matching: Matching, labels: Labels | None, delays: Delays, memory: Memory | None = None
     ) -> None:
         self.trace, self.matching, self.labels, self.delays = trace, matching, labels, delays
         self.expected = Expected(trace, matching, memory)
-        self.over = bool(trace.ranks) and all(r.process in (DEAD, ZOMBIE) or r.ended for r in trace.ranks.values())  # of no process anything can be learned
-        self.dead = set() if self.over else {r for r, known in trace.ranks.items() if known.process in (DEAD, ZOMBIE) and not known.ended}
+        # Of no process anything can be learned.
+        self.over = bool(trace.ranks) and all(r.process in (DEAD, ZOMBIE) or r.ended for r in trace.ranks.values())
+        dead = {r for r, known in trace.ranks.items() if known.process in (DEAD, ZOMBIE) and not known.ended}
+        self.dead = set() if self.over else dead
         self.stopped = {r for r, known in trace.ranks.items() if known.process in STOPPED}
         self.graph: Graph = build(trace, matching, frozenset(self.dead | self.stopped))
         self.waiting = Waiting(self.graph)
         self.found: list[Verdict] = []
         self.accused: set[int] = set()
+        self.unproven: list[str] = []
 
     def name(self, rank: int) -> str:
         """`rank 17 (node24)`"""
@@ -54,12 +58,15 @@ class Suspects:
     def resumed(self, rank: int) -> int | None:
         """When its recording went on after a pause, ns, if it has made no call since: what it did last isn't known."""
         known, at = self.trace.ranks.get(rank), self.graph.last.get(rank)
-        if known is None or not known.pauses or known.paused or (at is not None and int(self.trace.events["enter"][at]) >= known.pauses[-1][1]):
+        if known is None or not known.pauses or known.paused:
+            return None
+        if at is not None and int(self.trace.events["enter"][at]) >= known.pauses[-1][1]:
             return None
         return known.pauses[-1][1]
 
     def outside(self, rank: int) -> tuple[int, int]:
-        """How long it usually stays outside MPI after what it called last, and the time from which on it is too long, ns; (0, FIRST): that isn't known."""
+        """How long it usually stays outside MPI after what it called last, and the time from which on it is too long,
+        ns; (0, FIRST): that isn't known."""
         at = self.graph.last.get(rank)
         return (0, FIRST) if at is None or self.resumed(rank) is not None else self.expected.outside(at)
 
@@ -67,7 +74,8 @@ class Suspects:
         """For how long at least nothing has been heard of a rank, ns."""
         known = self.trace.ranks.get(rank)
         last = self.last_active(rank)
-        uncertainty = min(known.uncertainty_ns, 1 << 61) if known is not None and any(r.host != known.host for r in self.trace.ranks.values()) else 0
+        elsewhere = known is not None and any(r.host != known.host for r in self.trace.ranks.values())
+        uncertainty = min(known.uncertainty_ns, 1 << 61) if known is not None and elsewhere else 0
         return self.trace.now - (last if last is not None else int(self.trace.events["enter"].min())) - uncertainty
 
     def starved(self, ranks: Iterable[int], since: int) -> int:
@@ -115,7 +123,10 @@ class Suspects:
         found = []
         at = self.graph.last.get(rank)
         if (resumed := self.resumed(rank)) is not None:
-            found.append(f"the recording of rank {rank} went on {span(self.trace.now - resumed)} ago (MPI_Pcontrol), and it has made no call since")
+            ago = span(self.trace.now - resumed)
+            found.append(
+                f"the recording of rank {rank} went on {ago} ago (MPI_Pcontrol), and it has made no call since"
+            )
         elif at is None:
             found.append(f"rank {rank} has made no MPI call")
         elif rank in self.graph.opened:
@@ -124,7 +135,10 @@ class Suspects:
         else:
             typical, limit = self.outside(rank)
             usually = f"; after this call it usually makes the next one in {span(typical)}" if typical else ""
-            found.append(f"rank {rank} returned from {calls.describe(self.trace, self.matching, at)} {span(self.idle(rank))} ago{usually} (limit {span(limit)})")
+            found.append(
+                f"rank {rank} returned from {calls.describe(self.trace, self.matching, at)} {span(self.idle(rank))} ago"
+                f"{usually} (limit {span(limit)})"
+            )
         known = self.trace.ranks.get(rank)
         if rank in self.graph.threads:
             found.append(
@@ -133,7 +147,8 @@ class Suspects:
             )
         if known is not None and known.process and not self.over:
             share = f", {known.cpu_share:.0%} of a processor" if known.cpu_share == known.cpu_share else ""
-            found.append(f"process {known.pid}{f' on {known.host}' if known.host else ''}: state {known.process}{share}")
+            host = f" on {known.host}" if known.host else ""
+            found.append(f"process {known.pid}{host}: state {known.process}{share}")
         return found
 
     def been(self, call: Open) -> str:
@@ -165,7 +180,10 @@ class Suspects:
         if not found:
             return [], False
         whose = "all ranks" if len(found) == len(running) else calls.named(found)
-        return [f"the recording of {whose} is paused (MPI_Pcontrol): what {'they do' if len(found) > 1 else 'it does'} isn't known"], len(found) == len(running)
+        does = "they do" if len(found) > 1 else "it does"
+        return [f"the recording of {whose} is paused (MPI_Pcontrol): what {does} isn't known"], len(found) == len(
+            running
+        )
 
     def parts(self, event: int, rank: int) -> np.ndarray:
         """What `rank` has posted of the collective or the message that this event posts or completes."""
@@ -175,29 +193,44 @@ class Suspects:
             return theirs[self.trace.events["rank"][theirs] == rank]
         return np.array([m.partner[post]]) if m.partner[post] >= 0 else np.zeros(0, int)
 
+    def partners(self, event: int) -> list[int]:
+        """Who takes part in the collective or the message that this event posts or completes, as far as is known."""
+        m, events = self.matching, self.trace.events
+        post = self.posted_by(event)
+        if m.collectives.of[post] >= 0:
+            return events["rank"][m.collectives.calls(int(m.collectives.of[post]))].tolist()
+        return [int(m.peer[post])] if m.peer[post] >= 0 else []
+
     def hidden(self, event: int, rank: int) -> bool:
         """May it have gone on with that while its recording was paused?"""
         known = self.trace.ranks.get(rank)
-        return known is not None and bool(known.pauses) and bool((self.trace.events["enter"][self.parts(event, rank)] < known.first_ns).any())
+        if known is None or not known.pauses:
+            return False
+        return bool((self.trace.events["enter"][self.parts(event, rank)] < known.first_ns).any())
 
     def unposted(self, event: int) -> bool:
         """Does it complete something that was perhaps begun while recording was paused?"""
         known = self.trace.ranks.get(int(self.trace.events["rank"][event]))
-        return known is not None and bool(known.pauses) and bool(IS_COMPLETION[self.matching.op[event]]) and self.matching.post[event] < 0
+        if known is None or not known.pauses:
+            return False
+        return bool(IS_COMPLETION[self.matching.op[event]] and self.matching.post[event] < 0)
 
     def unrecorded(self, rank: int) -> str:
         """`rank 1, of which there is no trace`: why nothing can be claimed of what it called."""
         known = self.trace.ranks.get(rank)
         if known is None:
             return f"rank {rank}, of which there is no trace"
-        why = "whose recording is paused (MPI_Pcontrol)" if known.paused else "whose recording was paused then (MPI_Pcontrol)" if known.pauses else "of which records of that time are lost"
+        why = "of which records of that time are lost"
+        if known.pauses:
+            why = f"whose recording {'is paused' if known.paused else 'was paused then'} (MPI_Pcontrol)"
         return f"rank {rank}, {why}"
 
     def victims(self, rank: int) -> list[str]:
         """Evidence on who waits for a suspect."""
         direct = self.waiting.on(rank)
         found = [
-            f"rank {call.rank} has waited {span(self.trace.now - call.since)} in {described(self.trace, self.matching, call, want.event)}"
+            f"rank {call.rank} has waited {span(self.trace.now - call.since)}"
+            f" in {described(self.trace, self.matching, call, want.event)}"
             for call, want in direct[:4]
         ]
         more = len(self.waiting.behind(rank)) - min(len(direct), 4)
@@ -225,7 +258,8 @@ class Suspects:
         return calls.describe(self.trace, m, post)
 
     def place(self, rank: int, at: int | None = None) -> dict[str, object]:
-        """Where in the schedule a rank is: at the call that it should make to answer event `at`, else where its newest call is or has led to."""
+        """Where in the schedule a rank is: at the call that it should make to answer event `at`, else where its newest
+        call is or has led to."""
         if self.labels is None:
             return {}
         where = self.labels.now(rank)
@@ -249,6 +283,12 @@ class Suspects:
             self.accused.add(rank)
             more = {**self.place(rank, at), **more}
         self.found.append(Verdict(state, sentence, cause, rank, **more))  # type: ignore[arg-type]
+
+    def doubt(self, call: Open, want: Want, why: str) -> None:
+        """A wait that may be too long, of which nothing is proven."""
+        if (long := self.trace.now - call.since) > FIRST:
+            what = calls.describe(self.trace, self.matching, want.event)
+            self.unproven.append(f"rank {call.rank} has waited {span(long)} in {what}{why}")
 
     def where(self, rank: int, at: int | None = None) -> str:
         """`backward of micro-batch 3 in iteration 12`, or nothing."""

@@ -1,0 +1,95 @@
+"""Knots of the wait-for graph: ranks whose calls wait for each other, and why."""
+
+from __future__ import annotations
+
+from . import calls, missing, unmatched
+from .events import Op
+from .expected import FLOOR
+from .suspects import Suspects
+from .verdict import Cause, State, Verdict
+from .waitfor import Open, Want, described
+from .waiting import cycle_in
+
+
+def find(search: Suspects) -> None:
+    """Accuses who has left out the call that the others of a knot wait for; else all of the knot."""
+    for knot in search.graph.knots:
+        if set(knot) & search.accused:
+            continue
+        opens = [search.graph.opened[r] for r in knot]
+        since = max(call.since for call in opens)
+        if search.trace.now - since < FLOOR and not search.over:
+            continue
+        guilty = [(rank, skip) for rank in knot if (skip := missing.skip_awaited(search, rank)) is not None]
+        if len(guilty) == 1:
+            rank, want = guilty[0]
+            at = search.graph.opened[rank].call
+            missing.report(
+                search, rank, want, f", and went on to {calls.describe(search.trace, search.matching, at)}", 0.9
+            )
+            search.accused.update(knot)
+            continue
+        if crossed := unmatched.crossed(search, knot):
+            search.accused.update(knot)
+            search.found.append(crossed)
+            continue
+        if not _finalizing(search, knot):
+            _deadlock(search, knot, opens)
+
+
+def _deadlock(search: Suspects, knot: tuple[int, ...], opens: list[Open]) -> None:
+    """Of a rank that polls it isn't known that it does nothing else: it is late, if it isn't even known what
+    for."""
+    cycle = cycle_in(search.graph, knot)
+    chain = "; ".join(_waits(search, r, want, p) for r, want, p in cycle[:6])
+    more = f"; and {len(cycle) - 6} more" if len(cycle) > 6 else ""
+    behind = {r for rank in knot for r in search.waiting.behind(rank)} - set(knot)
+    evidence = [f"{search.name(call.rank)} {search.been(call)}" for call in opens[:8]]
+    search.accused.update(knot)
+    blind = any(not want.known for call in opens for want in call.wants)
+    polling = blind or any(call.polling for call in opens)
+    what = f"deadlock of {calls.named(knot)}" if len(knot) > 1 else f"rank {knot[0]} waits for itself"
+    search.found.append(
+        Verdict(
+            State.LATE if blind else State.HUNG,
+            f"{'perhaps a ' if blind else ''}{what}: {chain}{more}",
+            Cause.DEADLOCK,
+            call=described(search.trace, search.matching, search.graph.opened[cycle[0][0]], cycle[0][1].event),
+            detail=" -> ".join(str(r) for r in [*(r for r, _, _ in cycle), cycle[0][0]]),
+            since_ns=int(max(search.trace.events["enter"][call.call] for call in opens)),
+            evidence=(
+                *evidence,
+                *((f"{calls.count(len(behind), 'more rank')} behind these",) if behind else ()),
+                *search.ended(),
+            ),
+            confidence=0.5 if blind else 0.7 if polling else 0.98,
+            alternatives=("a rank that tests may find something else to do, or end by itself what it tests for",)
+            if polling
+            else (),
+            action="these calls can't all be right: change the order of one of them, or make it nonblocking",
+        )
+    )
+
+
+def _waits(search: Suspects, rank: int, want: Want, peer: int) -> str:
+    call = search.graph.opened[rank]
+    what = described(search.trace, search.matching, call, want.event)
+    return f"rank {rank} {'is' if call.polling else 'waits'} in {what}" + (
+        "" if f"rank {peer}" in what or call.polling else f" for rank {peer}"
+    )
+
+
+def _finalizing(search: Suspects, knot: tuple[int, ...]) -> bool:
+    """Ranks of a knot that are in Finalize while others wait for another call of theirs."""
+    events = search.trace.events
+    found = False
+    for rank in knot:
+        if events["op"][search.graph.opened[rank].call] != Op.FINALIZE:
+            continue
+        wanted = [want for call, want in search.waiting.on(rank) if events["op"][call.call] != Op.FINALIZE]
+        if wanted:
+            missing.report(search, rank, wanted[0], ", and went on to MPI_Finalize", 0.98)
+            found = True
+    if found:
+        search.accused.update(knot)
+    return found

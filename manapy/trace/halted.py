@@ -1,0 +1,93 @@
+"""Processes that are dead or stopped, and the call whose error ended a job."""
+
+from __future__ import annotations
+
+from . import calls
+from .events import OPEN, Flag, Op
+from .expected import FLOOR
+from .suspects import Suspects
+from .verdict import Cause, State, Verdict
+
+
+def wait_for_halted(search: Suspects) -> None:
+    """Who waits for a transfer with a dead or stopped process waits for that process.
+
+    So does who waits for a transfer with a process that has posted its part but is outside MPI.
+    """
+    for call in search.graph.calls:
+        for want in call.wants:
+            if want.ranks or want.unproven or not want.known:
+                continue
+            for rank in search.partners(want.event):
+                if rank != call.rank and (
+                    rank in search.dead
+                    or rank in search.stopped
+                    or rank not in search.graph.opened
+                    and _unfinished(search, want.event, rank)
+                ):
+                    search.waiting.add(rank, call, want)
+
+
+def _unfinished(search: Suspects, event: int, rank: int) -> bool:
+    """Has `rank` posted its part of this without completing it?"""
+    return not search.hidden(event, rank) and bool((search.matching.done[search.parts(event, rank)] < 0).any())
+
+
+def find(search: Suspects) -> None:
+    for rank in sorted(search.dead):
+        behind = search.waiting.behind(rank)
+        text = f"{search.name(rank)}: its process {search.trace.ranks[rank].pid} is dead, and had not finalized MPI"
+        if (at := search.graph.last.get(rank)) is not None and search.trace.events["flags"][at] & Flag.FAILED:
+            text += f"; its last call, {calls.describe(search.trace, search.matching, at)}, failed"
+        search.add(
+            rank,
+            Cause.DEAD,
+            text + (f"; {calls.count(len(behind), 'rank')} for it" if behind else ""),
+            since_ns=search.last_active(rank),
+            evidence=tuple(search.facts(rank) + search.victims(rank)),
+            action="see the job's output for its last words; continue from the last checkpoint with `manapy restart`",
+        )
+    for rank in sorted(search.stopped):
+        if search.idle(rank) < FLOOR:
+            continue
+        pid, behind = search.trace.ranks[rank].pid, search.waiting.behind(rank)
+        search.add(
+            rank,
+            Cause.STOPPED,
+            f"{search.stuck(rank)}: its process {pid} is stopped (SIGSTOP, or a debugger)"
+            + (f"; {calls.count(len(behind), 'rank')} for it" if behind else ""),
+            since_ns=search.last_active(rank),
+            evidence=tuple(search.facts(rank) + search.victims(rank)),
+            action=f"kill -CONT {pid} on {search.trace.ranks[rank].host or 'its host'},"
+            " or end the debugger that holds it",
+        )
+
+
+def failed(search: Suspects) -> Verdict | None:
+    """Of a job that is over: a rank whose last call has returned an error, which by default ends it; MPI_Abort may
+    be recorded as a Finalize that doesn't return."""
+    events = search.trace.events
+    last = dict(search.graph.last)
+    for rank, at in search.graph.last.items():
+        if events["op"][at] == Op.FINALIZE and events["exit"][at] == OPEN and at > search.matching.of_rank(rank)[0]:
+            last[rank] = at - 1
+    last = {
+        rank: at
+        for rank, at in last.items()
+        if not search.trace.ranks[rank].ended and events["flags"][at] & Flag.FAILED
+    }
+    if not last:
+        return None
+    rank, at = min(last.items(), key=lambda one: int(events["exit"][one[1]]))
+    what = calls.describe(search.trace, search.matching, at)
+    return Verdict(
+        State.HUNG,
+        f"{search.name(rank)} has ended the job: its {what} failed, and it made no other call",
+        Cause.DEAD,
+        rank,
+        call=what,
+        since_ns=int(events["exit"][at]),
+        evidence=tuple(search.victims(rank)),
+        confidence=0.9,
+        action="see the job's output for what MPI says of that call",
+    )

@@ -1,0 +1,64 @@
+"""Collectives whose members made different calls, or named different roots, at the same place."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from . import calls, missing
+from .events import NO_PEER
+from .expected import FLOOR
+from .suspects import Suspects
+from .verdict import Cause
+
+
+def find(search: Suspects) -> set[int]:
+    """Accuses those of the members who made another call than most; returns the instances of such collectives."""
+    m, events = search.matching, search.trace.events
+    instances = {
+        int(m.collectives.of[w.event])
+        for call in search.graph.calls
+        for w in call.wants
+        if m.collectives.of[w.event] >= 0
+    }
+    found = set()
+    for instance in sorted(instances):
+        theirs = m.collectives.calls(instance)
+        op, root = events["op"][theirs], events["peer"][theirs]
+        made = [(int(o), int(r) if r >= 0 else NO_PEER) for o, r in zip(op, root, strict=True)]
+        kinds = Counter(made)
+        if len(kinds) < 2:
+            continue
+        found.add(instance)
+        if search.trace.now - int(events["enter"][theirs].max()) < FLOOR and not search.over:
+            continue
+        usual, most = kinds.most_common(1)[0]
+        odd = [int(e) for e, call in zip(theirs, made, strict=True) if call != usual]
+        alone = 2 * most > len(made)
+        if not alone:
+            guilty = [
+                e for e in theirs.tolist() if missing.left_out(search, int(events["rank"][e]), instance) is not None
+            ]
+            alone, odd = bool(guilty), guilty or odd
+        usual_call = next(int(e) for e in theirs.tolist() if int(e) not in odd)
+        rank = int(events["rank"][odd[0]])
+        usual_rank = search.name(int(events["rank"][usual_call]))
+        usual_ranks = "others" if most > 1 else usual_rank
+        what, others = (calls.describe(search.trace, m, e) for e in (odd[0], usual_call))
+        left_out = missing.left_out(search, rank, instance) if alone else None
+        skipped = f"; it has left out {calls.describe(search.trace, m, left_out)}" if left_out is not None else ""
+        alternatives = () if alone else (f"as well possible that {usual_rank} is wrong",)
+        search.add(
+            rank if alone else None,
+            Cause.MISSING if left_out is not None else Cause.MISMATCH,
+            f"{search.stuck(rank)}: it called {what}, where {usual_ranks} called {others}{skipped}",
+            call=what,
+            since_ns=int(events["enter"][theirs].max()),
+            evidence=tuple(
+                f"rank {int(events['rank'][e])}: {calls.describe(search.trace, m, int(e))}" for e in theirs[:8]
+            ),
+            alternatives=alternatives,
+            confidence=0.95 if alone else 0.8,
+            action="compare the paths that these ranks have taken through the program before this call",
+        )
+        search.accused.update(events["rank"][theirs].tolist())
+    return found
