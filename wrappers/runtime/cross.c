@@ -1,13 +1,14 @@
 /* cross.c - finding the lower half, registering threads, stopping at the border.
  *
- * Upper half, upper TLS. The constructor and mpy_self_slow may use libc: they run on behalf of one thread, never in a hook.
+ * Upper half, upper TLS. The constructor and mpy_self_slow may use libc: they run on behalf of one thread, never in a
+ * hook.
  *
  * Invariants
- *  1. mpy_above is true only if the two blocks are mapped and of this build's version and table; only in one copy of this library,
- *     the first that the process loads (another one, by dlmopen or under another name, offers no hooks, and ends the job with one
- *     line when it is called); and only in the rank itself, not in children that it forks.
- *  2. A slot belongs to one live thread (used = 1); slot 0 to the thread that called MPI_Init. The thread-local pointer, the
- *     slot and pthread's destructor agree.
+ *  1. mpy_above is true only if the two blocks are mapped and of this build's version and table; only in one copy of
+ *     this library, the first that the process loads (another one, by dlmopen or under another name, offers no hooks,
+ *     and ends the job with one line when it is called); and only in the rank itself, not in children that it forks.
+ *  2. A slot belongs to one live thread (used = 1); slot 0 to the thread that called MPI_Init. The thread-local
+ *     pointer, the slot and pthread's destructor agree.
  *  3. A thread that waits here has in_lower = 0, and reads phase again after every wake.
  */
 #include "objects.h"
@@ -31,7 +32,8 @@ static bool second;
 static pthread_key_t thread_key;
 
 extern const mpy_hooks_t mpy_hooks MPY_HIDDEN;
-extern const char __ehdr_start[] MPY_HIDDEN, etext[] MPY_HIDDEN; /* the linker's: this library's first byte, and the end of its code */
+/* The linker's: this library's first byte, and the end of its code. */
+extern const char __ehdr_start[] MPY_HIDDEN, etext[] MPY_HIDDEN;
 
 static void thread_end(void *unused);
 static void forked(void);
@@ -64,8 +66,19 @@ static void refuse_second(void) {
     Dl_info of = {.dli_fname = "?"};
     char line[512];
     dladdr(__ehdr_start, &of);
-    mpy_text_format(line, sizeof line, "the program has loaded the MPI library twice (the second time %s) and calls the second one; it should load libmpi.so.12 by that name, with dlopen", of.dli_fname);
+    mpy_text_format(line, sizeof line,
+                    "the program has loaded the MPI library twice (the second time %s) and calls the second one; "
+                    "it should load libmpi.so.12 by that name, with dlopen",
+                    of.dli_fname);
     MPY_LOWER->svc->die(line, 1);
+}
+
+/* The file that a process runs. */
+static void executable(pid_t pid, char exe[PATH_MAX]) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
+    ssize_t got = readlink(path, exe, PATH_MAX - 1);
+    exe[got > 0 ? got : 0] = 0;
 }
 
 /* Its name, its parent, and whether it is a rank's. */
@@ -82,16 +95,14 @@ static bool look_at(pid_t pid, char name[16], pid_t *parent) {
     if (begin == NULL || end == NULL || sscanf(end + 1, " %*c %d", parent) != 1) return false;
     *end = 0;
     snprintf(name, 16, "%s", begin + 1);
-    snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
-    got = readlink(path, exe, sizeof exe - 1);
-    exe[got > 0 ? got : 0] = 0;
+    executable(pid, exe);
     const char *slash = strrchr(exe, '/');
     return slash != NULL && (strcmp(slash, "/manapy-launch") == 0 || strcmp(slash, "/manapy-restart") == 0);
 }
 
 /* In a child process of a rank. The rank may be no more than a wrapper around it, and is told. */
 static void misled(void) {
-    char line[512], us[16], parent[16], name[16];
+    char line[PATH_MAX + 512], exe[PATH_MAX], us[16], parent[16], name[16];
     pid_t pid;
     look_at(getpid(), us, &pid);
     look_at(pid, parent, &pid);
@@ -100,9 +111,12 @@ static void misled(void) {
             sigqueue(at, MPY_SIGNAL_RESERVED, (union sigval){.sival_int = MPY_VALUE_MISLED});
             break;
         }
+    executable(getpid(), exe);
     snprintf(line, sizeof line,
-             "manapy: '%s' calls MPI, but it is a child process of '%s', and only the program that manapy-launch runs itself is a rank. Put manapy-launch inside "
-             "(%s ... manapy-launch %s ...), or let a script start it by exec\n", us, parent, parent, us);
+             "manapy: '%s' calls MPI, but it is a child process of '%s', and only the program that manapy-launch runs "
+             "itself is a rank. Start it without '%s' (manapy-launch %s ...), put manapy-launch inside "
+             "(%s ... manapy-launch %s ...), or let a script start it by exec\n",
+             us, parent, parent, exe, parent, us);
     fatal(line);
 }
 
@@ -156,8 +170,8 @@ static void set_self(mpy_thread_t *t) {
     pthread_setspecific(thread_key, t);
 }
 
-/* With in_lower set: the thread needs a TLS of this lower half, and the real library must be there; after a restart of a program
- * that had not initialized MPI, neither is. */
+/* With in_lower set: the thread needs a TLS of this lower half, and the real library must be there; after a restart of
+ * a program that had not initialized MPI, neither is. */
 void mpy_bind(mpy_thread_t *t) {
     if (t->lower_fs == 0) MPY_LOWER->svc->thread_bind(t);
     if (MPY_LOWER->mpi[0] != NULL) return;
