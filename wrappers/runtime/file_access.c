@@ -3,14 +3,15 @@
  * Upper half, no libc.
  *
  * Invariants
- *  1. Nonblocking collective accesses to one file use one buffer in ROMIO, and spoil each other when they are tested by turns. So
- *     they are tested in the order in which they were started, each only when those before it have finished: all members
- *     started them in that order. Those not finished are in the file's queue.
- *  2. ROMIO also puts the individual file pointer back, while it works on such an access, to where that was when it started. So it
- *     is kept here over each test: a drain must not undo the program's seek.
- *  3. Accesses that aren't collective are tested one by one, too: MPICH 5.0.2's MPI_Testall of several looks at requests
- *     that it has freed. A family keeps them out of calls that test many.
- *  4. The queue changes under the file's lock. A request leaves it when it is COMPLETE, so none that is in it is released.
+ *  1. Nonblocking collective accesses to one file use one buffer in ROMIO, and spoil each other when they are tested by
+ *     turns. So they are tested in the order in which they were started, each only when those before it have finished:
+ *     all members started them in that order. Those not finished are in the file's queue.
+ *  2. ROMIO also puts the individual file pointer back, while it works on such an access, to where that was when it
+ *     started. So it is kept here over each test: a drain must not undo the program's seek.
+ *  3. Accesses that aren't collective are tested one by one, too: MPICH 5.0.2's MPI_Testall of several looks at
+ *     requests that it has freed. A family keeps them out of calls that test many.
+ *  4. The queue changes under the file's lock. A request leaves it when it is COMPLETE, so none that is in it is
+ *     released.
  */
 #include "file.h"
 #include "p2p.h"
@@ -32,7 +33,8 @@ static bool advance(mpy_file_t *f) {
     MPY_REAL(File_get_position)(f->real, &after);
     if (after != before) MPY_REAL(File_seek)(f->real, before, MPI_SEEK_SET);
     if (!done && !r->error) return false;
-    if (r->error && MPY_LOWER->phase == MPY_PHASE_FROZEN) MPY_REAL(Error_class)(r->error, &r->error); /* codes die with the library */
+    if (r->error && MPY_LOWER->phase == MPY_PHASE_FROZEN) /* codes die with the library */
+        MPY_REAL(Error_class)(r->error, &r->error);
     r->flags |= MPY_RF_COMPLETE;
     f->first = QUEUED(r)->next;
     return true;
@@ -72,7 +74,8 @@ static void enqueue(mpy_file_t *f, mpy_request_t *r) {
     mpy_unlock(&f->lock);
 }
 
-MPI_Request mpy_file_request(mpy_thread_t *t, mpy_file_t *collective, int real, const void *buf, MPI_Count count, int datatype) {
+MPI_Request mpy_file_request(mpy_thread_t *t, mpy_file_t *collective, int real, const void *buf, MPI_Count count,
+                             int datatype) {
     mpy_p2p_thread_t *th = &mpy_p2p_threads[t - MPY_UPPER->threads];
     if (th->sent == NULL) mpy_p2p_counters(th);
     mpy_request_t *r = mpy_request_unrecorded(mpy_request_take(th));
