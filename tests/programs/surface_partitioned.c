@@ -114,6 +114,42 @@ static void pairs_check(void) {
     MPI_Comm_free(&twin);
 }
 
+/* ---- many at once, all under way before the first is received; received from the last to the first ---- */
+
+enum { CROWD = 3000 };
+static int crowd_out[CROWD], crowd_in[CROWD];
+static MPI_Request crowd_send[CROWD], crowd_receive[CROWD];
+
+static void crowd_start(int round) {
+    for (int i = 0; i < CROWD; i++) {
+        crowd_out[i] = value(rank, i % 90, round) + i, crowd_in[i] = -1;
+        MPI_Start(&crowd_send[i]);
+        MPI_Pready(0, crowd_send[i]);
+    }
+}
+static void crowd_finish(int round) {
+    int wrong = 0;
+    for (int i = CROWD - 1; i >= 0; i--) {
+        MPI_Start(&crowd_receive[i]);
+        MPI_Wait(&crowd_receive[i], MPI_STATUS_IGNORE);
+        wrong += crowd_in[i] != value(left, i % 90, round) + i;
+    }
+    MPI_Waitall(CROWD, crowd_send, MPI_STATUSES_IGNORE);
+    CHECK(wrong == 0);
+}
+static void crowd_set_up(void) {
+    for (int i = 0; i < CROWD; i++) { /* three for each tag */
+        MPI_Psend_init(&crowd_out[i], 1, 1, MPI_INT, right, 20 + i / 3, MPI_COMM_WORLD, MPI_INFO_NULL, &crowd_send[i]);
+        MPI_Precv_init(&crowd_in[i], 1, 1, MPI_INT, left, 20 + i / 3, MPI_COMM_WORLD, MPI_INFO_NULL, &crowd_receive[i]);
+    }
+    crowd_start(1);
+}
+static void crowd_check(void) {
+    crowd_finish(1);
+    crowd_start(2), crowd_finish(2);
+    for (int i = 0; i < CROWD; i++) MPI_Request_free(&crowd_send[i]), MPI_Request_free(&crowd_receive[i]);
+}
+
 /* ---- much data of a type that is freed early ---- */
 
 enum { MANY = 1 << 18 };
@@ -197,6 +233,6 @@ static void wrong_check(void) {
 }
 
 int main(int argc, char **argv) {
-    static const state_t states[] = {STATE(ring), STATE(pairs), STATE(big), STATE(wrong)};
+    static const state_t states[] = {STATE(ring), STATE(pairs), STATE(crowd), STATE(big), STATE(wrong)};
     return run_four_ranks(argc, argv, states, sizeof states / sizeof *states);
 }

@@ -1,15 +1,16 @@
 /* partitioned.c - partitioned communication: Psend_init, Precv_init, Pready*, Parrived.
  *
- * Upper half, no libc. The real library's partitioned requests aren't used: nothing of them could be drained. When all partitions of
- * a started send are ready, its data goes as one letter (private.c) to the receiver, which keeps letters until the
- * matching receive is started. So there is nothing to make again after a restart.
+ * Upper half, no libc. The real library's partitioned requests aren't used: nothing of them could be drained. When all
+ * partitions of a started send are ready, its data goes as one letter (private.c) to the receiver, which keeps letters
+ * until the matching receive is started. So there is nothing to make again after a restart.
  *
- * Matching (MPI-4 4.2): the k-th Psend_init of a rank for (communicator, destination, tag) with the k-th Precv_init there for
- * (communicator, source, tag); then the n-th start of one with the n-th start of the other. A letter says all this.
+ * Matching (MPI-4 4.2): the k-th Psend_init of a rank for (communicator, destination, tag) with the k-th Precv_init
+ * there for (communicator, source, tag); then the n-th start of one with the n-th start of the other. A letter says all
+ * this.
  *
  * Invariants
- *  1. A send is complete when its data is in a letter and the letter of the start before has been received: so a sender is at most one
- *     start ahead of the network, and doesn't depend on what its receiver does in between.
+ *  1. A send is complete when its data is in a letter and the letter of the start before has been received: so a sender
+ *     is at most one start ahead of the network, and doesn't depend on what its receiver does in between.
  *  2. Partitions aren't sent by themselves: all have arrived, or none.
  *  3. The lists and the counts of ready partitions change with mpy_p2p_lock.
  */
@@ -38,13 +39,22 @@ typedef struct stream { /* counts the calls of Psend_init or Precv_init */
     bool sends;
 } stream_t;
 
-enum { STREAM_LISTS = 1024 };
-static stream_t *streams[STREAM_LISTS];
-static mpy_letter_t *arrived; /* and not received */
+/* Hash tables of lists. A sender whose letters the network takes at once may be many starts ahead of its receiver. */
+enum { LISTS = 1024 };
+static stream_t *streams[LISTS];
+static mpy_letter_t *arrived[LISTS]; /* and not received */
 
 static const mpy_request_family_t sends, receives;
 
-static int real_type(const mpy_request_t *r) { return r->flags & MPY_RF_REF_TYPE ? r->type->real : mpy_real_datatype(r->datatype); }
+static unsigned list_of(const heading_t *h, int world) {
+    const uint64_t factor = 0x9e3779b97f4a7c15ul;
+    uint64_t stream = h->cid ^ (uint64_t)(uint32_t)world << 32 ^ (uint32_t)h->tag;
+    return (unsigned)(((stream * factor ^ h->number << 32 ^ h->start) * factor >> 32) % LISTS);
+}
+
+static int real_type(const mpy_request_t *r) {
+    return r->flags & MPY_RF_REF_TYPE ? r->type->real : mpy_real_datatype(r->datatype);
+}
 
 /* ---- letters; in the lower half ---- */
 
@@ -56,23 +66,27 @@ static int send(mpy_request_t *r) {
     size *= r->count;
     mpy_letter_t *l = mpy_letter(sizeof p->heading + (size_t)size);
     __builtin_memcpy(l->data, &p->heading, sizeof p->heading);
-    if (size > 0) rc = MPY_REAL(Pack_c)(r->buf, r->count, real_type(r), l->data + sizeof p->heading, size, &position, MPI_COMM_SELF);
+    if (size > 0)
+        rc = MPY_REAL(Pack_c)(r->buf, r->count, real_type(r), l->data + sizeof p->heading, size, &position,
+                              MPI_COMM_SELF);
     if (rc == 0) return mpy_letter_send(l, p->world, MPY_TAG_PARTITIONED, &p->under_way);
     mpy_letter_free(l);
     return rc;
 }
 
 static void keep(mpy_letter_t *l) {
-    l->next = arrived;
-    arrived = l;
+    mpy_letter_t **list = &arrived[list_of((const heading_t *)l->data, l->world)];
+    l->next = *list;
+    *list = l;
 }
 
 bool mpy_partitioned_take(void) { return mpy_letters_take(MPY_TAG_PARTITIONED, keep); }
 
 static mpy_letter_t *find(const partitioned_t *p) {
     mpy_lock(&mpy_p2p_lock);
-    mpy_letter_t **link = &arrived, *l;
-    while ((l = *link) != NULL && (l->world != p->world || __builtin_memcmp(l->data, &p->heading, sizeof p->heading) != 0)) link = &l->next;
+    mpy_letter_t **link = &arrived[list_of(&p->heading, p->world)], *l;
+    while ((l = *link) != NULL && (l->world != p->world || __builtin_memcmp(l->data, &p->heading, sizeof p->heading)))
+        link = &l->next;
     if (l != NULL) *link = l->next;
     mpy_unlock(&mpy_p2p_lock);
     return l;
@@ -84,7 +98,9 @@ static int unpack(mpy_request_t *r, mpy_letter_t *l) {
     if (rc != 0 || bytes == 0) return rc;
     MPI_Count room = size * r->count;
     mpy_status_set(&r->status, r->peer, r->tag, (uint64_t)(bytes < room ? bytes : room));
-    if (room > 0) rc = MPY_REAL(Unpack_c)(l->data + sizeof(heading_t), bytes, &position, r->buf, bytes < room ? bytes / size : r->count, real_type(r), MPI_COMM_SELF);
+    if (room > 0)
+        rc = MPY_REAL(Unpack_c)(l->data + sizeof(heading_t), bytes, &position, r->buf,
+                                bytes < room ? bytes / size : r->count, real_type(r), MPI_COMM_SELF);
     return rc == 0 && bytes > room ? MPI_ERR_TRUNCATE : rc;
 }
 
@@ -136,21 +152,25 @@ static void release(mpy_request_t *r) {
 }
 
 static void send_peers(struct mpy_wait_peers *peers, const mpy_request_t *r) {
-    if (((const partitioned_t *)r->more)->sent) mpy_wait_peer(peers, r, r->peer); /* else for another thread of the program */
+    /* Else for another thread of the program. */
+    if (((const partitioned_t *)r->more)->sent) mpy_wait_peer(peers, r, r->peer);
 }
 static void receive_peers(struct mpy_wait_peers *peers, const mpy_request_t *r) { mpy_wait_peer(peers, r, r->peer); }
 
 static const mpy_request_family_t sends = {
-    .name = "partitioned send", .persistent = true, .poke = send_done, .start = start, .cancel = no_cancel, .release = release, .peers = send_peers,
+    .name = "partitioned send", .persistent = true, .poke = send_done, .start = start,
+    .cancel = no_cancel, .release = release, .peers = send_peers,
 };
 static const mpy_request_family_t receives = {
-    .name = "partitioned receive", .persistent = true, .poke = receive_done, .start = start, .cancel = no_cancel, .release = release, .peers = receive_peers,
+    .name = "partitioned receive", .persistent = true, .poke = receive_done, .start = start,
+    .cancel = no_cancel, .release = release, .peers = receive_peers,
 };
 
 /* ---- Psend_init, Precv_init ---- */
 
 /* In the lower half. The real library checks what a persistent send or receive has in common with these. */
-static int check(const mpy_request_family_t *family, const void *buf, int partitions, MPI_Count count, int datatype, int peer, int tag, int comm, int info) {
+static int check(const mpy_request_family_t *family, const void *buf, int partitions, MPI_Count count, int datatype,
+                 int peer, int tag, int comm, int info) {
     int request, rc;
     if (info != MPI_INFO_NULL && !mpy_is_builtin(info) && mpy_lookup(MPY_INFO, info) == NULL) return MPI_ERR_INFO;
     if (partitions <= 0) return MPI_ERR_ARG;
@@ -159,13 +179,14 @@ static int check(const mpy_request_family_t *family, const void *buf, int partit
     if (family == &sends)
         rc = MPY_REAL(Send_init_c)(buf, count, mpy_real_datatype(datatype), peer, tag, mpy_real_comm(comm), &request);
     else
-        rc = MPY_REAL(Recv_init_c)((void *)buf, count, mpy_real_datatype(datatype), peer, tag, mpy_real_comm(comm), &request);
+        rc = MPY_REAL(Recv_init_c)((void *)buf, count, mpy_real_datatype(datatype), peer, tag, mpy_real_comm(comm),
+                                   &request);
     return rc != 0 ? rc : MPY_REAL(Request_free)(&request);
 }
 
 static uint64_t count_call(uint64_t cid, int world, int tag, bool sending) {
     mpy_lock(&mpy_p2p_lock);
-    stream_t **list = &streams[((cid ^ (uint64_t)(uint32_t)world << 32 ^ (uint32_t)tag) * 0x9e3779b97f4a7c15ul >> 32) % STREAM_LISTS], *s = *list;
+    stream_t **list = &streams[list_of(&(heading_t){.cid = cid, .tag = tag}, world)], *s = *list;
     while (s != NULL && (s->cid != cid || s->world != world || s->tag != tag || s->sends != sending)) s = s->next;
     if (s == NULL) {
         s = mpy_alloc(sizeof *s);
@@ -180,7 +201,7 @@ static uint64_t count_call(uint64_t cid, int world, int tag, bool sending) {
 void mpy_partitioned_comm_free(const mpy_comm_t *comm) {
     uint64_t cid = mpy_row(comm->row)->cid;
     mpy_lock(&mpy_p2p_lock);
-    for (int i = 0; i < STREAM_LISTS; i++)
+    for (int i = 0; i < LISTS; i++)
         for (stream_t **link = &streams[i]; *link != NULL;) {
             stream_t *s = *link;
             if (s->cid != cid) {
@@ -193,8 +214,8 @@ void mpy_partitioned_comm_free(const mpy_comm_t *comm) {
     mpy_unlock(&mpy_p2p_lock);
 }
 
-static int init(const mpy_request_family_t *family, const void *buf, int partitions, MPI_Count count, int datatype, int peer, int tag, MPI_Comm comm,
-                MPI_Info info, MPI_Request *request, const char *name) {
+static int init(const mpy_request_family_t *family, const void *buf, int partitions, MPI_Count count, int datatype,
+                int peer, int tag, MPI_Comm comm, MPI_Info info, MPI_Request *request, const char *name) {
     mpy_comm_t *c = mpy_comm(comm);
     if (c == NULL) return mpy_error(NULL, MPI_ERR_COMM, name);
     mpy_thread_t *t = mpy_self();
@@ -222,14 +243,14 @@ static int init(const mpy_request_family_t *family, const void *buf, int partiti
     return rc == 0 ? rc : mpy_error(c, rc, name);
 }
 
-MPY_API int PMPI_Psend_init(const void *buf, int partitions, MPI_Count count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm, MPI_Info info,
-                            MPI_Request *request) {
+MPY_API int PMPI_Psend_init(const void *buf, int partitions, MPI_Count count, MPI_Datatype datatype, int dest, int tag,
+                            MPI_Comm comm, MPI_Info info, MPI_Request *request) {
     return init(&sends, buf, partitions, count, datatype, dest, tag, comm, info, request, "MPI_Psend_init");
 }
 MPY_EXPORT(Psend_init)
 
-MPY_API int PMPI_Precv_init(void *buf, int partitions, MPI_Count count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm, MPI_Info info,
-                            MPI_Request *request) {
+MPY_API int PMPI_Precv_init(void *buf, int partitions, MPI_Count count, MPI_Datatype datatype, int dest, int tag,
+                            MPI_Comm comm, MPI_Info info, MPI_Request *request) {
     return init(&receives, buf, partitions, count, datatype, dest, tag, comm, info, request, "MPI_Precv_init");
 }
 MPY_EXPORT(Precv_init)
@@ -297,7 +318,8 @@ MPY_API int PMPI_Parrived(MPI_Request request, int partition, int *flag) {
     mpy_request_t *r = of_family(request, &receives);
     if (r == NULL) return mpy_error(NULL, MPI_ERR_REQUEST, "MPI_Parrived");
     const partitioned_t *p = r->more;
-    if (partition < 0 || partition >= p->partitions) return mpy_error(mpy_request_comm(r), MPI_ERR_OTHER, "MPI_Parrived");
+    if (partition < 0 || partition >= p->partitions)
+        return mpy_error(mpy_request_comm(r), MPI_ERR_OTHER, "MPI_Parrived");
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     mpy_cross_in(t);
