@@ -98,15 +98,18 @@ mpy_code_signal_entry:
 #define BEGIN \
     leaq -128(%rsp), %rsp; \
     pushq %rcx
+/* reg points to what was pushed last, `bytes` of it; the program's reg was pushed before that. */
+#define CALL_WITH_TOP(reg, bytes) \
+    movq %rsp, %reg; \
+    call masked_call; \
+    leaq bytes(%rsp), %rsp; \
+    popq %reg; \
+    ret $128
 #define WITH(reg) \
     BEGIN; \
     pushq %reg; \
     pushq %r11; \
-    movq %rsp, %reg; \
-    call masked_call; \
-    leaq 8(%rsp), %rsp; \
-    popq %reg; \
-    ret $128
+    CALL_WITH_TOP(reg, 8)
     .globl mpy_code_masked_none, mpy_code_masked_rdi, mpy_code_masked_r10, mpy_code_masked_r8
     .hidden mpy_code_masked_none, mpy_code_masked_rdi, mpy_code_masked_r10, mpy_code_masked_r8
     .globl mpy_code_masked_r9_pair, mpy_code_masked_done
@@ -130,22 +133,15 @@ mpy_code_masked_r9_pair: /* pselect6: a pointer to {mask, its size} */
     movq %rsp, %r11
     pushq $8
     pushq %r11
-    movq %rsp, %r9
-    call masked_call
-    leaq 24(%rsp), %rsp
-    popq %r9
-    ret $128
-/* Likewise a sleep until an absolute time by a shifted clock (clock.c): r11 is the corrected time's seconds, of which a copy is made. */
-#define UNTIL(reg)                                                                                                         \
-    BEGIN;                                                                                                                 \
-    pushq %reg;                                                                                                            \
-    pushq 8(%reg);                                                                                                         \
-    pushq %r11;                                                                                                            \
-    movq %rsp, %reg;                                                                                                       \
-    call masked_call;                                                                                                      \
-    leaq 16(%rsp), %rsp;                                                                                                   \
-    popq %reg;                                                                                                             \
-    ret $128
+    CALL_WITH_TOP(r9, 24)
+/* Likewise a sleep until an absolute time by a shifted clock (clock.c): r11 is the corrected time's seconds, of which
+ * a copy is made. */
+#define UNTIL(reg) \
+    BEGIN; \
+    pushq %reg; \
+    pushq 8(%reg); \
+    pushq %r11; \
+    CALL_WITH_TOP(reg, 16)
     .globl mpy_code_timed_rdx, mpy_code_timed_r10, mpy_code_timed_end
     .hidden mpy_code_timed_rdx, mpy_code_timed_r10, mpy_code_timed_end
 mpy_code_timed_rdx:

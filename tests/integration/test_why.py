@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -34,6 +35,11 @@ def hung(job: Job, *options: str, state: str = "hung") -> dict[str, Any]:
 def late(job: Job, *options: str) -> dict[str, Any]:
     """The verdict, as soon as it is LATE."""
     return hung(job, *options, state="late")
+
+
+def watch(job: Job, *options: str) -> subprocess.CompletedProcess[str]:
+    """`manapy why --watch`, until it ends; commands run where the job does."""
+    return manapy("why", job.dir, "--watch", *options, cwd=job.where)
 
 
 @pytest.fixture
@@ -99,18 +105,7 @@ def test_calls_that_are_made_seldom(job: Job, kind: str, rank: int | None, cause
 def test_a_watch_says_what_is_new_runs_a_command_and_ends_the_job(job: Job) -> None:
     job.start_python("stuck.py", "sleep")
     job.wait_for("stuck")
-    done = manapy(
-        "why",
-        job.dir,
-        "--watch",
-        "--patience",
-        "0",
-        "--run",
-        'echo "$MANAPY_SENTENCE" >> said',
-        "--on-hang",
-        "kill",
-        cwd=job.where,
-    )
+    done = watch(job, "--patience", "0", "--run", 'echo "$MANAPY_SENTENCE" >> said', "--on-hang", "kill")
     assert done.returncode == 4, done.stderr
     assert "rank 1" in done.stdout and done.stdout.endswith("the job was ended\n")
     (said,) = (job.where / "said").read_text().splitlines()
@@ -120,7 +115,7 @@ def test_a_watch_says_what_is_new_runs_a_command_and_ends_the_job(job: Job) -> N
 
 def on_hang(job: Job, what: str) -> tuple[int, str, str]:
     """Exit code, output and complaints of a watch that does `what` when the job is stuck."""
-    done = manapy("why", job.dir, "--watch", "--patience", "0", "--on-hang", what)
+    done = watch(job, "--patience", "0", "--on-hang", what)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout, done.stderr
 
@@ -134,7 +129,8 @@ def test_a_job_that_is_stuck_is_saved_and_its_restart_is_stuck_at_the_same_place
     saved = Path(said.split("checkpoint: ")[1].strip())
     job.kill()
     job.restart(saved)
-    job.wait_for(lambda _: why(job)[1]["verdicts"][0]["cause"] != "dead process")  # it is the killed one until the new ranks are there
+    # It is the killed one until the new ranks are there.
+    job.wait_for(lambda _: why(job)[1]["verdicts"][0]["cause"] != "dead process")
     assert hung(job)["cause"] == "deadlock"
 
 
@@ -151,7 +147,11 @@ def test_a_job_with_a_stopped_rank_is_not_saved_but_said_why(job: Job) -> None:
     pid = job.pids()[2]
     os.kill(pid, signal.SIGSTOP)
     code, _, said = on_hang(job, "checkpoint")
-    assert code == 1 and f"no checkpoint can be made: rank 2 ({os.uname().nodename})" in said and f"{pid} is stopped" in said
+    assert (
+        code == 1
+        and f"no checkpoint can be made: rank 2 ({os.uname().nodename})" in said
+        and f"{pid} is stopped" in said
+    )
     os.kill(pid, signal.SIGCONT)
     (job.where / "end").touch()
     job.finish()
@@ -211,11 +211,14 @@ def test_kill_ends_a_job_that_is_only_recorded(job: Job) -> None:
 def test_a_training_job_without_a_word_on_its_schedule(job: Job) -> None:
     job.ranks = 4
     fault = "spin:rank=2,iteration=5,micro=3,phase=backward"
-    job.start(sys.executable, BENCH / "pipeline.py", "--schedule", "pp=4,micro=8", "--iterations", "10", "--fault", fault)
+    job.start(
+        sys.executable, BENCH / "pipeline.py", "--schedule", "pp=4,micro=8", "--iterations", "10", "--fault", fault
+    )
     job.wait_for("fault spin")
     for options in ((), ("--schedule", "pp=4,micro=8")):
         verdict = late(job, *options)
-        assert (verdict["rank"], verdict["phase"], verdict["micro"], verdict["iteration"]) == (2, "backward", 3, 5), verdict
+        place = (verdict["rank"], verdict["phase"], verdict["micro"], verdict["iteration"])
+        assert place == (2, "backward", 3, 5), verdict
 
 
 def test_stopped_going_on_and_killed(job: Job) -> None:
@@ -245,20 +248,7 @@ def test_a_rank_that_writes_is_late_and_that_is_taken_back(job: Job) -> None:
     """Twice: of the second time nothing is said any more. Nobody is killed."""
     job.start_python("late.py")
     job.wait_for("late")
-    done = manapy(
-        "why",
-        job.dir,
-        "--watch",
-        "--every",
-        "200ms",
-        "--patience",
-        "0",
-        "--on-hang",
-        "kill",
-        "--run",
-        "touch seen",
-        cwd=job.where,
-    )
+    done = watch(job, "--every", "200ms", "--patience", "0", "--on-hang", "kill", "--run", "touch seen")
     assert done.returncode != 4 and "Traceback" not in done.stderr, (done.stdout, done.stderr)
     said = [line for line in done.stdout.splitlines() if " late outside MPI for " in line]
     assert len(said) == 2, done.stdout
@@ -270,18 +260,6 @@ def test_a_rank_that_writes_is_late_and_that_is_taken_back(job: Job) -> None:
 def test_a_command_that_takes_too_long_is_ended(job: Job) -> None:
     job.start_python("stuck.py", "deadlock")
     job.wait_for("stuck")
-    done = manapy(
-        "why",
-        job.dir,
-        "--watch",
-        "--every",
-        "200ms",
-        "--run",
-        "sleep 1000",
-        "--run-limit",
-        "500ms",
-        "--on-hang",
-        "kill",
-    )
+    done = watch(job, "--every", "200ms", "--run", "sleep 1000", "--run-limit", "500ms", "--on-hang", "kill")
     assert done.returncode == 4 and "'sleep 1000' was ended: it took longer than " in done.stderr, done.stderr
     job.wait()

@@ -1,14 +1,13 @@
-/* Crossed nonblocking barriers on congruent communicators: even ranks start Ibarrier(a), then Ibarrier(b), odd ones the other way
- * round, with work between. A clock that counts per group, not per communicator, takes a state for safe in which
- * one rank has started only the one and its peer only the other: neither can complete.
+/* Crossed nonblocking barriers on congruent communicators: even ranks start Ibarrier(a), then Ibarrier(b), odd ones the
+ * other way round, with work between. A clock that counts per group, not per communicator, takes a state for safe in
+ * which one rank has started only the one and its peer only the other: neither can complete.
  *
- *     crossed_ibarriers STEPS MICROSECONDS [FILE]            ends early when FILE is there; prints "step N" now and then, and "digest N of STEPS steps"
+ *     crossed_ibarriers STEPS MICROSECONDS [FILE]            see long_run.h; at last "digest N of STEPS steps"
  */
-#include <mpi.h>
-#include <stdio.h>
+#include "long_run.h"
+
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
 static unsigned seed;
 
@@ -59,13 +58,7 @@ int main(int argc, char **argv) {
             MPI_Wait(&r[0], MPI_STATUS_IGNORE);
             digest = digest * 31 + (unsigned)sum;
         }
-        if (step % 50 == 0) {
-            int stop = argc > 3 && access(argv[3], F_OK) == 0; /* rank 0's view counts */
-            MPI_Bcast(&stop, 1, MPI_INT, 0, MPI_COMM_WORLD);
-            if (stop) steps = step + 1;
-            if (rank == 0) printf("step %d\n", step);
-            fflush(stdout);
-        }
+        if (step % 50 == 0 && last_step(step, argc > 3 ? argv[3] : NULL, rank, MPI_COMM_WORLD)) steps = step + 1;
     }
     if (rank == 0) printf("digest %lu of %d steps\n", digest, steps);
     MPI_Comm_free(&twins[0]);

@@ -1,16 +1,14 @@
-/* A chain of point-to-point dependencies through ranks that park: rank i receives from rank i - 1, which sends only after its next
- * collectives on other communicators. The ends of the chain, ranks 0 and N-1, meet in a collective of their own: when rank 0 has
- * entered it, rank N-1 is below its target there, and gets there only if every rank between is made to leave the
- * collective at whose entry it has parked.
+/* A chain of point-to-point dependencies through ranks that park: rank i receives from rank i - 1, which sends only
+ * after its next collectives on other communicators. The ends of the chain, ranks 0 and N-1, meet in a collective of
+ * their own: when rank 0 has entered it, rank N-1 is below its target there, and gets there only if every rank between
+ * is made to leave the collective at whose entry it has parked.
  *
- *     parked_chain STEPS MICROSECONDS [FILE]            N >= 4; ends early when FILE is there; prints "step N" now and then, and
- *                                                         "digest N of STEPS steps"
+ *     parked_chain STEPS MICROSECONDS [FILE]            N >= 4; see long_run.h; at last "digest N of STEPS steps"
  */
-#include <mpi.h>
-#include <stdio.h>
+#include "long_run.h"
+
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
 static int rank, size;
 static unsigned seed;
@@ -78,13 +76,7 @@ int main(int argc, char **argv) {
         } else {
             MPI_Bcast(&token, 1, MPI_UNSIGNED_LONG, 1, ends);
         }
-        if (step % 50 == 0) {
-            int stop = argc > 3 && access(argv[3], F_OK) == 0; /* rank 0's view counts */
-            MPI_Bcast(&stop, 1, MPI_INT, 0, MPI_COMM_WORLD);
-            if (stop) steps = step + 1;
-            if (rank == 0) printf("step %d\n", step);
-            fflush(stdout);
-        }
+        if (step % 50 == 0 && last_step(step, argc > 3 ? argv[3] : NULL, rank, MPI_COMM_WORLD)) steps = step + 1;
     }
     if (rank == 0) printf("digest %lu of %d steps\n", token, steps);
     MPI_Finalize();

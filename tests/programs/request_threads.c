@@ -1,15 +1,13 @@
-/* Requests of every family at once, in threads that each have a communicator of their own: persistent, nonblocking collective,
- * generalized and ordinary ones, completed together in different ways. The threads start collectives at any moment of
- * one another's, so a rank's report of its state meets all of them.
+/* Requests of every family at once, in threads that each have a communicator of their own: persistent, nonblocking
+ * collective, generalized and ordinary ones, completed together in different ways. The threads start collectives at any
+ * moment of one another's, so a rank's report of its state meets all of them.
  *
- *     request_threads STEPS MICROSECONDS [FILE]            ends early when FILE is there; prints "step N" now and then, and
- *                                                          "digest N of STEPS steps"
+ *     request_threads STEPS MICROSECONDS [FILE]            see long_run.h; at last "digest N of STEPS steps"
  */
-#include <mpi.h>
+#include "long_run.h"
+
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 enum { THREADS = 3, REQUESTS = 7 };
 
@@ -38,13 +36,7 @@ static int on_cancel(void *extra, int complete) {
 /* Every 50 steps the threads of all ranks meet: do they go on? */
 static void meet(int me, int step) {
     pthread_barrier_wait(&together);
-    if (me == 0) {
-        int stop = stop_file != NULL && access(stop_file, F_OK) == 0; /* rank 0's view counts */
-        MPI_Bcast(&stop, 1, MPI_INT, 0, comms[0]);
-        if (stop) steps = step + 1;
-        if (rank == 0) printf("step %d\n", step);
-        fflush(stdout);
-    }
+    if (me == 0 && last_step(step, stop_file, rank, comms[0])) steps = step + 1;
     pthread_barrier_wait(&together);
 }
 
@@ -59,14 +51,16 @@ static void complete(MPI_Request *r, int step) {
 }
 
 static void *run(void *argument) {
-    int me = (int)(long)argument, next = (rank + 1) % size, previous = (rank + size - 1) % size, out = 0, in = 0, frees = 0;
+    int me = (int)(long)argument, next = (rank + 1) % size, previous = (rank + size - 1) % size;
+    int out = 0, in = 0, frees = 0;
     unsigned seed = (unsigned)(me * 100 + rank);
     MPI_Comm comm = comms[me];
     MPI_Request persistent[2], r[REQUESTS];
     MPI_Send_init(&out, 1, MPI_INT, next, me, comm, &persistent[0]);
     MPI_Recv_init(&in, 1, MPI_INT, previous, me, comm, &persistent[1]);
     for (int step = 0; step < steps; step++) {
-        int word = rank == step % size ? step : -1, mine = rank + step, sum = 0, there = 1000 * rank + step, here = -1, flag = 0;
+        int word = rank == step % size ? step : -1, mine = rank + step, sum = 0, flag = 0;
+        int there = 1000 * rank + step, here = -1;
         out = rank + 7 * step;
         MPI_Startall(2, persistent);
         r[0] = persistent[0], r[1] = persistent[1];
@@ -79,7 +73,8 @@ static void *run(void *argument) {
         for (int tries = 0; step % 3 == 0 && tries < 3; tries++) MPI_Request_get_status(r[2], &flag, MPI_STATUS_IGNORE);
         MPI_Grequest_complete(r[4]);
         complete(r, step);
-        digests[me] = digests[me] * 31 + (unsigned)(word + 3 * sum + 5 * in + 7 * here + 11 * frees + (r[0] == persistent[0]) + (r[4] == MPI_REQUEST_NULL));
+        int handles = (r[0] == persistent[0]) + (r[4] == MPI_REQUEST_NULL);
+        digests[me] = digests[me] * 31 + (unsigned)(word + 3 * sum + 5 * in + 7 * here + 11 * frees + handles);
         if (step % 50 == 0) meet(me, step);
     }
     MPI_Request_free(&persistent[0]);

@@ -1,5 +1,5 @@
-"""SHIFT under real verbs: traffic of unmodified programs outlives its rail. The checker (programs/rdma/stamps.c) finds every message that is lost,
-doubled, out of order or wrong, and every error that a program sees."""
+"""SHIFT under real verbs: traffic of unmodified programs outlives its rail. The checker (programs/rdma/stamps.c) finds
+every message that is lost, doubled, out of order or wrong, and every error that a program sees."""
 
 from __future__ import annotations
 
@@ -24,15 +24,24 @@ def carried(vm: VM, rail: int) -> int:
     return vm.counters(f"rxb{rail}")["rcvd_pkts"]
 
 
+def goes_over(vm: VM, pair: Pair, rail: int) -> None:
+    """The next 50 messages do, and what acknowledges them."""
+    before = carried(vm, rail)
+    pair.wait_received(50, since=pair.received())
+    assert carried(vm, rail) > before + 50
+
+
 def wait_carried(vm: VM, rail: int, packets: int) -> None:
     """Until it has delivered so many."""
-    vm.run(f"until [ $(cat /sys/class/infiniband/rxb{rail}/ports/1/hw_counters/rcvd_pkts) -ge {packets} ]; do sleep 0.05; done", check=True)
+    counter = f"/sys/class/infiniband/rxb{rail}/ports/1/hw_counters/rcvd_pkts"
+    vm.run(f"until [ $(cat {counter}) -ge {packets} ]; do sleep 0.05; done", check=True)
 
 
 def times_away(process: GuestProcess) -> list[float]:
     """From each failure until the way back was begun, in seconds."""
     moves = [event for event in events(process) if event["event"] in ("fallback", "return")]
-    return [(move["begun"] - before["begun"]) / 1e9 for before, move in itertools.pairwise(moves) if move["event"] == "return"]
+    pairs = itertools.pairwise(moves)
+    return [(move["begun"] - before["begun"]) / 1e9 for before, move in pairs if move["event"] == "return"]
 
 
 @pytest.mark.parametrize("how, host", [("switch", None), ("cable", "a"), ("netem", "b"), ("admin-down", "a")])
@@ -40,20 +49,16 @@ def test_there_and_back(rdma_vm: VM, stamps: Path, how: str, host: str | None) -
     pair = start(rdma_vm, stamps, "--kinds", ALL, pairs=2)
     rdma_vm.cut(0, host, how=how)
     wait_event(pair, "fallback", 2)
-    before = carried(rdma_vm, 1)
-    pair.wait_received(50, since=pair.received())
-    assert carried(rdma_vm, 1) > before + 50
+    goes_over(rdma_vm, pair, 1)
     rdma_vm.repair(0)
     wait_event(pair, "return", 2)
-    before = carried(rdma_vm, 0)
-    pair.wait_received(50, since=pair.received())
-    assert carried(rdma_vm, 0) > before + 50
+    goes_over(rdma_vm, pair, 0)
     finish(pair)
 
 
 @pytest.fixture
 def addresses(rdma_vm: VM) -> Iterator[Callable[[str, str], None]]:
-    """Gives host a addresses on rail 0, in order; in the end its own alone, with the GID that it has at the beginning."""
+    """Gives host a addresses on rail 0, in order; in the end its own alone, with the GID that it had at first."""
 
     def give(script: str, indices: str) -> None:
         own = "route replace 10.0.0.2 dev ea0 src 10.0.0.1 table 110"  # an address takes its routes along
@@ -76,9 +81,7 @@ def test_an_address_comes_back_behind_another(
     addresses(f"ip address del 10.0.0.1/24 dev ea0; sleep 1; {both}", "[2-9]")
     rdma_vm.repair(0)
     wait_event(pair, "return", 2)
-    before = carried(rdma_vm, 0)
-    pair.wait_received(50, since=pair.received())
-    assert carried(rdma_vm, 0) > before + 50
+    goes_over(rdma_vm, pair, 0)
     finish(pair)
 
 
@@ -111,13 +114,16 @@ def test_storm(rdma_vm: VM, stamps: Path) -> None:
 
 @pytest.mark.parametrize("rail, options", [(0, ""), (1, "--one-way")])
 def test_cut_off(rdma_vm: VM, stamps: Path, rail: int, options: str) -> None:
-    """No path at all for longer than all retries take. The two find each other again on either one, also if only one of them sends. For how long there is none
-    depends on how busy this machine is, so they may wait as long as they like."""
+    """No path at all for longer than all retries take. The two find each other again on either one, also if only one of
+    them sends. For how long there is none depends on how busy this machine is, so they may wait as long as they
+    like."""
     pair = start(rdma_vm, stamps, "--kinds", ALL, *options.split(), pairs=2, wait=10 * PATIENCE)
     rdma_vm.cut(0)
     rdma_vm.cut(1)
     with rdma_vm.changed:
-        noticed = rdma_vm.changed.wait_for(lambda: any(count(process, "cut-off") or process.poll() is not None for process in pair.both), PATIENCE)
+        noticed = rdma_vm.changed.wait_for(
+            lambda: any(count(process, "cut-off") or process.poll() is not None for process in pair.both), PATIENCE
+        )
     assert noticed, pair.client.report() + pair.server.report()
     before, received = carried(rdma_vm, rail), pair.received()[0]
     rdma_vm.repair(rail)
@@ -127,7 +133,8 @@ def test_cut_off(rdma_vm: VM, stamps: Path, rail: int, options: str) -> None:
 
 
 def test_idle_on_the_backup(rdma_vm: VM, stamps: Path) -> None:
-    """Requests without a signaled one behind them have no completion. That nothing follows them is no reason to take their queue pair for stuck."""
+    """Requests without a signaled one behind them have no completion. That nothing follows them is no reason to take
+    their queue pair for stuck."""
     pair = start(rdma_vm, stamps, "--kinds", "write", "--one-way", "--pause", 3000, "--progress", 1)
     rdma_vm.cut(0)
     wait_event(pair, "fallback")
@@ -139,11 +146,13 @@ def test_idle_on_the_backup(rdma_vm: VM, stamps: Path) -> None:
 
 
 def test_stuck(rdma_vm: VM, stamps: Path) -> None:
-    """Soft-RoCE never finishes a fenced READ whose request was lost, and no error says so (soft-roce.md): it is noticed."""
+    """Soft-RoCE never finishes a fenced READ whose request was lost, and no error says so (soft-roce.md): that is
+    noticed."""
     pair = start(rdma_vm, stamps, "--kinds", "read,write", "--fence", *PATIENT)
     rdma_vm.cut(0, how="netem", loss=5)
     with rdma_vm.changed:
-        assert rdma_vm.changed.wait_for(lambda: any(events(process, "stuck") for process in pair.both), PATIENCE), pair.client.report() + pair.server.report()
+        noticed = rdma_vm.changed.wait_for(lambda: any(events(process, "stuck") for process in pair.both), PATIENCE)
+    assert noticed, pair.client.report() + pair.server.report()
     rdma_vm.repair(0)
     pair.wait_received(50, since=pair.received())
     finish(pair)
@@ -161,9 +170,10 @@ def test_waiting_for_receives(rdma_vm: VM, stamps: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("pairs, options", [(200, []), (400, ["--srq"])], ids=["own receives", "shared receives"])
 def test_many(rdma_vm: VM, stamps: Path, pairs: int, options: list[str]) -> None:
-    """Many queue pairs on one completion queue, there and back; more than switch at once, and than go into a request to the agent. Also on one shared receive
-    queue, whose receives have to go there and back, too."""
-    pair = start(rdma_vm, stamps, "--kinds", "send,imm,write", "--size", 1024, "--depth", 2, "--cq", "all", "--timeout", 16, "--retry", 6, *options, pairs=pairs)
+    """Many queue pairs on one completion queue, there and back; more than switch at once, and than go into a request to
+    the agent. Also on one shared receive queue, whose receives have to go there and back, too."""
+    small = ["--kinds", "send,imm,write", "--size", 1024, "--depth", 2]
+    pair = start(rdma_vm, stamps, *small, "--cq", "all", "--timeout", 16, "--retry", 6, *options, pairs=pairs)
     rdma_vm.cut(0)
     wait_event(pair, "fallback", pairs)
     pair.wait_received(50, since=pair.received())
@@ -177,7 +187,8 @@ def test_many(rdma_vm: VM, stamps: Path, pairs: int, options: list[str]) -> None
 def test_cut_during_set_up(rdma_vm: VM, stamps: Path) -> None:
     """Some connections are protected on both sides, some on one only, some not yet: none is lost."""
     env = {"MANAPY_SHIFT_VERBOSE": "1"}
-    pair = Pair.start(rdma_vm, stamps, "-n", 10**9, "--progress", 10, "--cq", "all", *PATIENT, "-q", 20, inside=inside(), env=env)
+    many = ["-n", 10**9, "--progress", 10, "--cq", "all", *PATIENT, "-q", 20]
+    pair = Pair.start(rdma_vm, stamps, *many, inside=inside(), env=env)
     wait_event(pair, "protected", 10)
     rdma_vm.cut(0)
     wait_event(pair, "fallback", 20)
@@ -213,9 +224,11 @@ def test_lost_acknowledgements(rdma_vm: VM, stamps: Path) -> None:
 
 
 def test_only_probes_get_through(rdma_vm: VM, stamps: Path) -> None:
-    """A switch that drops large packets to host b: probes are small, so the path seems to work, and fails as soon as it has traffic. Each time it is left alone for twice as
-    long, and traffic is on the backup meanwhile. When it works again, traffic comes back and stays."""
-    large = "ip link set sb0 mtu {}"  # b itself may send nothing large then: the sender of a packet that a veth drops tries for ever (soft-roce.md)
+    """A switch that drops large packets to host b: probes are small, so the path seems to work, and fails as soon as it
+    has traffic. Each time it is left alone for twice as long, and traffic is on the backup meanwhile. When it works
+    again, traffic comes back and stays."""
+    # b itself may send nothing large then: the sender of a packet that a veth drops tries for ever (soft-roce.md).
+    large = "ip link set sb0 mtu {}"
     pair = start(rdma_vm, stamps, "--one-way", "--kinds", "send,imm,write,flag")
     before = carried(rdma_vm, 1)
     rdma_vm.run(large.format(1000), check=True)
@@ -225,8 +238,9 @@ def test_only_probes_get_through(rdma_vm: VM, stamps: Path) -> None:
     finally:
         rdma_vm.run(large.format(4200), check=True)
     wait_event(pair, "return", count(pair.client, "fallback"))
-    away = zip(*(times_away(process) for process in pair.both), strict=False)  # who is told of a failure hears of it later: the longer one
-    assert [max(both) >= 0.2 * 2**i for i, both in zip(range(4), away, strict=False)] == [True] * 4, [times_away(process) for process in pair.both]
+    away = [times_away(process) for process in pair.both]
+    longer = map(max, zip(*away, strict=False))  # who is told of a failure hears of it later
+    assert [time >= 0.2 * 2**i for i, time in zip(range(4), longer, strict=False)] == [True] * 4, away
     before, received = carried(rdma_vm, 0), pair.received()[0]
     pair.server.wait_for(lambda _: pair.received()[0] >= received + 100)
     assert carried(rdma_vm, 0) > before + 100 and count(pair.client, "return") == count(pair.client, "fallback")
@@ -239,7 +253,8 @@ def test_nothing_left(rdma_vm: VM, stamps: Path) -> None:
     rdma_vm.cut(0)
     rdma_vm.cut(1)
     said = pair.fail()  # who is the second to fail may only see that the other side has gone
-    assert any("a connection of rx" in text and "is lost: " in text and "transport retry counter exceeded" in text for text in said), said
+    words = ("a connection of rx", "is lost: ", "transport retry counter exceeded")
+    assert any(all(word in text for word in words) for text in said), said
 
 
 def test_peer_without_shift(rdma_vm: VM, stamps: Path) -> None:
@@ -248,7 +263,10 @@ def test_peer_without_shift(rdma_vm: VM, stamps: Path) -> None:
     server.wait_for("listening\n")
     client = rdma_vm.start([*inside(), stamps, "-d", "rxa0", "-c", "127.0.0.1", *common])
     pair = Pair(server, client)
-    warning = "manapy shift: a peer of rxa0 does not run under SHIFT (or without backups): connections to it are not protected\n"
+    warning = (
+        "manapy shift: a peer of rxa0 does not run under SHIFT (or without backups):"
+        " connections to it are not protected\n"
+    )
     with rdma_vm.changed:
         assert rdma_vm.changed.wait_for(lambda: client.stderr == warning, 60), client.report()
     pair.wait_received(50, since=pair.received())
@@ -264,11 +282,13 @@ def test_not_protected(rdma_vm: VM, stamps: Path) -> None:
     client = rdma_vm.start([*run, "-d", "rxa0", "127.0.0.1"])
     for process in (server, client):
         assert process.wait() == 0, process.report()
-        assert messages(process).count("manapy shift: queue pairs of another type than RC are not protected") == 1, process.report()
+        warning = "manapy shift: queue pairs of another type than RC are not protected"
+        assert messages(process).count(warning) == 1, process.report()
 
 
 def test_shared_receives_on_two_paths(rdma_vm: VM, stamps: Path) -> None:
-    """One queue pair of a shared receive queue is moved away, the others stay; then the path of those fails; then all go back. Each has receives."""
+    """One queue pair of a shared receive queue is moved away, the others stay; then the path of those fails; then all
+    go back. Each has receives."""
     pair = start(rdma_vm, stamps, "--srq", "--cq", "all", "--depth", 32, job="shared", pairs=3)
     client = events(pair.client)[0]
     move = [MANAPY, "rdma", "move", "shared", str(client["pid"])]
@@ -290,7 +310,8 @@ def test_shared_receives_on_two_paths(rdma_vm: VM, stamps: Path) -> None:
 def test_without_the_agent(rdma_vm: VM, stamps: Path) -> None:
     """Once connections are protected, the agent may die."""
     pair = start(rdma_vm, stamps, "--kinds", ALL, job="orphans")
-    agent = rdma_vm.run("pgrep -f 'rdma agent --job orphans'").stdout.split() or rdma_vm.run("pgrep -f 'rdma agent'").stdout.split()
+    named, any_agent = (rdma_vm.run(f"pgrep -f '{what}'") for what in ("rdma agent --job orphans", "rdma agent"))
+    agent = named.stdout.split() or any_agent.stdout.split()
     assert agent
     rdma_vm.run(["kill", "-9", *agent], check=True)
     rdma_vm.cut(0)
@@ -321,7 +342,8 @@ def test_moved_by_hand(rdma_vm: VM, stamps: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("tool", ["ib_write_bw", "ib_send_bw", "ib_read_bw"])
 def test_perftest(rdma_vm: VM, tool: str, stamps: Path) -> None:
-    """perftest, unmodified, through a failure and back; and then it stays there (its server never goes on to RTS, so has no packet number of its own)."""
+    """perftest, unmodified, through a failure and back; and then it stays there (its server never goes on to RTS, so
+    has no packet number of its own)."""
     job = inside(BACKUPS)
     run = [tool, "-F", "-x", "1", "-s", "4096", "-D", "15", "-u", "16"]
     server = rdma_vm.start([*job, *run, "-d", "rxb0"], env={"MANAPY_SHIFT_VERBOSE": "1"})
@@ -335,4 +357,5 @@ def test_perftest(rdma_vm: VM, tool: str, stamps: Path) -> None:
     wait_event(pair, "return")
     for process in pair.both:
         assert process.wait() == 0, process.report()
-        assert [event["event"] for event in events(process) if event["event"] in ("fallback", "return")] == ["fallback", "return"], process.report()
+        moves = [event["event"] for event in events(process) if event["event"] in ("fallback", "return")]
+        assert moves == ["fallback", "return"], process.report()
