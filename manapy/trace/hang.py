@@ -8,8 +8,8 @@ The suspect is always a rank that waits for nobody (the least advanced one has n
 victims are never accused.
 
 Late is not hung: a rank outside MPI that computes, reads or writes is LATE, however long it takes, and so is one of
-which it can't be seen what it does. It is HUNG if its process does
-nothing by any measure (activity.py), or can't go on whatever it does: dead, stopped, in a knot, finalized.
+which it can't be seen what it does. It is HUNG if its process does nothing by any measure (activity.py), or can't go on
+whatever it does: dead, stopped, in a knot, finalized. A transfer is HUNG only if more than time proves it (stalled.py).
 
 Invariants
  1. No rank is accused of a call that its trace couldn't show (invariant 1 of waitfor.py): then the verdict is UNKNOWN,

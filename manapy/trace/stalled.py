@@ -1,4 +1,8 @@
-"""Transfers that don't end, though all who take part in them have made their calls."""
+"""Transfers that don't end, though all who take part in them have made their calls.
+
+Such a transfer is late by time alone, as a slow network or a large message isn't a hung one. It is hung if RDMA work
+requests that don't complete, or a probe that doesn't come back, prove it.
+"""
 
 from __future__ import annotations
 
@@ -117,15 +121,16 @@ def _network(
     collective = len(members) > 2
     lasts = f"{what} of rank {call.rank} hasn't ended in {span(search.trace.now - arrival)}{usual}"
     works, broken = network.probed(search.trace, probe, call.rank, members) if probe is not None else ([], [])
-    elsewhere = bool(works) and not broken and not rdma
+    proven = bool(rdma or broken)
+    elsewhere = bool(works) and not proven
     others = [r for r in members if r != call.rank]
     search.found.append(
         Verdict(
-            State.HUNG,
+            State.HUNG if proven else State.LATE,
             f"{lasts}, though {everybody} and probes find the network working"
             if elsewhere
-            else f"the network {'between' if len(members) > 1 else 'of'} {calls.named(members)} is stuck: {everybody},"
-            f" and {lasts}",
+            else f"the network {'between' if len(members) > 1 else 'of'} {calls.named(members)} is"
+            f" {'stuck' if proven else 'slow or stuck'}: {everybody}, and {lasts}",
             Cause.NONE if elsewhere else Cause.NETWORK,
             rank=call.rank,
             peer=None if collective or not others else others[0],

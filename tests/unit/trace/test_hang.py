@@ -368,22 +368,28 @@ def test_all_have_entered_and_it_does_not_end_is_the_network() -> None:
     assert only(verdicts(job.trace(5 * SECOND + 400 * STEP))).state is State.HEALTHY
     found = only(verdicts(job.trace(6 * SECOND)))
     assert found.cause is Cause.NETWORK and "all 4 ranks have entered" in found.sentence
+    assert found.state is State.LATE  # by time alone
 
 
 @pytest.mark.parametrize(
-    ("command", "cause", "says"),
+    ("command", "state", "cause", "says"),
     [
-        ("test $MANAPY_FROM-$MANAPY_TO = node0-node1; exit 1", Cause.NETWORK, "a probe from node0 to node1 did not come back"),
-        ("test $MANAPY_FROM-$MANAPY_TO = node0-node1", Cause.NONE, "a probe from node0 to node1 came back"),
-        ("no-such-command", Cause.NETWORK, ""),
+        (
+            "test $MANAPY_FROM-$MANAPY_TO = node0-node1; exit 1",
+            State.HUNG,
+            Cause.NETWORK,
+            "a probe from node0 to node1 did not come back",
+        ),
+        ("test $MANAPY_FROM-$MANAPY_TO = node0-node1", State.LATE, Cause.NONE, "a probe from node0 to node1 came back"),
+        ("no-such-command", State.LATE, Cause.NETWORK, ""),
     ],
 )
-def test_a_network_under_suspicion_is_probed(command: str, cause: Cause, says: str) -> None:
+def test_a_network_under_suspicion_is_probed(command: str, state: State, cause: Cause, says: str) -> None:
     job = Builder(4, hosts=2)
     for rank in range(4):
         job.call(rank, Op.BARRIER, SECOND + rank)
     found = only(verdicts(job.trace(20 * SECOND), probe=network.by_command(command)))
-    assert found.state is State.HUNG and found.cause is cause
+    assert found.state is state and found.cause is cause
     assert [text for text in found.evidence if "probe" in text] == ([says] if says else [])
     assert ("probes find the network working" in found.sentence) == (cause is Cause.NONE)
 
@@ -403,7 +409,8 @@ def test_work_requests_in_flight_are_evidence() -> None:
     for rank in range(2):
         job.call(rank, Op.BARRIER, 2 * SECOND)
     found = only(verdicts(job.trace(20 * SECOND)))
-    assert found.cause is Cause.NETWORK and any("queue pair 71: 26 work requests" in e for e in found.evidence)
+    assert found.state is State.HUNG and found.cause is Cause.NETWORK
+    assert any("queue pair 71: 26 work requests" in e for e in found.evidence)
 
 
 def test_a_message_whose_receive_is_posted_but_whose_sender_computes() -> None:

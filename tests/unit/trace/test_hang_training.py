@@ -36,7 +36,7 @@ def test_rank_cause_and_place_are_right(kind: Kind) -> None:
         trace = simulate.simulate(model, (fault,), seed=seed).trace
         assert trace is not None
         (found,) = hang.verdicts(trace, labels=stages.label(trace, model.schedule))
-        state = State.LATE if kind is Kind.SPIN else State.HUNG
+        state = State.LATE if kind in (Kind.SPIN, Kind.DROP) else State.HUNG  # these two by time alone
         assert found.state is state and found.cause is fault.cause, (fault, found.sentence)
         assert fault.rank in ((found.rank, found.peer) if kind is Kind.DROP else (found.rank,)), (fault, found.sentence)
         assert (found.phase, found.micro, found.iteration) == (fault.phase, fault.micro, fault.iteration), (fault, found.sentence)
