@@ -11,6 +11,7 @@
 #include "control/control.h"
 #include "lower.h"
 #include "maps.h"
+#include "now.h"
 #include "recorder.h"
 #include "snapshot.h"
 #include "state/children.h"
@@ -28,16 +29,10 @@ static int uses_mpi(void) { return MPY_UPPER->mpi_initialized && !MPY_UPPER->mpi
 
 static int grace_left_ms; /* of the checkpoint that CHECK was for */
 
-static long now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 static int wait_for_children(mpy_children_t which, char *error, size_t n) {
-    long begin = now_ms();
+    int64_t begin = mpy_now_ms();
     int r = mpy_children_wait(which, grace_left_ms, error, n);
-    long left = grace_left_ms - (now_ms() - begin);
+    int64_t left = grace_left_ms - (mpy_now_ms() - begin);
     grace_left_ms = left > 0 ? (int)left : 0;
     return r;
 }

@@ -28,6 +28,7 @@
 #include "chain.h"
 #include "clockside.h"
 #include "notify.h"
+#include "now.h"
 #include "sys.h"
 #include "wire.h"
 #include "worker.h"
@@ -320,12 +321,6 @@ static void on_line(char *line) {
 
 /* ---- the thread ---- */
 
-static int64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 static bool connect_once(char *error, size_t n) {
     const mpy_job_t *job = plane.config.job;
     mpy_fds_low_lock(); /* a restart may be putting the program's descriptors in place */
@@ -354,11 +349,11 @@ static void wait_for_event(int ms) {
 /* A coordinator that has no descriptors left, or whose node is busy, takes us later: one refusal isn't the end. */
 static bool connect_to_coordinator(void) {
     char error[512], line[2048];
-    int64_t start = now_ms();
+    int64_t start = mpy_now_ms();
     int pause = CONNECT_PAUSE_MS;
     bool said = false;
     while (!connect_once(error, sizeof error)) {
-        int64_t tried = now_ms() - start;
+        int64_t tried = mpy_now_ms() - start;
         bool over = tried >= CONNECT_TRIES_MS || (tried >= REFUSED_MS && WORDS->finish_asked);
         if (tried >= REFUSED_MS && !WORDS->finish_asked && (over || (!said && speaks()))) {
             snprintf(line, sizeof line, "no connection to the coordinator (%s; see %s/coordinator.log); the job runs without checkpoints%s", error, plane.config.job->dir,

@@ -17,13 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <manapy/own.h>
 
 #include "state/fdguard.h"
 #include "handshake.h"
+#include "now.h"
 
 static void *must_alloc(void *old, size_t n) {
     void *p = realloc(old, n);
@@ -210,18 +210,12 @@ char *mpy_wire_line(mpy_wire_t *w) {
     return w->sealed ? unseal(w, line, (size_t)(newline - line)) : line;
 }
 
-static int64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 char *mpy_wire_wait_line(mpy_wire_t *w, int timeout_ms) {
-    int64_t deadline = timeout_ms < 0 ? INT64_MAX : now_ms() + timeout_ms;
+    int64_t deadline = timeout_ms < 0 ? INT64_MAX : mpy_now_ms() + timeout_ms;
     for (;;) {
         char *line = mpy_wire_line(w);
         if (line != NULL) return line;
-        int64_t left = timeout_ms < 0 ? -1 : deadline - now_ms();
+        int64_t left = timeout_ms < 0 ? -1 : deadline - mpy_now_ms();
         if (w->closed || (timeout_ms >= 0 && left <= 0)) return NULL;
         mpy_wire_fill(w, (int)left);
     }

@@ -23,11 +23,11 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "control/handshake.h"
 #include "kv_protocol.h"
+#include "now.h"
 
 enum { TIMEOUT_MS = 2000, STUCK_MS = 1000, COMMANDS = 16, COMMAND_ROOM = 128, LOWEST_FD = 900 };
 
@@ -58,12 +58,6 @@ struct shift_kv {
     size_t length; /* of the request that is being written; SHIFT_KV_LINE_MAX: too long */
     char line[SHIFT_KV_LINE_MAX];
 };
-
-static int64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 static int failed(shift_kv_t *kv, int code, const char *reason) {
     snprintf(kv->reason, sizeof kv->reason, "%s", reason);
@@ -140,7 +134,7 @@ static void settled(shift_kv_t *kv) {
 
 static int wait_for(shift_kv_t *kv, short events, int64_t deadline) {
     for (;;) {
-        int64_t left = deadline - now_ms();
+        int64_t left = deadline - mpy_now_ms();
         struct pollfd p = {.fd = kv->fd, .events = events};
         int n = poll(&p, 1, left > 0 ? (int)left : 0);
         if (n > 0) return 0;
@@ -252,7 +246,7 @@ static int ask(shift_kv_t *kv, char **fields, int64_t deadline) {
     }
     if (rc == -ETIMEDOUT) {
         kv->stuck = true;
-        kv->stuck_until = now_ms() + STUCK_MS;
+        kv->stuck_until = mpy_now_ms() + STUCK_MS;
         return failed(kv, rc, "the agent does not answer");
     }
     if (rc != 0) return rc;
@@ -364,7 +358,7 @@ static int connect_agent(shift_kv_t *kv, int64_t deadline) {
         disconnect(kv);
         if (rc == -ETIMEDOUT) { /* invariant 3 */
             kv->stuck = true;
-            kv->stuck_until = now_ms() + STUCK_MS;
+            kv->stuck_until = mpy_now_ms() + STUCK_MS;
             return failed(kv, rc, "the agent does not answer");
         }
     }
@@ -374,7 +368,7 @@ static int connect_agent(shift_kv_t *kv, int64_t deadline) {
 /* Before each request: connected; with keys, the agent also has what it must have (invariant 1). *deadline: of the whole call. */
 static int prepare(shift_kv_t *kv, bool keys, int64_t *deadline) {
     if (getpid() != kv->owner) return failed(kv, -ECHILD, "the connection to the agent belongs to the parent process");
-    int64_t begin = now_ms();
+    int64_t begin = mpy_now_ms();
     *deadline = begin + kv->timeout_ms;
     if (kv->fd >= 0) {
         int rc = receive(kv); /* notices an agent that has gone, or is back */
@@ -433,7 +427,7 @@ void shift_kv_close(shift_kv_t *kv) {
     char *fields;
     if (kv->fd >= 0 && getpid() == kv->owner) {
         begin(kv, "BYE");
-        ask(kv, &fields, now_ms() + (kv->stuck ? 0 : kv->timeout_ms));
+        ask(kv, &fields, mpy_now_ms() + (kv->stuck ? 0 : kv->timeout_ms));
     }
     disconnect(kv);
     for (size_t i = 0; i < kv->n_buckets; i++)

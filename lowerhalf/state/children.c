@@ -1,6 +1,7 @@
 /* children.c - see children.h. */
 #define _GNU_SOURCE
 #include "state/children.h"
+#include "now.h"
 #include "state/reason.h"
 
 #include <ctype.h>
@@ -132,15 +133,8 @@ static const char *advice(const char *command)
     return NULL;
 }
 
-static long now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* Until the process ends, or at most so long. */
-static void wait_for(int pid, long ms)
+static void wait_for(int pid, int64_t ms)
 {
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -155,7 +149,7 @@ static void wait_for(int pid, long ms)
 int mpy_children_wait(mpy_children_t which, int grace_ms, char *err, size_t n)
 {
     wanted_t living = {.until = which == MPY_CHILDREN_ALL ? ~0ull : ticks_now()};
-    long deadline = now_ms() + grace_ms;
+    int64_t deadline = mpy_now_ms() + grace_ms;
     for (;;) {
         char command[512];
         int pid = find(living);
@@ -165,7 +159,7 @@ int mpy_children_wait(mpy_children_t which, int grace_ms, char *err, size_t n)
         const char *known = advice(command);
         if (known)
             return mpy_reason(err, n, "child process %d is %s", pid, known);
-        long left = deadline - now_ms();
+        int64_t left = deadline - mpy_now_ms();
         if (left <= 0 && counts(pid, living))
             return mpy_reason(err, n, "child process %d (%.*s%s) is still running", pid, COMMAND_SHOWN, command, strlen(command) > COMMAND_SHOWN ? " ..." : "");
         if (left > 0)
