@@ -17,7 +17,6 @@
 #include "control/control.h"
 #include "state/fdguard.h"
 #include "sys.h"
-#include <errno.h>
 #include "threads.h"
 #include "trap.h"
 #include <dirent.h>
@@ -59,19 +58,17 @@ static int run_hook(void *unused) {
     return hook_function(hook_error, sizeof hook_error);
 }
 
+static void announce_progress(void) {
+    __atomic_fetch_add(&progress, 1, __ATOMIC_RELEASE);
+    mpy_futex_wake(&progress);
+}
+
 /* False: what was asked for has been taken back (mpy_stop_release). */
 static int answer(record_t *r, uint32_t state) {
     uint32_t asked = REQUESTED;
     if (!__atomic_compare_exchange_n(&r->state, &asked, state, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return 0;
-    __atomic_fetch_add(&progress, 1, __ATOMIC_RELEASE);
-    mpy_futex_wake(&progress);
+    announce_progress();
     return 1;
-}
-
-static void announce(record_t *r, uint32_t state) {
-    __atomic_store_n(&r->state, state, __ATOMIC_RELEASE);
-    __atomic_fetch_add(&progress, 1, __ATOMIC_RELEASE);
-    mpy_futex_wake(&progress);
 }
 
 static int in_upper(uint64_t rip) { return (rip >= MPY_ARENA_LO && rip < MPY_ARENA_HI) || (MPY_TRAP->low_exec && rip < 0x100000000ul); }
@@ -201,13 +198,13 @@ static void on_stop(int sig, siginfo_t *info, void *context) {
         if (c == HOOK) {
             hook_result = mpy_on_stack(run_hook, NULL, MPY_SERVICE_STACK_ADDR + MPY_SERVICE_STACK_SIZE);
             r->command = WAIT;
-            __atomic_fetch_add(&progress, 1, __ATOMIC_RELEASE);
-            mpy_futex_wake(&progress);
+            announce_progress();
             continue;
         }
         mpy_futex_wait(&r->command, c);
     }
-    announce(r, FREE);
+    __atomic_store_n(&r->state, FREE, __ATOMIC_RELEASE);
+    announce_progress();
 }
 
 void mpy_stop_install(void) {
