@@ -93,16 +93,16 @@ static bool lock_directory(const char *dir, int *lock_fd, char *error, size_t n)
         snprintf(error, n, "%s: %s", path, strerror(errno));
         return false;
     }
-    bool live = false;
-    for (int waited = 0;; waited += 20) {
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0) break;
-        if (errno == EINTR) continue;
-        if (errno != EWOULDBLOCK) break; /* no locks on this file system */
-        live = waited >= LOCK_WAIT_MS || (waited == ANSWER_WAIT_MS && is_live(dir));
-        if (live) break;
-        pause_ms(20);
+    bool live = false, held = true;
+    for (int waited = 0; held && !live; waited += 20) {
+        held = flock(fd, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR);
+        if (!held || waited == ANSWER_WAIT_MS) /* not held also on a file system without locks, or with locks on each node only */
+            live = is_live(dir);
+        else if (waited >= LOCK_WAIT_MS)
+            live = true;
+        if (held && !live) pause_ms(20);
     }
-    if (live || is_live(dir)) {
+    if (live) {
         snprintf(error, n, "the job in %s is still running; stop it first (manapy stop %s), or name another directory with --dir", dir, dir);
         close(fd);
         return false;
