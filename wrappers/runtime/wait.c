@@ -47,7 +47,8 @@ static void peer_add(mpy_wait_peers_t *p, const mpy_comm_t *c, const mpy_comm_t 
 }
 
 void mpy_wait_peer(mpy_wait_peers_t *p, const mpy_request_t *r, int rank) {
-    peer_add(p, r->comm, r->flags & MPY_RF_REF_COMM ? mpy_world : r->comm, rank); /* a freed one has no row */
+    bool rowless = r->flags & MPY_RF_REF_COMM && r->comm->foreign; /* other freed ones keep their row while there is a request */
+    peer_add(p, r->comm, rowless ? mpy_world : r->comm, rank);
 }
 
 static void peer_add_request(mpy_wait_peers_t *p, const mpy_request_t *r) {
