@@ -11,7 +11,6 @@
 #include "control/control.h"
 #include "lower.h"
 #include "maps.h"
-#include "now.h"
 #include "recorder.h"
 #include "snapshot.h"
 #include "state/children.h"
@@ -29,14 +28,6 @@ static int uses_mpi(void) { return MPY_UPPER->mpi_initialized && !MPY_UPPER->mpi
 
 static int grace_left_ms; /* of the checkpoint that CHECK was for */
 
-static int wait_for_children(mpy_children_t which, char *error, size_t n) {
-    int64_t begin = mpy_now_ms();
-    int r = mpy_children_wait(which, grace_left_ms, error, n);
-    int64_t left = grace_left_ms - (mpy_now_ms() - begin);
-    grace_left_ms = left > 0 ? (int)left : 0;
-    return r;
-}
-
 static int check(int grace_ms, char *error, size_t n) {
     if (MPY_UPPER->mpi_finalized) { snprintf(error, n, "the job is finishing: MPI_Finalize has been called"); return -1; }
     if (MPY_UPPER->obstacle[0]) { snprintf(error, n, "%s", MPY_UPPER->obstacle); return -1; }
@@ -46,15 +37,16 @@ static int check(int grace_ms, char *error, size_t n) {
     }
     if (mpy_stop_check(error, n)) return -1;
     grace_left_ms = grace_ms;
-    if (wait_for_children(MPY_CHILDREN_OF_NOW, error, n)) return -1; /* first: the pipe to a child goes with it */
+    if (mpy_children_wait(MPY_CHILDREN_OF_NOW, &grace_left_ms, error, n)) return -1; /* first: the pipe to a child goes with it */
     if (mpy_maps_check(error, n) == 0 && mpy_fds_check(error, n) == 0 && mpy_process_check(error, n) == 0) return 0;
+    int none = 0;
     char child[256]; /* it may have been the pipe to the next one: what remains is found again when that has ended, after STOP */
-    return mpy_children_wait(MPY_CHILDREN_ALL, 0, child, sizeof child) ? 0 : -1;
+    return mpy_children_wait(MPY_CHILDREN_ALL, &none, child, sizeof child) ? 0 : -1;
 }
 
 static int stop(char *error, size_t n) {
     for (int tries = REAP_TRIES;; tries--) {
-        if (mpy_stop_all(error, n) || wait_for_children(MPY_CHILDREN_ALL, error, n)) return -1;
+        if (mpy_stop_all(error, n) || mpy_children_wait(MPY_CHILDREN_ALL, &grace_left_ms, error, n)) return -1;
         mpy_reap_for_halted();
         if (tries == 1 || !mpy_children_unreaped()) return 0;
         mpy_stop_release(); /* on its way to its wait(2), perhaps */

@@ -146,20 +146,21 @@ static void wait_for(int pid, int64_t ms)
         syscall(SYS_close, fd);
 }
 
-int mpy_children_wait(mpy_children_t which, int grace_ms, char *err, size_t n)
+int mpy_children_wait(mpy_children_t which, int *grace_ms, char *err, size_t n)
 {
     wanted_t living = {.until = which == MPY_CHILDREN_ALL ? ~0ull : ticks_now()};
-    int64_t deadline = mpy_now_ms() + grace_ms;
+    int64_t deadline = mpy_now_ms() + *grace_ms;
     for (;;) {
         char command[512];
         int pid = find(living);
+        int64_t left = deadline - mpy_now_ms();
+        *grace_ms = left > 0 ? (int)left : 0;
         if (!pid)
             return 0;
         command_of(pid, command, sizeof command);
         const char *known = advice(command);
         if (known)
             return mpy_reason(err, n, "child process %d is %s", pid, known);
-        int64_t left = deadline - mpy_now_ms();
         if (left <= 0 && counts(pid, living))
             return mpy_reason(err, n, "child process %d (%.*s%s) is still running", pid, COMMAND_SHOWN, command, strlen(command) > COMMAND_SHOWN ? " ..." : "");
         if (left > 0)

@@ -41,7 +41,8 @@ static void deny_kcmp(void)
 
 static int allowed(char *err, size_t n)
 {
-    return mpy_children_wait(MPY_CHILDREN_ALL, 1500, err, n) || mpy_fds_check(err, n) || mpy_process_check(err, n) ? -1 : 0;
+    int grace_ms = 1500;
+    return mpy_children_wait(MPY_CHILDREN_ALL, &grace_ms, err, n) || mpy_fds_check(err, n) || mpy_process_check(err, n) ? -1 : 0;
 }
 
 static void write_file(const char *path, const mpy_blob_t *b)
