@@ -16,6 +16,7 @@
 #include "recorder.h"
 #include "state/fdguard.h"
 #include "sys.h"
+#include "tcp_bytes.h"
 #include "threads.h"
 #include "trap.h"
 #include <limits.h>
@@ -29,7 +30,7 @@
 
 #include "functions.h" /* MPY_TABLE_HASH */
 
-enum { SPEAKER_US = 500000 };
+enum { SPEAKER_US = 500000, DRAIN_SECONDS = 120 };
 
 mpy_options_t mpy_options = {.command = "manapy-launch", .trace = true};
 
@@ -125,6 +126,7 @@ static const mpy_services_t services = {
     .trace_comm = mpy_recorder_comm,
     .trace_mark = mpy_recorder_mark,
     .trace_end = mpy_recorder_end,
+    .tcp_bytes = mpy_tcp_bytes,
 };
 
 static mpy_job_t job;
@@ -137,6 +139,12 @@ static void note_checkpoint_dir(mpy_lower_t *b) {
     char owner[PATH_MAX], directory[PATH_MAX];
     bool ours = b->checkpoint[0] && mpy_jobdir_of_checkpoint(b->checkpoint, owner, directory) && strcmp(owner, b->job_dir) == 0;
     strcpy(b->checkpoint_dir, ours && strlen(directory) < sizeof b->checkpoint_dir ? directory : b->job_dir);
+}
+
+static uint32_t drain_seconds(void) {
+    const char *given = getenv("MANAPY_DRAIN_SECONDS");
+    int seconds = given ? atoi(given) : 0;
+    return seconds > 0 ? (uint32_t)seconds : DRAIN_SECONDS;
 }
 
 const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t generation) {
@@ -168,6 +176,7 @@ const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uin
     b->size = job.size;
     b->protocol = job.protocol;
     b->singleton = job.pmi_fd < 0;
+    b->drain_seconds = drain_seconds();
     b->table_hash = MPY_TABLE_HASH;
     b->svc = &services;
     b->tls_upper_fs = mpy_thread_tls_offset();

@@ -8,7 +8,9 @@
  *  1. The drain ends when every message counted as sent to us has been received, every send and every nonblocking collective has
  *     finished (all members have started it: the clock sees to that) and every letter (private.h) is in: then the real library holds
  *     nothing of ours but receives that match nothing.
- *  2. Ranks leave together, after one Iallreduce of their outcome; a rank that gives up takes part in it too.
+ *  2. Ranks leave together, after a vote (an Iallreduce), from which all draw the same conclusion; a rank that has failed takes
+ *     part in it too. They go on, and vote again, while anything moves on any rank: there is one vote only if the network empties at
+ *     once.
  *  3. No slot is taken or released here but orphans': a thread may be stopped between taking a slot and using it, but not
  *     inside (invariant 1 of p2p.h).
  *  4. Error codes that stay in slots are classes: codes of the real library die with it.
@@ -19,7 +21,8 @@
 #include "objects.h"
 #include "private.h"
 
-enum { GIVE_UP_SECONDS = 120, YIELD_ROUNDS = 16 };
+enum { YIELD_ROUNDS = 16, LOOK_ROUNDS = 1024 /* without a move, between two looks at the clock */ };
+enum { MOVED_BYTES = 1 << 16 /* over TCP in a period: votes, keep-alives and the control plane need less */ };
 
 static mpy_thread_t *hook_thread(void) {
     mpy_thread_t *t = &MPY_UPPER->threads[0];
@@ -60,13 +63,15 @@ void mpy_p2p_finalize(void) {
     mpy_private_comm = MPI_COMM_NULL;
 }
 
-/* The end of a nonblocking collective on it, or ABANDONED (invariant 5). */
+/* A look at a nonblocking collective on it: an error, or ABANDONED (invariant 5). */
 enum { ABANDONED = -1 };
+static int look(int *request, int *done) {
+    int rc = MPY_REAL(Test)(request, done, MPI_STATUS_IGNORE);
+    if (!rc && !*done && MPY_LOWER->abandoned) was_left = true, rc = ABANDONED;
+    return rc;
+}
 static int await(int rc, int *request) {
-    for (int done = 0; !rc && !done;) {
-        rc = MPY_REAL(Test)(request, &done, MPI_STATUS_IGNORE);
-        if (!rc && !done && MPY_LOWER->abandoned) was_left = true, rc = ABANDONED;
-    }
+    for (int done = 0; !rc && !done;) rc = look(request, &done);
     return rc;
 }
 int mpy_drain_barrier(void) {
@@ -170,40 +175,6 @@ static int missing_from(const column_t *expected, int size) {
     return -1;
 }
 
-/* Give up only when nothing has moved for a long time: a message nobody can ever receive (its communicator was freed). */
-static int empty_network(mpy_p2p_thread_t *th, const column_t *expected, int size, char *error, uint64_t n) {
-    int64_t last_move = seconds();
-    for (uint32_t round = 0;; round++) {
-        int rc = MPI_SUCCESS;
-        bool all_done, moved = poke_slots(th, &all_done);
-        mpy_orphan_reap(th);
-        moved |= take_probed(th, &rc);
-        if (!rc) moved |= take_unmatched(th, &rc);
-        moved |= mpy_ack_poll();
-        moved |= mpy_partitioned_take();
-        bool letters_gone = mpy_letters_gone();
-        if (rc) {
-            mpy_text_format(error, n, "the MPI library failed while messages were taken in (error %d)", rc);
-            return -1;
-        }
-        int from = missing_from(expected, size);
-        if (from < 0 && all_done && letters_gone) return 0;
-        if (moved) {
-            last_move = seconds();
-        } else if (MPY_LOWER->abandoned) {
-            mpy_text_format(error, n, "the coordinator is lost");
-            return -1;
-        } else if (round % 1024 == 0 && seconds() - last_move > GIVE_UP_SECONDS) {
-            if (from >= 0)
-                mpy_text_format(error, n, "a message from rank %d can't be received (was its communicator freed before?)", from);
-            else
-                mpy_text_format(error, n, "a send or a nonblocking collective doesn't finish though everything was received");
-            return -1;
-        }
-        if (!moved && round > YIELD_ROUNDS) mpy_syscall4(MPY_SYS_SCHED_YIELD, 0, 0, 0, 0);
-    }
-}
-
 /* ---- synchronous sends: which of them lie unmatched in a store (store.c) ---- */
 
 typedef struct notice {
@@ -302,34 +273,130 @@ static int settle_ssends(int size) {
     return rc;
 }
 
-/* ---- the hook ---- */
+/* ---- emptying the network ---- */
 
-typedef struct outcome {
-    int failures, notices; /* of ranks; of synchronous sends */
-} outcome_t;
+/* This rank's part. */
+typedef struct effort {
+    mpy_p2p_thread_t *th;
+    const column_t *expected; /* from each rank */
+    int size;
+    bool empty, failed; /* at an end, one way or the other */
+    bool moved;         /* something did, in this period */
+    int from;           /* the rank of which something is missing, or -1 */
+    int64_t period_end; /* then it votes; 0: no period has begun */
+    uint64_t tcp_bytes; /* at its begin */
+    char *error;
+    uint64_t n;
+} effort_t;
+
+static bool is_open(const effort_t *e) { return !e->empty && !e->failed; }
+
+static void begin_period(effort_t *e) {
+    e->period_end = seconds() + MPY_LOWER->drain_seconds;
+    e->tcp_bytes = MPY_LOWER->svc->tcp_bytes();
+    e->moved = false;
+}
+
+/* One round; true if anything moved. */
+static bool work(effort_t *e) {
+    int rc = MPI_SUCCESS;
+    bool all_done, moved = poke_slots(e->th, &all_done);
+    mpy_orphan_reap(e->th);
+    moved |= take_probed(e->th, &rc);
+    if (!rc) moved |= take_unmatched(e->th, &rc);
+    moved |= mpy_ack_poll();
+    moved |= mpy_partitioned_take();
+    bool letters_gone = mpy_letters_gone();
+    e->moved |= moved;
+    e->from = missing_from(e->expected, e->size);
+    if (rc) {
+        e->failed = true;
+        mpy_text_format(e->error, e->n, "the MPI library failed while messages were taken in (error %d)", rc);
+    } else if (e->from < 0 && all_done && letters_gone) {
+        e->empty = true;
+    } else if (!moved && MPY_LOWER->abandoned) {
+        e->failed = true;
+        mpy_text_format(e->error, e->n, "the coordinator is lost");
+    }
+    return moved;
+}
+
+static void work_until_vote(effort_t *e) {
+    for (uint32_t round = 1; is_open(e); round++) {
+        bool moved = work(e);
+        if (round % LOOK_ROUNDS == 0) {
+            if (e->period_end == 0) begin_period(e);
+            if (seconds() >= e->period_end) return;
+        }
+        if (!moved && round > YIELD_ROUNDS) mpy_syscall4(MPY_SYS_SCHED_YIELD, 0, 0, 0, 0);
+    }
+}
+
+typedef struct ballot { /* sums over all ranks */
+    int open, moved, failed; /* of ranks */
+    int notices;             /* of synchronous sends */
+} ballot_t;
+
+/* The work goes on meanwhile: others may come late, because it goes on with them. */
+static int vote(effort_t *e, ballot_t *mine, ballot_t *all) {
+    int request, rc = ABANDONED;
+    if (is_open(e) && MPY_LOWER->svc->tcp_bytes() - e->tcp_bytes >= MOVED_BYTES) e->moved = true;
+    *mine = (ballot_t){is_open(e), e->moved, e->failed, count_notices(NULL)};
+    if (is_open(e)) begin_period(e);
+    if (!was_left) rc = MPY_REAL(Iallreduce)(mine, all, sizeof *mine / sizeof(int), MPI_INT, MPI_SUM, mpy_private_comm, &request);
+    uint32_t spins = 0;
+    for (int done = 0; !rc && !done;) {
+        rc = look(&request, &done);
+        if (!rc && !done && !(is_open(e) && work(e))) mpy_spin(&spins);
+    }
+    return rc;
+}
+
+/* What nobody can ever receive (its communicator was freed). */
+static void give_up(effort_t *e) {
+    e->failed = true;
+    if (e->from >= 0)
+        mpy_text_format(e->error, e->n, "a message from rank %d can't be received (was its communicator freed before?)", e->from);
+    else
+        mpy_text_format(e->error, e->n, "a send or a nonblocking collective doesn't finish though everything was received");
+}
+
+/* Until the last vote; returns that of an error. */
+static int empty_network(effort_t *e, ballot_t *mine, ballot_t *all) {
+    for (;;) {
+        work_until_vote(e);
+        int rc = vote(e, mine, all);
+        if (rc || all->failed > 0 || all->open == 0) return rc;
+        if (all->moved > 0) continue;
+        if (is_open(e)) give_up(e);
+        return 0;
+    }
+}
+
+/* ---- the hook ---- */
 
 static int drain(mpy_p2p_thread_t *th, char *error, uint64_t n) {
     int size = mpy_world->size, request;
-    size_t bytes = (size_t)size * 2 * sizeof(column_t) + 2 * sizeof(outcome_t);
+    size_t bytes = (size_t)size * 2 * sizeof(column_t) + 2 * sizeof(ballot_t);
     column_t *out = mpy_alloc(bytes), *expected = out + size;
-    outcome_t *mine = (outcome_t *)(expected + size), *all = mine + 1;
+    ballot_t *mine = (ballot_t *)(expected + size), *all = mine + 1;
+    effort_t effort = {.th = th, .expected = expected, .size = size, .error = error, .n = n};
     for (int p = 0; p < size; p++) out[p] = (column_t){sum_sent(p), mpy_letters_sent[p]};
     int rc = MPY_REAL(Ialltoall)(out, (int)sizeof *out, MPI_BYTE, expected, (int)sizeof *out, MPI_BYTE, mpy_private_comm, &request);
     rc = await(rc, &request);
-    if (rc)
+    if (rc) {
+        effort.failed = true;
         mpy_text_format(error, n, was_left ? "the coordinator is lost" : "the MPI library failed in the exchange of message counts (error %d)", rc);
-    else
-        rc = empty_network(th, expected, size, error, n);
-    *mine = (outcome_t){rc != 0, count_notices(NULL)};
-    int agreed = was_left ? ABANDONED : MPY_REAL(Iallreduce)(mine, all, 2, MPI_INT, MPI_SUM, mpy_private_comm, &request);
-    agreed = await(agreed, &request);
-    if (!rc && !agreed && all->failures == 0 && all->notices > 0) agreed = settle_ssends(size);
-    if (!rc && (agreed || all->failures > 0)) {
+    }
+    rc = empty_network(&effort, mine, all);
+    bool all_empty = !rc && all->failed == 0 && all->open == 0;
+    if (all_empty && all->notices > 0) rc = settle_ssends(size);
+    if (!effort.failed && (rc || !all_empty)) {
+        effort.failed = true;
         mpy_text_format(error, n, "another rank could not empty the network");
-        rc = -1;
     }
     drop(out, bytes);
-    return rc ? -1 : 0;
+    return effort.failed ? -1 : 0;
 }
 
 int mpy_p2p_drain(char *error, uint64_t n) {

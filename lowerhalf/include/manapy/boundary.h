@@ -41,7 +41,7 @@
 #include <stdint.h>
 
 #define MPY_BOUNDARY_MAGIC   0x59444E554F42594Dul /* "MYBOUNDY" */
-#define MPY_BOUNDARY_VERSION 9u
+#define MPY_BOUNDARY_VERSION 10u
 
 #define MPY_ARENA_LO   0x200000000000ul
 #define MPY_ARENA_HI   0x210000000000ul
@@ -203,6 +203,8 @@ typedef struct mpy_services {
     int (*trace_mark)(uint64_t mark);
     /* [L] MPI_Finalize is about to return. */
     void (*trace_end)(void);
+    /* [L] Bytes that this process's TCP connections have moved so far: only the difference of two answers means something. */
+    uint64_t (*tcp_bytes)(void);
 } mpy_services_t;
 
 typedef struct mpy_lower {
@@ -223,7 +225,7 @@ typedef struct mpy_lower {
     uint32_t protocol;    /* mpy_protocol_t; in the cache line of phase: both are read at each collective */
     volatile uint32_t allow_awaited; /* a checkpoint waits for upper->disabled to become 0: who makes it so calls notify() */
     uint32_t singleton;   /* started without a process manager */
-    uint32_t pad;
+    uint32_t drain_seconds; /* a drain in which nothing has moved for so long gives up */
     char job_dir[1024];
     char checkpoint[1024]; /* path of the checkpoint this process was restarted from, or "" */
     char checkpoint_dir[1024]; /* where checkpoints go, as the program has named it; before: job_dir, or where that checkpoint lies */

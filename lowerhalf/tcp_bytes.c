@@ -1,0 +1,30 @@
+/* tcp_bytes.c - what this process's TCP connections have moved: so a drain sees that a message is on its way.
+ *
+ * Half: lower; libc may be called. The real MPI tells nobody how far a message has got, but the kernel counts bytes. It doesn't
+ * where ranks talk through shared memory or RDMA; but these are so fast that hardly a message takes minutes.
+ */
+#include "tcp_bytes.h"
+
+#include <dirent.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+static uint64_t bytes_of(int fd) {
+    struct tcp_info info;
+    socklen_t n = sizeof info;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) != 0) return 0; /* another kind of descriptor */
+    if (n < offsetof(struct tcp_info, tcpi_bytes_received) + sizeof info.tcpi_bytes_received) return 0; /* Linux before 4.1 */
+    return info.tcpi_bytes_acked + info.tcpi_bytes_received;
+}
+
+uint64_t mpy_tcp_bytes(void) {
+    uint64_t sum = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;)
+        if (entry->d_name[0] != '.') sum += bytes_of(atoi(entry->d_name));
+    if (dir != NULL) closedir(dir);
+    return sum;
+}

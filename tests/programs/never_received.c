@@ -1,0 +1,22 @@
+/* never_received.c - a message of rank 0 to rank 1 on a communicator that both free then; argv[1]: a file that is waited for. */
+#include <mpi.h>
+#include <stdio.h>
+#include <unistd.h>
+
+int main(int argc, char **argv) {
+    int rank, value = 5;
+    MPI_Comm comm;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    if (rank == 0) MPI_Send(&value, 1, MPI_INT, 1, 3, comm);
+    MPI_Comm_free(&comm);
+    MPI_Barrier(MPI_COMM_WORLD);
+    printf("waiting\n");
+    fflush(stdout);
+    while (access(argv[1], F_OK)) usleep(10000);
+    MPI_Barrier(MPI_COMM_WORLD);
+    printf("ok\n");
+    MPI_Finalize();
+    return 0;
+}
