@@ -6,6 +6,7 @@
  *  1. Whatever fails, mpy_stop_release lets the program go on as if nothing had happened.
  *  2. The grace time is spent in both steps: CHECK waits for the children that it finds while the program runs, so that one that needs
  *     its parent can end. A program may be never without; STOP waits for those that were started since, when no more can be.
+ *  3. After STOP nothing keeps a rank from entering the drain hook: there all ranks wait for each other, also if one fails.
  */
 #include "checkpoint.h"
 #include "control/control.h"
@@ -37,18 +38,18 @@ static int check(int grace_ms, char *error, size_t n) {
     }
     if (mpy_stop_check(error, n)) return -1;
     grace_left_ms = grace_ms;
-    if (mpy_children_wait(MPY_CHILDREN_OF_NOW, &grace_left_ms, error, n)) return -1; /* first: the pipe to a child goes with it */
+    if (mpy_children_wait(MPY_CHILDREN_OF_NOW, &grace_left_ms, mpy_control_cancelled, error, n)) return -1; /* first: the pipe to a child goes with it */
     if (mpy_maps_check(error, n) == 0 && mpy_fds_check(error, n) == 0 && mpy_process_check(error, n) == 0) return 0;
     int none = 0;
     char child[256]; /* it may have been the pipe to the next one: what remains is found again when that has ended, after STOP */
-    return mpy_children_wait(MPY_CHILDREN_ALL, &none, child, sizeof child) ? 0 : -1;
+    return mpy_children_wait(MPY_CHILDREN_ALL, &none, mpy_control_cancelled, child, sizeof child) ? 0 : -1;
 }
 
 static int stop(char *error, size_t n) {
     for (int tries = REAP_TRIES;; tries--) {
-        if (mpy_stop_all(error, n) || mpy_children_wait(MPY_CHILDREN_ALL, &grace_left_ms, error, n)) return -1;
+        if (mpy_stop_all(error, n) || mpy_children_wait(MPY_CHILDREN_ALL, &grace_left_ms, mpy_control_cancelled, error, n)) return -1;
         mpy_reap_for_halted();
-        if (tries == 1 || !mpy_children_unreaped()) return 0;
+        if (tries == 1 || !mpy_children_unreaped()) return uses_mpi() ? mpy_stop_check_hooks(error, n) : 0;
         mpy_stop_release(); /* on its way to its wait(2), perhaps */
         nanosleep(&(struct timespec){.tv_nsec = REAP_NS}, NULL);
     }

@@ -390,11 +390,18 @@ void mpy_stop_describe(int i, mpy_image_thread_t *out) {
     memcpy(out->name, r->name, sizeof out->name);
 }
 
-int mpy_stop_run_hook(int (*hook)(char *, uint64_t), char *error, size_t n) {
-    record_t *r = NULL;
+static record_t *of_hooks(char *error, size_t n) {
     for (int i = 0; i < nrecords; i++)
-        if (records[i].state == STOPPED && records[i].mpi_slot == 0) r = &records[i];
-    if (!r) { snprintf(error, n, "the thread that called MPI_Init has ended"); return -1; }
+        if (records[i].state == STOPPED && records[i].mpi_slot == 0) return &records[i];
+    snprintf(error, n, "the thread that called MPI_Init has ended");
+    return NULL;
+}
+
+int mpy_stop_check_hooks(char *error, size_t n) { return of_hooks(error, n) ? 0 : -1; }
+
+int mpy_stop_run_hook(int (*hook)(char *, uint64_t), char *error, size_t n) {
+    record_t *r = of_hooks(error, n);
+    if (!r) return -1;
     hook_function = hook;
     hook_error[0] = 0;
     __atomic_store_n(&r->command, HOOK, __ATOMIC_RELEASE);

@@ -20,6 +20,7 @@ int mpy_stop_signal_above(const void *ucontext, uint64_t mark); /* lower->signal
 void mpy_stop_release(void);                  /* let them go on */
 int mpy_stop_count(void);
 void mpy_stop_describe(int i, mpy_image_thread_t *out); /* [0] is the thread that becomes main */
+int mpy_stop_check_hooks(char *error, size_t n); /* is there a halted thread that can run them? */
 /* Run a hook on the stopped thread of MPI slot 0, on the service stack. */
 int mpy_stop_run_hook(int (*hook)(char *, uint64_t), char *error, size_t n);
 #endif

@@ -10,7 +10,7 @@ import ctypes
 from ctypes import c_char, c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
 MAGIC = 0x59444E554F42594D
-VERSION = 10
+VERSION = 11
 AT_BOUNDARY = 0x6D616E61
 UPPER_ADDR = 0x200000010000
 ROW_FREED = 0xFFFFFFFF
@@ -56,6 +56,8 @@ class LowerStruct(ctypes.Structure):
         ("allow_awaited", c_uint32),
         ("singleton", c_uint32),
         ("drain_seconds", c_uint32),
+        ("cancelled", c_uint32),
+        ("pad", c_uint32),
         ("job_dir", c_char * PATH_BYTES),
         ("checkpoint", c_char * PATH_BYTES),
         ("checkpoint_dir", c_char * PATH_BYTES),

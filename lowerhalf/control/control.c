@@ -54,7 +54,6 @@ static struct {
     bool check_waits;        /* CHECK came while a step of the last epoch runs, or while the program forbids checkpoints */
     int check_grace_ms;
     bool stop_asked;         /* invariant 2 */
-    volatile bool cancelled; /* the epoch is given up, but a step still runs */
     bool resuming;           /* RESUME step runs; then done with the epoch */
     bool published;          /* it runs because of RESUME, not of an abort: to be answered */
     const char *mpi_state;   /* as last sent in PROGRAM */
@@ -97,7 +96,8 @@ static void set_finish_taken(void) {
 
 static void leave_epoch(void) {
     plane.epoch = 0;
-    plane.stop_asked = plane.resuming = plane.cancelled = false;
+    plane.stop_asked = plane.resuming = false;
+    MPY_LOWER->cancelled = 0;
 }
 
 static void start_resume(bool published, bool exit_after) {
@@ -118,7 +118,7 @@ static void start_resume(bool published, bool exit_after) {
 static void abandon(void) {
     if (plane.epoch == 0 || plane.resuming) return;
     if (mpy_worker_busy()) {
-        plane.cancelled = true;
+        MPY_LOWER->cancelled = 1;
     } else if (plane.stop_asked) {
         start_resume(false, false);
     } else {
@@ -161,8 +161,8 @@ static void on_step_done(const mpy_step_result_t *r) {
         if (r->rc != 0) plane.config.engine->abort_job(1, r->error);
         if (plane.published) mpy_text_add(&plane.out, "RESUMED %" PRIu64 "\n", plane.epoch);
         leave_epoch();
-    } else if (plane.cancelled) {
-        plane.cancelled = false;
+    } else if (MPY_LOWER->cancelled) {
+        MPY_LOWER->cancelled = 0;
         start_resume(false, false);
     } else if (r->rc != 0) {
         mpy_text_add(&plane.out, "FAILED %" PRIu64 " ", plane.epoch);
@@ -307,7 +307,7 @@ static void on_line(char *line) {
         } else if (strcmp(kind, "INTENT") == 0) {
             plane.epoch = epoch;
             mpy_clockside_intent(epoch, &plane.out);
-        } else if (epoch == 0 || epoch != plane.epoch || plane.cancelled || plane.resuming) {
+        } else if (epoch == 0 || epoch != plane.epoch || MPY_LOWER->cancelled || plane.resuming) {
             return; /* of an epoch that was given up */
         } else if (strcmp(kind, "ABORT") == 0) {
             abandon();
@@ -467,7 +467,7 @@ bool mpy_control_start(const mpy_control_config_t *config, char *error, size_t n
     return ok;
 }
 
-bool mpy_control_cancelled(void) { return plane.cancelled; }
+bool mpy_control_cancelled(void) { return MPY_LOWER->cancelled; }
 
 bool mpy_control_ready_and_wait_go(char *error, size_t n) {
     mpy_clockside_after_restart();

@@ -27,7 +27,7 @@ bool mpy_control_start(const mpy_control_config_t *config, char *error, size_t n
  * before upper threads run: it also clears what the checkpoint left in the clock. */
 bool mpy_control_ready_and_wait_go(char *error, size_t n);
 
-/* True once the checkpoint in progress has been given up elsewhere: write and drain may look at it to stop early. */
+/* True once the checkpoint in progress has been given up elsewhere: steps look at it to end early. */
 bool mpy_control_cancelled(void);
 
 /* ---- notify.c: no libc, no TLS; from any thread, on either TLS, in signal handlers, and harmless in forked children ---- */

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define POLL_MS 10       /* without pidfd_open (Linux before 5.3) */
+#define ASK_MS 50        /* at most, between two questions whether the checkpoint was given up */
 #define COMMAND_SHOWN 60 /* characters of a command line */
 
 static int self(void)
@@ -146,7 +147,7 @@ static void wait_for(int pid, int64_t ms)
         syscall(SYS_close, fd);
 }
 
-int mpy_children_wait(mpy_children_t which, int *grace_ms, char *err, size_t n)
+int mpy_children_wait(mpy_children_t which, int *grace_ms, bool (*given_up)(void), char *err, size_t n)
 {
     wanted_t living = {.until = which == MPY_CHILDREN_ALL ? ~0ull : ticks_now()};
     int64_t deadline = mpy_now_ms() + *grace_ms;
@@ -157,6 +158,8 @@ int mpy_children_wait(mpy_children_t which, int *grace_ms, char *err, size_t n)
         *grace_ms = left > 0 ? (int)left : 0;
         if (!pid)
             return 0;
+        if (given_up())
+            return mpy_reason(err, n, "the checkpoint was given up");
         command_of(pid, command, sizeof command);
         const char *known = advice(command);
         if (known)
@@ -164,7 +167,7 @@ int mpy_children_wait(mpy_children_t which, int *grace_ms, char *err, size_t n)
         if (left <= 0 && counts(pid, living))
             return mpy_reason(err, n, "child process %d (%.*s%s) is still running", pid, COMMAND_SHOWN, command, strlen(command) > COMMAND_SHOWN ? " ..." : "");
         if (left > 0)
-            wait_for(pid, left);
+            wait_for(pid, left < ASK_MS ? left : ASK_MS);
     }
 }
 

@@ -1,14 +1,18 @@
-"""The drain of a checkpoint: it goes on while anything moves, and gives up when nothing can come any more."""
+"""The drain of a checkpoint: it goes on while anything moves, and gives up when nothing can come any more. And what a checkpoint that
+is given up on another rank interrupts."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import emulated
 import pytest
-from jobs import PROGRAMS, Job, manapy
+from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
 from manapy.bench.cluster import Cluster
 
 NODES = emulated.names(2)
@@ -66,3 +70,94 @@ def test_what_nobody_can_receive_is_given_up(make_job: Callable[..., Job], c_pro
         assert re.search(f"rank 1: {NEVER}|rank [02]: another rank could not empty the network", done.stderr), done.stderr
     go.touch()
     ends_well(job)
+
+
+# ---- what is given up elsewhere
+
+AT_ONCE = 10.0  # seconds; what is interrupted takes much longer
+# A coordinator that takes the drain for failed as soon as a file is there.
+IMPATIENT = """#!{python}
+import asyncio, os, sys
+from manapy.ckpt import _flow
+from manapy.cli import main
+
+begin = _flow.Flow._begin_step
+
+async def look(flow):
+    while flow.phase is _flow.Phase.DRAIN and not os.path.exists({file!r}):
+        await asyncio.sleep(0.02)
+    if flow.phase is _flow.Phase.DRAIN:
+        flow.fail("the test wants it")
+
+def begin_step(flow, phase, answer):
+    step = begin(flow, phase, answer)
+    if phase is _flow.Phase.DRAIN:
+        flow.look = asyncio.ensure_future(look(flow))
+    return step
+
+_flow.Flow._begin_step = begin_step
+sys.exit(main())
+"""
+
+
+def ask(job: Job, *options: str) -> subprocess.Popen[str]:
+    """manapy checkpoint, not waited for."""
+    command = [*map(str, job.inside), str(BIN / "manapy"), "checkpoint", str(job.dir), *options]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_phase(job: Job, phase: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while job.status()["phase"] != phase:
+        assert time.monotonic() < deadline, job.report()
+
+
+def ticks(text: str) -> list[int]:
+    return [text.count(f"rank {rank}: tick") for rank in range(8)]
+
+
+def goes_on(job: Job) -> None:
+    """All ranks do, at once."""
+    before = ticks(job.output())
+    job.wait_for(lambda text: all(now > then for now, then in zip(ticks(text)[: job.ranks], before, strict=False)), timeout=AT_ONCE)
+
+
+@pytest.mark.slow
+def test_a_drain_is_interrupted(slow_job: Job) -> None:
+    """All ranks leave it while the message is on its way; the next checkpoint has it."""
+    abort, coordinator = slow_job.where / "abort", slow_job.where / "coordinator"
+    coordinator.write_text(IMPATIENT.format(python=sys.executable, file=str(abort)))
+    coordinator.chmod(0o755)
+    slow_job.env["MANAPY_COORDINATOR"] = str(coordinator)
+    go = start(slow_job, 30, "asked")
+    asked = ask(slow_job)
+    wait_for_phase(slow_job, "draining messages")
+    abort.touch()
+    _, errors = asked.communicate(timeout=AT_ONCE)
+    assert asked.returncode == 1 and "the test wants it" in errors
+    goes_on(slow_job)
+    abort.unlink()
+    slow_job.checkpoint()
+    slow_job.kill()
+    go.touch()
+    ends_well(slow_job.restart())
+
+
+def test_the_wait_for_children_is_interrupted(make_job: Callable[..., Job]) -> None:
+    """Rank 0 has a child that won't end, and says so at STOP; rank 1 waits for its own then."""
+    job = make_job(2)
+    late, end = job.where / "late", job.where / "end"
+    job.start_python("late_children.py", late, end)
+    job.wait_for(lambda text: all(f"rank {rank}: begins" in text for rank in range(2)))
+    asked = ask(job, "--child-grace", "50s")
+    wait_for_phase(job, "waiting for a safe moment")
+    late.touch()
+    _, errors = asked.communicate(timeout=PATIENCE)
+    assert asked.returncode == 1 and re.search(r"rank 0: child process \d+ is Python's multiprocessing resource tracker", errors), errors
+    goes_on(job)
+    (job.where / "end-children").touch()
+    job.wait_for(lambda text: all(f"rank {rank}: without children" in text for rank in range(2)))
+    job.checkpoint()
+    job.kill()
+    end.touch()
+    ends_well(job.restart())

@@ -11,6 +11,8 @@
  *  2. Ranks leave together, after a vote (an Iallreduce), from which all draw the same conclusion; a rank that has failed takes
  *     part in it too. They go on, and vote again, while anything moves on any rank: there is one vote only if the network empties at
  *     once.
+ *     So they do when the checkpoint is given up elsewhere (MPY_LOWER->cancelled): all learn it, and fail in the next vote. Whatever
+ *     happens a rank comes to all collectives that the others wait for in a drain: the next one finds the communicator at rest.
  *  3. No slot is taken or released here but orphans': a thread may be stopped between taking a slot and using it, but not
  *     inside (invariant 1 of p2p.h).
  *  4. Error codes that stay in slots are classes: codes of the real library die with it.
@@ -314,9 +316,9 @@ static bool work(effort_t *e) {
         mpy_text_format(e->error, e->n, "the MPI library failed while messages were taken in (error %d)", rc);
     } else if (e->from < 0 && all_done && letters_gone) {
         e->empty = true;
-    } else if (!moved && MPY_LOWER->abandoned) {
+    } else if (MPY_LOWER->cancelled) {
         e->failed = true;
-        mpy_text_format(e->error, e->n, "the coordinator is lost");
+        mpy_text_format(e->error, e->n, MPY_LOWER->abandoned ? "the coordinator is lost" : "the checkpoint was given up");
     }
     return moved;
 }

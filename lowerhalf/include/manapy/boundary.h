@@ -41,7 +41,7 @@
 #include <stdint.h>
 
 #define MPY_BOUNDARY_MAGIC   0x59444E554F42594Dul /* "MYBOUNDY" */
-#define MPY_BOUNDARY_VERSION 10u
+#define MPY_BOUNDARY_VERSION 11u
 
 #define MPY_ARENA_LO   0x200000000000ul
 #define MPY_ARENA_HI   0x210000000000ul
@@ -226,6 +226,8 @@ typedef struct mpy_lower {
     volatile uint32_t allow_awaited; /* a checkpoint waits for upper->disabled to become 0: who makes it so calls notify() */
     uint32_t singleton;   /* started without a process manager */
     uint32_t drain_seconds; /* a drain in which nothing has moved for so long gives up */
+    volatile uint32_t cancelled; /* the checkpoint is given up while a step of it still runs here: it may end early (control thread) */
+    uint32_t pad;
     char job_dir[1024];
     char checkpoint[1024]; /* path of the checkpoint this process was restarted from, or "" */
     char checkpoint_dir[1024]; /* where checkpoints go, as the program has named it; before: job_dir, or where that checkpoint lies */

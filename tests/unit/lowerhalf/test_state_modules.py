@@ -229,9 +229,10 @@ def test_resource_tracker_is_named(driver: Path, root: Path, place: Path, state_
     source = place / "tracker.c"
     source.write_text(
         '#include "state/children.h"\n#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n'
+        "static bool no(void) {\n    return false;\n}\n"
         "int main(void) {\n    char err[256] = \"\";\n    if (fork() == 0) {\n"
         '        execlp("python3", "python3", "-c", "import time; time.sleep(3)  # multiprocessing.resource_tracker", (char *)0);\n        _exit(1);\n    }\n'
-        '    sleep(1);\n    int grace_ms = 60000, rc = mpy_children_wait(MPY_CHILDREN_ALL, &grace_ms, err, sizeof err);\n    printf("%d %s\\n", rc, err);\n    return 0;\n}\n'
+        '    sleep(1);\n    int grace_ms = 60000, rc = mpy_children_wait(MPY_CHILDREN_ALL, &grace_ms, no, err, sizeof err);\n    printf("%d %s\\n", rc, err);\n    return 0;\n}\n'
     )
     program = build(place / "tracker", root, [source, *state_sources])
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=20)
