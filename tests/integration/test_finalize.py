@@ -29,5 +29,9 @@ def test_a_message_that_is_never_received(make_job: Callable[..., Job], c_progra
     program = c_program(PROGRAMS / "unreceived.c")
     native = ends(make_job(2), program, mode)
     under_manapy = ends(make_job(2), program, mode, BIN / "manapy-launch")
+    if mode == "returned" and ABORTED in (native[0], under_manapy[0]):
+        # The rank whose MPI_Finalize has failed ends while the other is still in its own, and mpirun may end that one.
+        assert not native[2] and not under_manapy[2] and {native[0], under_manapy[0]} <= {0, ABORTED}
+        return
     assert under_manapy == native
     assert (native[0], native[2]) == ((ABORTED, True) if mode == "met" else (0, False))
