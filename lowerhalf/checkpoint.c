@@ -7,6 +7,7 @@
  *  2. The grace time is spent in both steps: CHECK waits for the children that it finds while the program runs, so that one that needs
  *     its parent can end. A program may be never without; STOP waits for those that were started since, when no more can be.
  *  3. After STOP nothing keeps a rank from entering the drain hook: there all ranks wait for each other, also if one fails.
+ *  4. No hook runs after a STOP that has failed: the thread for it may not be halted.
  */
 #include "checkpoint.h"
 #include "control/control.h"
@@ -55,7 +56,12 @@ static int stop(char *error, size_t n) {
     }
 }
 
-static int drain(char *error, size_t n) { return uses_mpi() && MPY_UPPER->hooks.drain ? mpy_stop_run_hook(MPY_UPPER->hooks.drain, error, n) : 0; }
+static int drained; /* since the last RESUME: there is something that the resume hook takes back */
+
+static int drain(char *error, size_t n) {
+    drained = uses_mpi() && MPY_UPPER->hooks.drain;
+    return drained ? mpy_stop_run_hook(MPY_UPPER->hooks.drain, error, n) : 0;
+}
 
 static int write_image(const char *directory, mpy_image_result_t *result, char *error, size_t n) {
     if (MPY_UPPER->obstacle[0]) { snprintf(error, n, "%s", MPY_UPPER->obstacle); return -1; } /* it may have come since the check */
@@ -69,8 +75,8 @@ static int resume(int exit_after, char *error, size_t n) {
         mpy_recorder_leave();
         mpy_sys(SYS_exit_group, MPY_EXIT_CHECKPOINTED);
     }
-    int r = 0;
-    if (uses_mpi() && MPY_UPPER->hooks.resume && mpy_stop_count()) r = mpy_stop_run_hook(MPY_UPPER->hooks.resume, error, n);
+    int r = drained && MPY_UPPER->hooks.resume ? mpy_stop_run_hook(MPY_UPPER->hooks.resume, error, n) : 0;
+    drained = 0;
     mpy_stop_release();
     return r;
 }

@@ -75,7 +75,7 @@ def test_what_nobody_can_receive_is_given_up(make_job: Callable[..., Job], c_pro
 # ---- what is given up elsewhere
 
 AT_ONCE = 10.0  # seconds; what is interrupted takes much longer
-# A coordinator that takes the drain for failed as soon as a file is there.
+# A coordinator that takes a step for failed as soon as a file is there.
 IMPATIENT = """#!{python}
 import asyncio, os, sys
 from manapy.ckpt import _flow
@@ -84,20 +84,29 @@ from manapy.cli import main
 begin = _flow.Flow._begin_step
 
 async def look(flow):
-    while flow.phase is _flow.Phase.DRAIN and not os.path.exists({file!r}):
+    while flow.phase is _flow.Phase.{step} and not os.path.exists({file!r}):
         await asyncio.sleep(0.02)
-    if flow.phase is _flow.Phase.DRAIN:
+    if flow.phase is _flow.Phase.{step}:
         flow.fail("the test wants it")
 
 def begin_step(flow, phase, answer):
     step = begin(flow, phase, answer)
-    if phase is _flow.Phase.DRAIN:
+    if phase is _flow.Phase.{step}:
         flow.look = asyncio.ensure_future(look(flow))
     return step
 
 _flow.Flow._begin_step = begin_step
 sys.exit(main())
 """
+
+
+def be_impatient(job: Job, step: str) -> Path:
+    """The job, which isn't started yet, gets such a coordinator; the file."""
+    abort, coordinator = job.where / "abort", job.where / "coordinator"
+    coordinator.write_text(IMPATIENT.format(python=sys.executable, step=step, file=str(abort)))
+    coordinator.chmod(0o755)
+    job.env["MANAPY_COORDINATOR"] = str(coordinator)
+    return abort
 
 
 def ask(job: Job, *options: str) -> subprocess.Popen[str]:
@@ -125,10 +134,7 @@ def goes_on(job: Job) -> None:
 @pytest.mark.slow
 def test_a_drain_is_interrupted(slow_job: Job) -> None:
     """All ranks leave it while the message is on its way; the next checkpoint has it."""
-    abort, coordinator = slow_job.where / "abort", slow_job.where / "coordinator"
-    coordinator.write_text(IMPATIENT.format(python=sys.executable, file=str(abort)))
-    coordinator.chmod(0o755)
-    slow_job.env["MANAPY_COORDINATOR"] = str(coordinator)
+    abort = be_impatient(slow_job, "DRAIN")
     go = start(slow_job, 30, "asked")
     asked = ask(slow_job)
     wait_for_phase(slow_job, "draining messages")
@@ -141,6 +147,26 @@ def test_a_drain_is_interrupted(slow_job: Job) -> None:
     slow_job.kill()
     go.touch()
     ends_well(slow_job.restart())
+
+
+def test_a_stop_is_interrupted(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
+    """Rank 1's first thread, on which MPI's hooks run, can't be halted: both ranks go on; the next checkpoint is taken."""
+    job = make_job(2)
+    abort, leave, end = be_impatient(job, "STOP"), job.where / "leave", job.where / "end"
+    job.start(c_program(PROGRAMS / "handler_above.c"), leave, end)
+    job.wait_for("inside")
+    asked = ask(job)
+    wait_for_phase(job, "stopping")
+    abort.touch()
+    _, errors = asked.communicate(timeout=AT_ONCE)
+    assert asked.returncode == 1 and "the test wants it" in errors
+    abort.unlink()
+    leave.touch()
+    job.wait_for(lambda text: text.count("outside") == job.ranks)
+    job.checkpoint()
+    job.kill()
+    end.touch()
+    ends_well(job.restart())
 
 
 def test_the_wait_for_children_is_interrupted(make_job: Callable[..., Job]) -> None:
