@@ -74,6 +74,26 @@ static void share_all(void) {
     CHECK(class_of(MPI_Errhandler_free(&handler)) == MPI_ERR_ERRHANDLER);
 }
 
+/* ---- communicators of all threads are forgotten in agreements of any of them ---- */
+
+static void *make_and_free(void *on) {
+    for (int i = 0; i < 5 * TIMES; i++) {
+        MPI_Comm copy;
+        CHECK(MPI_Comm_dup(*(MPI_Comm *)on, &copy) == MPI_SUCCESS);
+        MPI_Comm_free(&copy);
+    }
+    return NULL;
+}
+
+static void forget_all(void) {
+    MPI_Comm comms[THREADS];
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) MPI_Comm_dup(MPI_COMM_SELF, &comms[i]);
+    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, make_and_free, &comms[i]);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < THREADS; i++) MPI_Comm_free(&comms[i]);
+}
+
 int main(int argc, char **argv) {
     int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
@@ -82,6 +102,7 @@ int main(int argc, char **argv) {
     find_rank();
     make();
     share_all();
+    forget_all();
     MPI_Finalize();
     puts(failures ? "failed" : "ok");
     return failures != 0;

@@ -27,6 +27,7 @@ typedef struct mpy_comm_record {
     uint32_t made;            /* how many constructors on it and its ancestors have succeeded: the same on all members */
     uint32_t persistent;      /* references that records of persistent.c hold */
     bool left;                /* comm_left.c: freed here, perhaps not by all members; with mpy_objects_lock */
+    bool asked;               /* likewise: a thread is in an agreement on it */
 } mpy_comm_record_t;
 
 #define MPY_COMM_RECORD(LINK) ((mpy_comm_record_t *)((char *)(LINK) - offsetof(mpy_comm_record_t, all)))

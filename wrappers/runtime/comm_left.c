@@ -15,6 +15,8 @@
  *     that counts.
  *  2. A left communicator has no handle and nothing of the program but requests (refs). Its real one is freed when none of
  *     these is left.
+ *  3. A record is in one agreement at a time (asked): threads may be in constructors of different communicators. Where
+ *     members have it in different agreements, it stays until the next one.
  */
 #include "comm.h"
 #include "p2p.h"
@@ -95,9 +97,10 @@ static list_t list(const mpy_comm_t *c) {
     all.records = mpy_alloc((size_t)(all.allocated + 1) * sizeof *all.records);
     for (mpy_link_t *l = mpy_comms.next; l != &mpy_comms; l = l->next) {
         mpy_comm_record_t *r = MPY_COMM_RECORD(l);
-        bool inside = is_done_with(r);
+        bool inside = is_done_with(r) && !r->asked;
         for (int i = 0; i < r->nmembers && inside; i++) inside = member[r->members[i]];
         if (!inside) continue;
+        r->asked = true;
         all.records[all.n++] = r;
         all.firsts += is_first(r);
     }
@@ -108,6 +111,7 @@ static list_t list(const mpy_comm_t *c) {
 
 typedef struct slot { uint64_t count, sum; } slot_t;
 
+/* Those that all members have left are taken out of the list, and go. */
 static void agree(const mpy_comm_t *c, const list_t *left) {
     struct { uint64_t firsts, salt; } all = {left->firsts, since}; /* the salt is another one each time: no two records share a slot for ever */
     if (add_up(&all.firsts, 2, c) != 0) return;
@@ -122,7 +126,9 @@ static void agree(const mpy_comm_t *c, const list_t *left) {
     int rc = add_up(&slots->count, (int)(2 * slots_n), c);
     for (uint32_t i = 0; i < left->n && rc == 0; i++) {
         uint64_t key = mpy_child_cid(left->records[i]->cid, all.salt, 0), members = (uint64_t)left->records[i]->nmembers;
-        if (slots[key % slots_n].count == members && slots[key % slots_n].sum == members * key) forget(left->records[i]);
+        if (slots[key % slots_n].count != members || slots[key % slots_n].sum != members * key) continue;
+        forget(left->records[i]);
+        left->records[i] = NULL;
     }
     mpy_free(slots, slots_n * sizeof *slots);
 }
@@ -132,10 +138,12 @@ static void ask(const mpy_comm_t *c) {
     if (c->foreign || add_up(&wanted, 1, c) != 0 || wanted == 0) return;
     list_t left = list(c);
     agree(c, &left);
-    mpy_free(left.records, (size_t)(left.allocated + 1) * sizeof *left.records);
     mpy_lock(&mpy_objects_lock);
+    for (uint32_t i = 0; i < left.n; i++)
+        if (left.records[i] != NULL) left.records[i]->asked = false;
     since = 0;
     mpy_unlock(&mpy_objects_lock);
+    mpy_free(left.records, (size_t)(left.allocated + 1) * sizeof *left.records);
 }
 
 void mpy_comm_made(mpy_comm_t *parent, mpy_comm_t *child) {
