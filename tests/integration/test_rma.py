@@ -76,3 +76,7 @@ def test_under_another_version(make_job: Callable[..., Job], c_program: Callable
         job.mpirun = [runner]
         restart(job)
     check(job, go, job.ranks)
+
+
+def test_window_that_fails_half_way(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
+    assert "ok" in make_job(1).start(c_program(PROGRAMS / "failing_windows.c")).finish().splitlines()

@@ -96,7 +96,7 @@ static int construct(const wanted_t *q, MPI_Comm comm, void *baseptr, MPI_Win *w
     mpy_win_t *w = win_alloc(q, c);
     mpy_cross_in_collective(t);
     int rc = mpy_win_make(w, c->obj.real, mpy_real_info(q->info));
-    if (rc == 0) rc = MPY_REAL(Comm_dup)(c->obj.real, &w->team.obj.real);
+    if (rc == 0 && (rc = MPY_REAL(Comm_dup)(c->obj.real, &w->team.obj.real)) != 0) mpy_win_unmake(w);
     if (rc == 0) rc = MPY_REAL(Comm_set_errhandler)(w->team.obj.real, MPI_ERRORS_RETURN);
     if (rc == 0) adopt(w, cid, q->info);
     mpy_hook_out(t);

@@ -9,6 +9,8 @@
  *  2. After a restart the segment has the layout it had, or the window becomes _ARENA; shared windows can't, and fail.
  *  3. While an image is written the segment holds our own part as the shared pages and nothing else; the image's reader doesn't
  *     need to know. A shared page that this process has not touched at that address would be taken for empty: so all are touched.
+ *  4. What goes wrong here, with arguments that the first real constructor has taken, goes wrong for all members (they
+ *     have run out of communicators, say): so all take back together what is made.
  */
 #include "win.h"
 
@@ -176,9 +178,10 @@ static int make_board(mpy_win_t *w, int comm) {
     return rc == 0 ? MPY_REAL(Barrier)(comm) : rc; /* nobody writes to it before it is filled */
 }
 
-int mpy_win_make(mpy_win_t *w, int comm, int info) {
+static int make(mpy_win_t *w, int comm, int info) {
     void *base = NULL;
     int *model, set = 0;
+    w->obj.real = w->board = MPI_WIN_NULL;
     int rc = make_real(w, w->flavor, comm, info, &base);
     if (rc != 0) return rc;
     if (w->flavor == MPI_WIN_FLAVOR_ALLOCATE || w->flavor == MPI_WIN_FLAVOR_SHARED)
@@ -192,11 +195,23 @@ int mpy_win_make(mpy_win_t *w, int comm, int info) {
     return rc == 0 ? make_board(w, comm) : rc;
 }
 
+/* It may be half made: invariant 4. */
+static void unmake(int *real) {
+    if (*real == MPI_WIN_NULL) return;
+    MPY_REAL(Win_set_errhandler)(*real, MPI_ERRORS_RETURN);
+    MPY_REAL(Win_unlock_all)(*real);
+    MPY_REAL(Win_free)(real);
+}
+
 void mpy_win_unmake(mpy_win_t *w) {
-    MPY_REAL(Win_unlock_all)(w->board);
-    MPY_REAL(Win_unlock_all)(w->obj.real);
-    MPY_REAL(Win_free)(&w->board);
-    MPY_REAL(Win_free)(&w->obj.real);
+    unmake(&w->board);
+    unmake(&w->obj.real);
     parts_drop(w);
     if (w->memory != MPY_MEMORY_PROGRAM) unmap(w->segment, w->bytes);
+}
+
+int mpy_win_make(mpy_win_t *w, int comm, int info) {
+    int rc = make(w, comm, info);
+    if (rc != 0) mpy_win_unmake(w);
+    return rc;
 }
