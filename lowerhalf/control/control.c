@@ -149,6 +149,7 @@ static void start_check(void) {
 
 static void on_step_done(const mpy_step_result_t *r) {
     if (r->step == MPY_STEP_CHECK) {
+        MPY_LOWER->cancelled = 0;
         if (plane.check_waits) { /* of a checkpoint that was given up; the next one's CHECK is here */
         } else if (r->rc == 0) {
             mpy_text_add(&plane.out, "CHECKED %" PRIu64 "\n", plane.check_epoch);
@@ -303,6 +304,8 @@ static void on_line(char *line) {
             plane.check_grace_ms = (int)number(&line);
             plane.check_waits = true;
             MPY_LOWER->allow_awaited = 0;
+            /* The CHECK before, which may wait for children for long. */
+            if (plane.epoch == 0 && mpy_worker_busy()) MPY_LOWER->cancelled = 1;
             start_check();
         } else if (strcmp(kind, "INTENT") == 0) {
             plane.epoch = epoch;

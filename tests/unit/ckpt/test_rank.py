@@ -425,6 +425,21 @@ def test_abort_while_writing(start: Callable[..., Pair]) -> None:
     pair.freeze(2)
 
 
+def test_check_that_is_not_answered_yet(start: Callable[..., Pair]) -> None:
+    """The next checkpoint has its own: another rank has refused, and this one may wait for children for long."""
+    pair = start()
+    pair.rank.order("hold 1")
+    pair.server.send("CHECK 1 600000")
+    pair.rank.expect("grace 600000")
+    pair.rank.expect("engine check")
+    pair.server.send("CHECK 2 0")
+    pair.rank.expect("cancelled check")
+    pair.rank.expect("grace 0")
+    pair.rank.order("hold 0")
+    pair.server.expect("CHECKED 2")
+    pair.freeze(2)
+
+
 def test_abort_before_stop_touches_nothing(start: Callable[..., Pair]) -> None:
     pair = start()
     pair.freeze()
