@@ -55,7 +55,13 @@ def _read(file: Path) -> tuple[bytes, int]:
 
 def _beat(file: Path, words: bytes, released: threading.Event, lost: threading.Event) -> None:
     while not released.wait(BEAT):
-        if _read(file)[0] != words:
+        try:
+            found = file.read_bytes()
+        except FileNotFoundError:
+            found = b""
+        except OSError:  # a server that is away for a moment has taken nothing from us
+            continue
+        if found != words:
             if not released.is_set():
                 lost.set()
             return
@@ -136,8 +142,12 @@ class Lock:
             if self._is_dead():
                 self._take_away()
             return False
-        with open(fd, "wb") as stream:
-            stream.write(words)
+        try:
+            with open(fd, "wb") as stream:
+                stream.write(words)
+        except OSError as error:  # the disk is full
+            self._file.unlink(missing_ok=True)
+            raise ManapyError(f"{self._file}: {error.strerror}") from error
         self._words = words
         return True
 

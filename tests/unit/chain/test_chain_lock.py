@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -93,6 +94,37 @@ def test_holder_that_is_taken_for_dead_is_told(path: Path) -> None:
         time.sleep(0.01)
     first.close()
     assert first.lost and path.with_name("lock.holder").exists()
+
+
+def test_holder_that_cannot_read_for_a_moment(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has lost nothing, and goes on touching its file."""
+    first = Lock(path)
+    first.acquire(1)
+    file, read = path.with_name("lock.holder"), Path.read_bytes
+    failed = threading.Event()
+
+    def fail(read_from: Path) -> bytes:
+        if read_from != file or failed.is_set():
+            return read(read_from)
+        failed.set()
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    assert failed.wait(5)
+    touched, deadline = file.stat().st_mtime_ns, time.monotonic() + 5
+    while file.stat().st_mtime_ns == touched and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert file.stat().st_mtime_ns > touched and not first.lost
+    first.close()
+
+
+def test_full_disk(path: Path) -> None:
+    """One line says so, and nothing is left that looks like a holder."""
+    lines = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY)); {HOLD}"
+    command = [sys.executable, "-c", lines, str(path)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert f"ManapyError: {path}.holder: File too large" in done.stderr
+    Lock(path).acquire(lock.STALE / 2)
 
 
 def test_many_that_find_a_dead_one(path: Path) -> None:
