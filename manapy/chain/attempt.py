@@ -288,8 +288,11 @@ class Attempt:
                 result = f"{which.dir}: internal error: {error!r}"
             return result, time.monotonic() - begin
 
-        with ThreadPoolExecutor(max(len(save.jobs), 1)) as pool:
-            done = list(pool.map(one, save.jobs))
+        try:
+            with ThreadPoolExecutor(max(len(save.jobs), 1)) as pool:
+                done = list(pool.map(one, save.jobs))
+        except Exception as error:  # no threads are left, say
+            done = [(f"{which.dir}: internal error: {error!r}", 0.0) for which in save.jobs]
         save.seconds = [seconds for _, seconds in done]
         save.results = [result for result, _ in done]
         os.write(self._wake[1], b"\0")

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from histories import History
@@ -112,6 +113,19 @@ def test_rank_that_dies_while_its_job_is_saved(history: History, silent: int, mo
     run = Run(history, seconds=60)
     run.step(port=silent)
     assert run.outcome() == Outcome("crashed", 1, "rank 1 died on node7", "node7")
+
+
+def test_no_thread_for_a_checkpoint(history: History, silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told, and doesn't hang."""
+
+    def refuse(pool: ThreadPoolExecutor, *work: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", refuse)
+    run = Run(history)
+    run.step(port=silent)
+    outcome = run.outcome()
+    assert outcome.how == "expired" and "can't start new thread" in outcome.reason
 
 
 def test_failure_of_our_own(history: History, silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
