@@ -15,7 +15,7 @@ from pathlib import Path
 
 import images
 import pytest
-from jobs import BIN, Job, manapy
+from jobs import BIN, PATIENCE, Job, manapy
 
 from manapy.ckpt import image
 
@@ -31,7 +31,7 @@ def launch(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         cwd=cwd,
         env={**os.environ, **(env or {})},
     )
@@ -270,8 +270,8 @@ def test_dead_rank_leaves_nobody_hanging(running: Job, victim: int) -> None:
     first = running.checkpoint()
     pids = running.pids()
     os.kill(pids[victim], signal.SIGKILL)
-    assert running.wait(30) != 0
-    deadline = time.monotonic() + 10
+    assert running.wait() != 0
+    deadline = time.monotonic() + PATIENCE
     while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
@@ -284,11 +284,11 @@ def test_rank_dies_during_checkpoint(running: Job) -> None:
     pids = running.pids()
     os.kill(pids[1], signal.SIGSTOP)
     command = begin_checkpoint(running)
-    time.sleep(0.5)
+    running.wait_for(lambda _: running.status()["phase"] != "idle")
     os.kill(pids[1], signal.SIGKILL)
-    _, errors = command.communicate(timeout=30)
+    _, errors = command.communicate(timeout=PATIENCE)
     assert command.returncode == 1 and errors.strip()
-    assert running.wait(30) != 0
+    assert running.wait() != 0
     assert (running.dir / "latest").resolve() == first
     running.restart().finish()
 
@@ -296,7 +296,7 @@ def test_rank_dies_during_checkpoint(running: Job) -> None:
 def test_two_checkpoints_at_once(running: Job) -> None:
     commands = [begin_checkpoint(running) for _ in range(2)]
     for command in commands:
-        output, errors = command.communicate(timeout=60)
+        output, errors = command.communicate(timeout=PATIENCE)
         assert command.returncode == 0, errors
         assert manapy("verify", output.strip()).returncode == 0
     running.finish()

@@ -19,7 +19,7 @@ def ends(job: Job, program: Path, mode: str, *launcher: Path) -> tuple[int, set[
     """Exit code (ABORTED: MPI has ended the job); what the ranks that came to it said; whether the library's message was printed."""
     job.env["LD_LIBRARY_PATH"] = str(Path(sys.prefix) / "lib")
     job.spawn([BIN / "mpirun", "-n", "2", *launcher, program, mode])
-    code = job.wait(30)
+    code = job.wait()
     output = job.output()
     return ABORTED if code in ABORTING else code, {line for line in output.splitlines() if line.startswith("rank ")}, UNMATCHED in output
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-import time
 from collections.abc import Callable
 
 import pytest
@@ -25,16 +24,17 @@ def until_it_runs(job: Job) -> None:
 
 @pytest.mark.parametrize(("communicators", "requests"), [(1500, 10_000)])
 def test_many_rows(make_job: Callable[..., Job], communicators: int, requests: int) -> None:
-    job = make_job(2).start_python("many_rows.py", str(communicators), str(requests), "4")
+    job = make_job(2)
+    go = job.where / "go"
+    job.start_python("many_rows.py", str(communicators), str(requests), str(go))
     job.wait_for("made")
     for _ in range(2):
-        begin = time.monotonic()
         job.checkpoint()
-        assert time.monotonic() - begin < 15
     job.kill()
     job.restart()
     until_it_runs(job)
     job.checkpoint()
+    go.touch()
     assert "ok" in job.finish().splitlines()
 
 

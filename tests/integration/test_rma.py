@@ -13,7 +13,6 @@ from test_mpi_objects import check, restart
 from test_random_moments import ENV, TOO_LATE, answer, ended, generations, in_output, native, request, stress
 
 PROGRAM = "rma_stress.py"
-PROMPT = 10.0  # seconds a checkpoint may take on a slow and busy machine; one that nobody advances would take for ever
 
 
 @pytest.mark.parametrize("ranks", [1, 4])
@@ -43,12 +42,10 @@ def test_the_holder_of_a_lock_is_parked(make_job: Callable[..., Job]) -> None:
     job = make_job(4, env=ENV).start_python("rma_parked.py", str(rounds), options=["--keep", "2"])
     job.wait_for("round 0")
     while not ended(job):
-        began = time.monotonic()
         code, _, errors = answer(request(job))
         if code and TOO_LATE.search(errors):
             break
         assert code == 0, errors
-        assert time.monotonic() - began < PROMPT, job.report()
         published += 1
         if published % 3 == 0:
             with contextlib.suppress(JobError):  # it has just ended by itself
@@ -57,6 +54,7 @@ def test_the_holder_of_a_lock_is_parked(make_job: Callable[..., Job]) -> None:
         time.sleep(0.05)
     job.finish()
     assert published >= 3
+    assert "parked ranks to go on" not in (job.dir / "coordinator.log").read_text(), "a stall time-out was needed"
     assert in_output(job, f"sum {2 * rounds}"), job.report()
 
 

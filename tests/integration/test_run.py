@@ -98,7 +98,7 @@ def family(job: Run) -> set[int]:
 
 
 def gone(pids: set[int]) -> bool:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while any(Path(f"/proc/{pid}").exists() for pid in pids):
         if time.monotonic() > deadline:
             return False

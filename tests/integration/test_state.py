@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from jobs import BIN, PROGRAMS, Job, JobError, manapy
+from jobs import BIN, PATIENCE, PROGRAMS, Job, JobError, manapy
 
 KINDS = sorted(p.name for p in PROGRAMS.glob("state_*") if p.stem != "state_mpi")  # that one: test_mpi_objects.py
 COMPILERS = {".c": ["gcc", "-O1", "-g", "-pthread"], ".cpp": ["g++", "-O1", "-g", "-std=c++20", "-pthread"]}
@@ -56,7 +56,7 @@ def restarted(job: Job) -> None:
     """Until every rank of the restarted job runs."""
     generation = len(job.runs)
     job.restart()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         assert job.process is not None
         if job.process.poll() is not None:
@@ -88,7 +88,7 @@ def descendants(pid: int) -> set[int]:
 def finished(job: Job, go: Path) -> None:
     """The program's own checks pass."""
     go.touch()
-    code = job.wait(60)
+    code = job.wait()
     output = job.output()
     assert (code, "ok" in output.splitlines(), re.findall(r"FAILED.*", output)) == (0, True, []), job.report()
 

@@ -1,6 +1,6 @@
-"""Situations in which a checkpoint depends on who may go on, each repeated for some seconds and checked.
+"""Situations in which a checkpoint depends on who may go on, each repeated until the file GO exists, and checked. The job ends when END exists, too.
 
-    mpirun -n N python edges.py KIND [SECONDS]
+    mpirun -n N python edges.py KIND GO END
 
 Prints "in KIND" when it begins and, as rank 0's last line, "ok".
 
@@ -9,8 +9,8 @@ Prints "in KIND" when it begins and, as rank 0's last line, "ok".
     anysource  rank 0 receives from any source while the only sender is about to enter a collective
     polling    the same, with a Test between long sleeps
     threads    rank 0 receives from the last one's second thread, which stops at a collective, while its first one is inside another
-    late       rank 0 is in MPI_Init for SECONDS before the others come
-    leave      rank 0 has left the job SECONDS before the others
+    late       rank 0 is in MPI_Init, the others come when GO exists
+    leave      rank 0 has left the job, the others leave when GO exists
     wrong      rank 0 makes wrong collective calls all the way to the one in which the others wait for it
     compute    rank 0 computes without any MPI call; the others wait for it in a collective
 """
@@ -25,10 +25,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-KIND, SECONDS = sys.argv[1], float(sys.argv[2])
+KIND, GO, END = sys.argv[1:]
+
+
+def until_there(file: str) -> None:
+    while not os.path.exists(file):
+        time.sleep(0.01)
+
 
 if KIND == "late" and os.environ["PMI_RANK"] != "0":
-    time.sleep(SECONDS)
+    until_there(GO)
 elif KIND == "late":
     print("in late", flush=True)
 
@@ -126,8 +132,8 @@ def threads(turn: int, own: MPI.Comm, ends: MPI.Comm) -> None:
 def compute() -> None:
     value = np.zeros(1)
     if ME == 0:
-        until, count = time.monotonic() + SECONDS, 0
-        while time.monotonic() < until:
+        count = 0
+        while not (count and os.path.exists(GO)):
             count += int(np.sum(np.arange(1000)) == 499500)
         value[0] = float(count > 0)
     WORLD.Bcast(value, root=0)
@@ -138,8 +144,7 @@ def wrong() -> None:
     """The others are in a collective that rank 0 is below target of, whenever a checkpoint is requested."""
     value = np.zeros(1)
     if ME == 0:
-        until = time.monotonic() + SECONDS
-        while time.monotonic() < until:
+        while not (value[0] and os.path.exists(GO)):
             time.sleep(0.01)
             try:
                 WORLD.Bcast(value, root=SIZE)
@@ -159,8 +164,8 @@ def main() -> None:
         print(f"in {KIND}", flush=True)
     loops: dict[str, Callable[..., None]] = {"chain": chain, "crossed": crossed, "anysource": anysource, "polling": polling, "threads": threads}
     if KIND in loops:
-        begin, turn = time.monotonic(), 0
-        while WORLD.bcast(time.monotonic() - begin < SECONDS):
+        turn = 0
+        while not WORLD.bcast(os.path.exists(GO)):
             loops[KIND](turn, own, ends)
             turn += 1
     elif KIND == "compute":
@@ -168,14 +173,14 @@ def main() -> None:
     elif KIND == "wrong":
         wrong()
     if KIND != "leave":
-        time.sleep(1.5)  # a test kills the job here
+        until_there(END)
     assert WORLD.allreduce(ME) == SIZE * (SIZE - 1) // 2
     if ME == 0:
         print("ok", flush=True)
     if KIND == "leave":
         MPI.Finalize()
         if ME:
-            time.sleep(SECONDS)
+            until_there(GO)
 
 
 main()

@@ -1,46 +1,57 @@
-"""Phases in which a checkpoint may be asked for: each prints "in PHASE", stays there for some seconds, then checks its state.
+"""Phases in which a checkpoint may be asked for: each prints "in PHASE", stays there until a file exists, then checks its state.
 
-    mpirun -n 2 python moments.py PHASE [SECONDS]
+    mpirun -n 2 python moments.py PHASE GO END
 
-The last line is "ok" from rank 0 if everything is as it should be.
+The phase ("sleep" apart, which takes its time) ends when the file GO exists, the job when END does, too. The last line is "ok" from rank 0 if
+everything is as it should be.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 
 import numpy as np
 
-if sys.argv[1] == "init":  # the time before MPI_Init
+PHASE, GO, END = sys.argv[1:]
+SLEEP = 6.0  # seconds
+WAIT = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.01)"
+
+
+def until_there(file: str) -> None:
+    while not os.path.exists(file):
+        time.sleep(0.01)
+
+
+if PHASE == "init":  # the time before MPI_Init
     print("in init", flush=True)
-    time.sleep(float(sys.argv[2]))
+    until_there(GO)
 
 from mpi4py import MPI
 
 COMM = MPI.COMM_WORLD
-TAIL = 3.0  # the job still runs when a test that has just taken its checkpoint kills it
 
 
-def compute(seconds: float) -> None:
+def compute() -> None:
     """Rank 0 computes, without any MPI call; the others wait for it in a collective."""
     value = np.zeros(1)
     if COMM.rank == 0:
-        until, count = time.monotonic() + seconds, 0
-        while time.monotonic() < until:
+        count = 0
+        while not (count and os.path.exists(GO)):
             count += int(np.sum(np.arange(1000)) == 499500)
         value[0] = float(count > 0)
     COMM.Bcast(value, root=0)
     assert value[0] == 1.0
 
 
-def recv(seconds: float) -> None:
+def recv() -> None:
     """All but the last rank are blocked in Recv, in a chain that begins at a rank that sleeps."""
     token = np.zeros(1000)
     last = COMM.size - 1
     if COMM.rank == last:
-        time.sleep(seconds)
+        until_there(GO)
         token[:] = np.arange(1000)
     else:
         COMM.Recv(token, source=COMM.rank + 1)
@@ -49,51 +60,48 @@ def recv(seconds: float) -> None:
     assert token.sum() == 499500
 
 
-def recv_parked(seconds: float) -> None:
+def recv_parked() -> None:
     """Rank 1 is blocked on rank 0, which is about to enter a collective that rank 1 enters later."""
     token = np.full(1, float(COMM.rank))
-    for _ in range(int(seconds * 20)):
+    while not COMM.bcast(os.path.exists(GO)):
         time.sleep(0.05)
+        COMM.Barrier()
         if COMM.rank == 0:
-            COMM.Barrier()
             COMM.Send(token, dest=1)
         elif COMM.rank == 1:
-            COMM.Barrier()
             COMM.Recv(token, source=0)
-        else:
-            COMM.Barrier()
 
 
-def sleep(seconds: float) -> None:
+def sleep() -> None:
     """All ranks sleep; the sleep isn't cut short."""
     begin = time.time()
-    time.sleep(seconds)
-    assert time.time() - begin >= seconds - 0.01
+    time.sleep(SLEEP)
+    assert time.time() - begin >= SLEEP - 0.01
 
 
-def child(seconds: float) -> None:
-    """A child process lives for a while."""
-    assert subprocess.run(["sleep", str(seconds)]).returncode == 0
+def child() -> None:
+    """A child process lives."""
+    assert subprocess.run([sys.executable, "-c", WAIT, GO]).returncode == 0
 
 
-def finalize(seconds: float) -> None:
+def finalize() -> None:
     """Rank 0 is in Finalize, the others come later."""
     if COMM.rank:
-        time.sleep(seconds)
+        until_there(GO)
+    else:
+        print("ok", flush=True)
 
 
 def main() -> None:
-    phase, seconds = sys.argv[1], float(sys.argv[2])
     COMM.Barrier()
-    if COMM.rank == 0 and phase != "init":
-        print(f"in {phase}", flush=True)
-    if phase != "init":
-        {"compute": compute, "recv": recv, "recv_parked": recv_parked, "sleep": sleep, "child": child, "finalize": finalize}[phase](seconds)
-    if phase == "finalize":
-        if COMM.rank == 0:
-            print("ok", flush=True)
+    if COMM.rank == 0 and PHASE != "init":
+        print(f"in {PHASE}", flush=True)
+    phases = {"compute": compute, "recv": recv, "recv_parked": recv_parked, "sleep": sleep, "child": child, "finalize": finalize}
+    if PHASE in phases:
+        phases[PHASE]()
+    if PHASE == "finalize":
         return
-    time.sleep(TAIL)
+    until_there(END)
     total = COMM.allreduce(COMM.rank)
     assert total == COMM.size * (COMM.size - 1) // 2
     if COMM.rank == 0:
