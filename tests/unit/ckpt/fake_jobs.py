@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 from manapy.ckpt import auth, job, protocol
 from manapy.ckpt.coordinator import Coordinator, Settings
 from manapy.clock import RankClock, from_wire
 
-PATIENCE = 10.0
+PATIENCE = 120.0  # seconds for what must happen, on a machine that is very busy
 
 
 async def shake_hands(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, role: str) -> auth.Seals:
@@ -115,6 +117,38 @@ class FakeRank:
         self.clock.outbox.clear()
 
 
+class Command:
+    """A command that was sent to a coordinator. ``answers`` holds the decoded lines that have come."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seals: auth.Seals) -> None:
+        self.answers: list[str] = []
+        self._reader, self._writer, self._seals = reader, writer, seals
+
+    async def until(self, start: str) -> str:
+        """The first answer that starts so."""
+        async with asyncio.timeout(PATIENCE):
+            while (answer := await self._next()) is not None:
+                if answer.startswith(start):
+                    return answer
+        raise AssertionError(f"no {start!r} but {self.answers}")
+
+    async def end(self) -> list[str]:
+        """All answers."""
+        async with asyncio.timeout(PATIENCE):
+            while await self._next() is not None:
+                pass
+        self._writer.close()
+        return self.answers
+
+    async def _next(self) -> str | None:
+        data = (await self._reader.readline()).rstrip(b"\n")
+        if not data:
+            return None
+        line = self._seals.open(data).decode()
+        self.answers.append(" ".join(protocol.decode_text(field) for field in line.split(" ")))
+        return self.answers[-1]
+
+
 class FakeJob:
     """A coordinator in this process and its ranks."""
 
@@ -147,20 +181,37 @@ class FakeJob:
         self.task = asyncio.create_task(self.coordinator.run(listener))
         self.ranks = [FakeRank(n, self.settings.ranks) for n in range(self.settings.ranks)]
         if connect:
-            for rank in self.ranks:
-                await rank.connect(self.dir)
+            await self.join(*self.ranks)
         return self
 
-    async def command(self, line: str) -> list[str]:
-        """All answers to one command, decoded."""
+    async def join(self, *ranks: FakeRank) -> None:
+        """They connect, and the coordinator has admitted them."""
+        for rank in ranks:
+            await rank.connect(self.dir)
+        await self.until(lambda: all(rank.number in self.coordinator.ranks.known for rank in ranks))
+
+    async def until(self, condition: Callable[[], Any]) -> Any:
+        """Wait for a condition; its value."""
+        async with asyncio.timeout(PATIENCE):
+            while not (value := condition()):
+                await asyncio.sleep(0.01)
+        return value
+
+    async def ask(self, line: str) -> Command:
+        """One command, not waited for."""
         record = job.read(self.dir)
         reader, writer = await asyncio.open_connection(record.host, record.port, limit=protocol.LINE_MAX)
         seals = await shake_hands(reader, writer, record.secret(), "command")
         writer.write(seals.seal(line.encode()) + b"\n")
-        async with asyncio.timeout(PATIENCE):
-            answers = [seals.open(data).decode() for data in (await reader.read()).splitlines()]
-        writer.close()
-        return [" ".join(protocol.decode_text(f) for f in a.split(" ")) for a in answers]
+        return Command(reader, writer, seals)
+
+    async def command(self, line: str) -> list[str]:
+        """All answers to one command, decoded."""
+        return await (await self.ask(line)).end()
+
+    async def status(self) -> dict[str, Any]:
+        """The answer to STATUS. It comes after everything that the coordinator has sent to a rank before the command."""
+        return dict(json.loads((await self.command("STATUS"))[0].removeprefix("JSON ")))
 
     async def checkpoint(self, then: str = "continue") -> str:
         """The last line of the answer to CHECKPOINT."""

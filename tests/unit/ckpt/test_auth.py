@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fake_jobs import fake_job
+from fake_jobs import PATIENCE, fake_job
 from manapy.ckpt import auth, command, connection, job
 from manapy.ckpt.errors import CoordinatorError
 
@@ -102,7 +102,7 @@ def test_altered_stream(tmp_path: Path, trick: str) -> None:
                 "reflected": [theirs.seal(b"DONE 0")],
             }[trick]
             rank.writer.write(b"".join(line + b"\n" for line in stream))
-            await asyncio.wait_for(rank.closed.wait(), 10)
+            await asyncio.wait_for(rank.closed.wait(), PATIENCE)
             assert not fake.coordinator.ranks.known[0].done
 
     asyncio.run(run())
@@ -125,7 +125,7 @@ def test_altered_answer(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=serve)
     thread.start()
-    with connection.Connection(ours, secret, auth.COORDINATOR, what="job", lost="lost", secret_path="s", timeout=10, limit=1000) as client:
+    with connection.Connection(ours, secret, auth.COORDINATOR, what="job", lost="lost", secret_path="s", timeout=PATIENCE, limit=1000) as client:
         with pytest.raises(CoordinatorError, match="altered on its way"):
             client.receive()
     thread.join()

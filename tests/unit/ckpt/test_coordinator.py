@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import resource
 import subprocess
@@ -13,28 +12,48 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_jobs import FakeJob, FakeRank, fake_job
-from manapy.ckpt import _ranks, coordinator, job, processes, publish
+from fake_jobs import PATIENCE, FakeJob, FakeRank, fake_job
+from manapy.ckpt import _flow, _ranks, _requests, coordinator, job, processes, publish
 from manapy.ckpt._requests import Requests, Tickets
 from manapy.clock import WORLD
 
 Test = Callable[[FakeJob], Awaitable[None]]
+NEVER = 10 * PATIENCE  # seconds: the test is over before
 
 
 def play(directory: Path, test: Test, **settings: Any) -> None:
     async def run() -> None:
-        async with fake_job(directory / "job", **settings) as fake, asyncio.timeout(30):
+        async with fake_job(directory / "job", **settings) as fake, asyncio.timeout(2 * PATIENCE):
             await test(fake)
 
     asyncio.run(run())
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_ranks, "GRACE_SECONDS", 0.2)
-    monkeypatch.setattr(_ranks, "EXEC_SECONDS", 0.2)
-    monkeypatch.setattr(coordinator, "PROGRESS_AFTER", 0.2)
-    monkeypatch.setattr(coordinator, "PROGRESS_EVERY", 0.2)
+def times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short where a test waits for the end of a time, without an end where something has to come before it."""
+    for module, name, seconds in (
+        (_ranks, "GRACE_SECONDS", 0.2),
+        (_ranks, "EXEC_SECONDS", 0.2),
+        (_flow, "STALL_SECONDS", NEVER),
+        (_requests, "TICKET_SECONDS", NEVER),
+        (coordinator, "HANDSHAKE_SECONDS", NEVER),
+        (coordinator, "LATE_SECONDS", NEVER),
+        (coordinator, "PROGRESS_AFTER", NEVER),
+    ):
+        monkeypatch.setattr(module, name, seconds)
+
+
+@pytest.fixture
+def progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands hear soon what is waited for."""
+    monkeypatch.setattr(coordinator, "PROGRESS_AFTER", 0.1)
+    monkeypatch.setattr(coordinator, "PROGRESS_EVERY", 0.1)
+
+
+def asked(fake: FakeJob) -> int:
+    """Commands whose request for a checkpoint has arrived, and wasn't answered yet."""
+    return sum(len(batch.futures) for batch in (fake.coordinator.requests.current, fake.coordinator.requests.next) if batch)
 
 
 def test_checkpoint(tmp_path: Path) -> None:
@@ -47,7 +66,7 @@ def test_checkpoint(tmp_path: Path) -> None:
             assert rank.seen[0] == "CHECK 1 5000"
         manifest = publish.read_manifest(fake.dir / "latest")
         assert len(manifest.ranks) == 3 and manifest.argv == ["prog", "arg"] and manifest.record["job"] == "test"
-        status = json.loads((await fake.command("STATUS"))[0].removeprefix("JSON "))
+        status = await fake.status()
         assert status["state"] == "running" and status["last_checkpoint"]["path"].endswith("ckpt-000002")
         assert [(r["rank"], r["state"], r["host"]) for r in status["ranks"]] == [(n, "running", "elsewhere") for n in range(3)]
         await fake.end()
@@ -120,15 +139,20 @@ def test_rank_lost_after_publication(tmp_path: Path) -> None:
     play(tmp_path, test)
 
 
-def test_rank_comes_back_after_exec(tmp_path: Path) -> None:
-    async def test(fake: FakeJob) -> None:
-        fake.ranks[1].die()
-        await fake.ranks[1].closed.wait()
-        await asyncio.sleep(0.05)
-        await fake.ranks[1].connect(fake.dir)
-        await asyncio.sleep(0.4)
-        assert "ok" in await fake.checkpoint()
+def test_rank_comes_back_after_exec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within its time, whose end then says nothing any more. The test itself is that end."""
 
+    async def test(fake: FakeJob) -> None:
+        ranks = fake.coordinator.ranks
+        before = ranks.known[1]
+        fake.ranks[1].die()
+        await fake.until(lambda: not before.connected)
+        await fake.ranks[1].connect(fake.dir)
+        await fake.until(lambda: ranks.known[1] is not before)
+        ranks._on_gone(before)
+        assert "ok" in await fake.checkpoint() and not ranks.dying
+
+    monkeypatch.setattr(_ranks, "EXEC_SECONDS", NEVER)
     play(tmp_path, test)
 
 
@@ -150,7 +174,7 @@ def test_two_at_once(tmp_path: Path) -> None:
         first = asyncio.create_task(fake.checkpoint())
         await fake.ranks[0].until("WRITE")
         others = [asyncio.create_task(fake.checkpoint()) for _ in range(2)]
-        await asyncio.sleep(0.2)
+        await fake.until(lambda: asked(fake) == 3)
         fake.ranks[0].act.clear()
         fake.ranks[0]._answer(fake.ranks[0].seen[-1])
         assert await first == f"RESULT ok {fake.dir}/ckpt-000001"
@@ -165,11 +189,9 @@ def test_says_who_has_disabled_checkpoints(tmp_path: Path) -> None:
         fake.ranks[2].act["CHECK"] = "hold"
         request = asyncio.create_task(fake.command("CHECKPOINT continue -1"))
         line = "waiting for rank 1: checkpoints are disabled by the program"
-        while fake.coordinator.waiting() != [line, "rank 2: waiting for child processes to end"]:
-            await asyncio.sleep(0.01)
+        await fake.until(lambda: fake.coordinator.waiting() == [line, "rank 2: waiting for child processes to end"])
         fake.ranks[2].send("CHECKED 1")
-        while fake.coordinator.waiting() != [line]:
-            await asyncio.sleep(0.01)
+        await fake.until(lambda: fake.coordinator.waiting() == [line])
         fake.ranks[1].send("CHECKED 1")
         assert (await request)[-1] == f"RESULT ok {fake.dir}/ckpt-000001"
 
@@ -182,60 +204,60 @@ def test_second_joins_while_ranks_are_checked(tmp_path: Path) -> None:
         first = asyncio.create_task(fake.checkpoint())
         await fake.ranks[0].until("CHECK")
         second = asyncio.create_task(fake.checkpoint())
-        await asyncio.sleep(0.1)
+        await fake.until(lambda: asked(fake) == 2)
         fake.ranks[0].send("CHECKED 1")
         assert await first == await second == f"RESULT ok {fake.dir}/ckpt-000001"
 
     play(tmp_path, test)
 
 
-def test_waits_for_all_ranks_and_says_so(tmp_path: Path) -> None:
+def test_waits_for_all_ranks_and_says_so(tmp_path: Path, progress: None) -> None:
     async def test(fake: FakeJob) -> None:
-        await fake.ranks[0].connect(fake.dir)
-        waiting = asyncio.create_task(fake.command("CHECKPOINT continue -1"))
-        await asyncio.sleep(0.5)
-        status = json.loads((await fake.command("STATUS"))[0].removeprefix("JSON "))
+        await fake.join(fake.ranks[0])
+        command = await fake.ask("CHECKPOINT continue -1")
+        assert await command.until("PROGRESS") == "PROGRESS rank 1 and 1 more not started yet"
+        status = await fake.status()
         assert status["state"] == "starting" and status["waiting"] == ["rank 1 and 1 more not started yet"]
-        for rank in fake.ranks[1:]:
-            await rank.connect(fake.dir)
-        answers = await waiting
-        assert answers[0] == "PROGRESS rank 1 and 1 more not started yet" and answers[-1].startswith("RESULT ok")
+        await fake.join(*fake.ranks[1:])
+        assert (await command.end())[-1].startswith("RESULT ok")
 
     play(tmp_path, test, connect=False)
 
 
-def test_ranks_that_find_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_find_no_room(tmp_path: Path, progress: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks are sent away before the last descriptors are gone; commands aren't, and hear who is missing and why, and that there is an end to waiting."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     async def test(fake: FakeJob) -> None:
-        await fake.ranks[0].connect(fake.dir)
+        await fake.join(fake.ranks[0])
         monkeypatch.setattr(processes, "RESERVED", soft)
         for rank in fake.ranks[1:]:
             with pytest.raises(AssertionError):
                 await rank.connect(fake.dir)
         reason = f"ranks 1, 2 have not connected to the coordinator: the coordinator may open {soft} files only: raise that limit where rank 0 runs (ulimit -Hn)"
-        answers = await fake.command("CHECKPOINT continue -1")
-        assert answers[0] == f"PROGRESS {reason}" and answers[-1].startswith(f"RESULT failed {reason}; they don't try any more")
-        assert json.loads((await fake.command("STATUS"))[0].removeprefix("JSON "))["waiting"] == [reason]
+        command = await fake.ask("CHECKPOINT continue -1")
+        assert await command.until("PROGRESS") == f"PROGRESS {reason}"
+        monkeypatch.setattr(coordinator, "CONNECT_SECONDS", 0.0)  # it is over
+        assert (await command.end())[-1].startswith(f"RESULT failed {reason}; they don't try any more")
+        assert (await fake.status())["waiting"] == [reason]
         monkeypatch.setattr(processes, "RESERVED", 0)
-        for rank in fake.ranks[1:]:
-            await rank.connect(fake.dir)
+        await fake.join(*fake.ranks[1:])
         assert (await fake.checkpoint()).startswith("RESULT ok")
 
-    monkeypatch.setattr(coordinator, "CONNECT_SECONDS", 3.0)
+    monkeypatch.setattr(coordinator, "CONNECT_SECONDS", NEVER)
+    monkeypatch.setattr(coordinator, "LATE_SECONDS", 0.1)  # how often it looks whether that is over
     play(tmp_path, test, connect=False)
 
 
-def test_who_is_waited_for(tmp_path: Path) -> None:
+def test_who_is_waited_for(tmp_path: Path, progress: None) -> None:
     """Rank 0 has entered a collective that rank 1 computes before."""
 
     async def test(fake: FakeJob) -> None:
         zero, one = fake.ranks
         zero.clock.enter_collective(WORLD)
-        waiting = asyncio.create_task(fake.command("CHECKPOINT continue -1"))
-        await asyncio.sleep(0.8)
-        status = json.loads((await fake.command("STATUS"))[0].removeprefix("JSON "))
+        command = await fake.ask("CHECKPOINT continue -1")
+        assert "'MPI_COMM_WORLD'" in await command.until("PROGRESS rank 1 has computed for ")
+        status = await fake.status()
         assert status["phase"] == "waiting for a safe moment"
         assert status["ranks"][0]["state"] == "collective" and status["ranks"][0]["waits_for"] == "communicator 'MPI_COMM_WORLD'"
         one.clock.enter_collective(WORLD)
@@ -243,9 +265,7 @@ def test_who_is_waited_for(tmp_path: Path) -> None:
         one.flush()
         zero.clock.exit_collective()
         zero.flush()
-        answers = await waiting
-        assert answers[0].startswith("PROGRESS rank 1 has computed for ") and "'MPI_COMM_WORLD'" in answers[0]
-        assert answers[-1].startswith("RESULT ok")
+        assert (await command.end())[-1].startswith("RESULT ok")
 
     play(tmp_path, test, ranks=2)
 
@@ -253,7 +273,7 @@ def test_who_is_waited_for(tmp_path: Path) -> None:
 def test_finishing(tmp_path: Path) -> None:
     async def test(fake: FakeJob) -> None:
         fake.ranks[0].send("DONE 0")
-        await asyncio.sleep(0.1)
+        await fake.until(lambda: fake.coordinator.ranks.known[0].done)
         assert await fake.checkpoint() == "RESULT failed the job is finishing"
         await fake.end()
         assert job.read(fake.dir).state == "done"
@@ -295,8 +315,8 @@ def test_stop(tmp_path: Path, checkpoint: bool) -> None:
 def test_interval_and_keep(tmp_path: Path) -> None:
     async def test(fake: FakeJob) -> None:
         await fake.ranks[0].until("RESUME", 4)
-        await asyncio.sleep(0.05)
-        assert len(fake.published()) <= 3 and fake.published()[-1] >= "ckpt-000004"
+        kept = await fake.until(lambda: len(names := fake.published()) <= 3 and names)  # one may be new, and another not deleted yet
+        assert len(kept) >= 2 and kept[-1] >= "ckpt-000004"
 
     play(tmp_path, test, interval=0.1, keep=2)
 
@@ -306,7 +326,7 @@ def test_old_checkpoints_go_when_the_ranks_run_again(tmp_path: Path, monkeypatch
     deleted, delete = threading.Event(), publish.discard
 
     def slowly(tree: Path) -> None:
-        assert deleted.wait(30)
+        assert deleted.wait(PATIENCE)
         delete(tree)
 
     async def test(fake: FakeJob) -> None:
@@ -318,12 +338,10 @@ def test_old_checkpoints_go_when_the_ranks_run_again(tmp_path: Path, monkeypatch
         monkeypatch.setattr(publish, "discard", slowly)
         fake.ranks[0].act.clear()
         fake.ranks[0]._answer(fake.ranks[0].seen[-1])
-        while "ckpt-000001" in fake.published():
-            await asyncio.sleep(0.01)
+        await fake.until(lambda: "ckpt-000001" not in fake.published())
         assert "ckpt-000003" in await fake.checkpoint() and fake.temporary()
         deleted.set()
-        while fake.temporary():
-            await asyncio.sleep(0.01)
+        await fake.until(lambda: not fake.temporary())
 
     play(tmp_path, test, keep=1)
 
@@ -334,11 +352,13 @@ def test_program_asks(tmp_path: Path) -> None:
     async def test(fake: FakeJob) -> None:
         for rank in fake.ranks[:2]:
             rank.send("REQUEST 1")
-        await asyncio.sleep(0.2)
+        await fake.until(lambda: len(fake.coordinator.tickets.called) == 2)
+        await fake.status()
         assert fake.ranks[0].seen == []
         fake.ranks[2].send("REQUEST 1")
         for rank in fake.ranks:
             assert await rank.until("TICKET") == f"TICKET 1 ok {fake.dir}/ckpt-000001"
+        assert fake.published() == ["ckpt-000001"]
         fake.ranks[0].act["CHECK"] = "REFUSED {epoch} no"
         for rank in fake.ranks:
             rank.send("REQUEST 2")
@@ -359,18 +379,19 @@ def test_patience_with_one_call_does_not_end_the_next() -> None:
     asyncio.run(test())
 
 
-def test_restart_waits_for_all_ready(tmp_path: Path) -> None:
+def test_restart_waits_for_all_ready(tmp_path: Path, progress: None) -> None:
     async def test(fake: FakeJob) -> None:
-        waiting = asyncio.create_task(fake.command("CHECKPOINT continue -1"))
+        command = await fake.ask("CHECKPOINT continue -1")
         for rank in fake.ranks[:2]:
             rank.send("READY 1")
-        await asyncio.sleep(0.5)
+        while await command.until("PROGRESS") != "PROGRESS rank 2 is still being restored":
+            pass
+        await fake.status()
         assert "GO" not in fake.ranks[0].kinds()
         fake.ranks[2].send("READY 1")
         for rank in fake.ranks:
             await rank.until("GO")
-        answers = await waiting
-        assert answers[0] == "PROGRESS rank 2 is still being restored" and answers[-1].startswith("RESULT ok")
+        assert (await command.end())[-1].startswith("RESULT ok")
 
     play(tmp_path, test, resume="/somewhere/ckpt-000001")
 
@@ -400,7 +421,7 @@ def test_unwritable_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_stranger_of_another_size(tmp_path: Path) -> None:
     async def test(fake: FakeJob) -> None:
         stranger = await FakeRank(0, 7).connect(fake.dir)
-        await asyncio.wait_for(stranger.closed.wait(), 5)
+        await asyncio.wait_for(stranger.closed.wait(), PATIENCE)
         assert "ok" in await fake.checkpoint()
 
     play(tmp_path, test)
@@ -420,21 +441,25 @@ def test_ranks_that_never_came(tmp_path: Path, ranks: int, state: str) -> None:
     play(tmp_path, test, ranks=ranks, connect=False, rank0_pid=ended.pid)
 
 
-def test_first_failure_is_the_one_whose_connection_was_lost_first(tmp_path: Path) -> None:
-    """Rank 1, on another host, dies, and mpirun kills rank 0, whose death is known at once, as it is one of this host."""
+def test_first_failure_is_the_one_whose_connection_was_lost_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 1, on another host, dies, and mpirun kills rank 0, whose death is known before, as it is one of this host."""
     victim = subprocess.Popen(["sleep", "600"])
 
     async def test(fake: FakeJob) -> None:
         ranks = fake.coordinator.ranks
         processes.watch(victim.pid, lambda: ranks._on_gone(ranks.known[0]))
         fake.ranks[1].die()
-        await asyncio.sleep(0.1)
+        await fake.until(lambda: not ranks.known[1].connected)
         victim.kill()
         victim.wait()
+        await fake.until(lambda: ranks.known[0].gone)
+        assert not ranks.known[1].gone
+        ranks._on_gone(ranks.known[1])
         await fake.task
         record = job.read(fake.dir).record
         assert record["state"] == "failed" and record["first_failure"] == {"rank": 1, "host": "elsewhere", "code": None}
 
+    monkeypatch.setattr(_ranks, "EXEC_SECONDS", NEVER)
     play(tmp_path, test, ranks=2)
 
 
@@ -444,7 +469,8 @@ def test_ranks_that_end_are_told_when_it_is_noted(tmp_path: Path) -> None:
     async def test(fake: FakeJob) -> None:
         for rank in fake.ranks[:2]:
             rank.send("DONE 0")
-        await asyncio.sleep(0.2)
+        await fake.until(lambda: all(fake.coordinator.ranks.known[number].done for number in (0, 1)))
+        await fake.status()
         assert all("NOTED" not in rank.kinds() for rank in fake.ranks)
         fake.ranks[2].send("DONE 0")
         for rank in fake.ranks:
@@ -477,6 +503,7 @@ def test_rank_that_ends_with_an_error(tmp_path: Path) -> None:
         await fake.ranks[1].until("NOTED")
         record = job.read(fake.dir).record
         assert (record["state"], record["code"], record["first_failure"]["rank"]) == ("failed", 3, 1)
+        await fake.status()
         assert "NOTED" not in fake.ranks[0].kinds()
 
     play(tmp_path, test)

@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -89,15 +90,18 @@ def test_write_is_atomic(tmp_path: Path) -> None:
     assert sorted(p.name for p in directory.iterdir()) == ["job.json", "secret"]
 
 
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port on which nobody listens, and nobody else may."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield int(bound.getsockname()[1])
 
 
 @pytest.mark.parametrize("who", ["nobody", "another program", "another coordinator", "one that is ending"])
-def test_ended_job(tmp_path: Path, who: str) -> None:
+def test_ended_job(tmp_path: Path, closed_port: int, who: str) -> None:
     """Every command says the same of it, whoever has its port by now."""
-    where = make(tmp_path / "j", port=closed_port(), state="failed", changed=0.0, first_failure={"rank": 1, "host": "node7", "code": None})
+    where = make(tmp_path / "j", port=closed_port, state="failed", changed=0.0, first_failure={"rank": 1, "host": "node7", "code": None})
     expected = f"{where}: the job is not running any more: it has ended at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(0))}, rank 1 died on node7"
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -122,6 +126,6 @@ def test_ended_job(tmp_path: Path, who: str) -> None:
                 thread.join()
 
 
-def test_coordinator_that_is_gone_without_a_word(tmp_path: Path) -> None:
+def test_coordinator_that_is_gone_without_a_word(tmp_path: Path, closed_port: int) -> None:
     with pytest.raises(GoneError, match="not running any more .*, though it has not noted its end: see .*coordinator.log"):
-        command.status(job.read(make(tmp_path / "j", port=closed_port())))
+        command.status(job.read(make(tmp_path / "j", port=closed_port)))

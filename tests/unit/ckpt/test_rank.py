@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import select
 import signal
 import socket
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 from manapy.ckpt import auth, protocol
 from manapy.clock import WORLD
 
-PATIENCE = 15.0
+PATIENCE = 120.0  # seconds for what must happen, on a machine that is very busy
 COMM = 0xABC0
 
 
@@ -57,6 +58,24 @@ class Process:
     def start(self, text: str) -> None:
         """One order, not waited for."""
         self.process.stdin.write(f"{text}\n")
+
+    def look_until(self, start: str) -> None:
+        """Until its phase is shown in a line that starts so."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            self.start("look")
+            if (line := self.expect("phase ")).startswith(start):
+                return
+            assert time.monotonic() < deadline, line
+
+    def complaint(self) -> str:
+        """The first line on standard error."""
+        assert self.complains(PATIENCE), "it says nothing"
+        return self.process.stderr.readline()
+
+    def complains(self, seconds: float = 0.0) -> bool:
+        """Is there something on standard error?"""
+        return bool(select.select([self.process.stderr], [], [], seconds)[0])
 
     def end(self) -> int:
         """End of the program."""
@@ -110,7 +129,7 @@ class Server:
         return got
 
     def quiet(self, seconds: float = 0.2) -> None:
-        """Nothing comes."""
+        """Nothing comes. Never a way to wait: what comes later isn't noticed."""
         assert self.connection is not None
         self.connection.settimeout(seconds)
         with pytest.raises(TimeoutError):
@@ -241,9 +260,8 @@ def test_targets_raises_and_states(start: Callable[..., Pair]) -> None:
     server.send("WITHDRAW 1")
     server.expect("STATE 1 10 7 1 collective")
     server.send("ABORT 1 why")
+    rank.look_until("phase 0 needed 0")
     server.quiet()
-    rank.start("look")
-    rank.expect("phase 0 needed 0")
 
 
 def test_retracted_call(start: Callable[..., Pair]) -> None:
@@ -307,9 +325,8 @@ def test_frozen_waits_for_the_lower_half(start: Callable[..., Pair]) -> None:
     rank.order("lower 1")
     pair.begin()
     server.send("FREEZE 1 2")
+    rank.look_until("phase 3")
     server.quiet()
-    rank.start("look")
-    rank.expect("phase 3")
     rank.order("lower 0")
     server.expect("FROZEN 1 2")
 
@@ -320,7 +337,7 @@ def test_not_frozen_if_something_finished_meanwhile(start: Callable[..., Pair]) 
     rank.order("lower 1")
     pair.begin()
     server.send("FREEZE 1 2")
-    server.quiet(0.1)
+    rank.look_until("phase 3")
     rank.order(f"row {COMM:x} 1 new")
     rank.order("lower 0")
     server.expect(f"ROWS 1 3 0 1 {COMM:016x}")
@@ -398,7 +415,7 @@ def test_disabled_since_the_last_report(start: Callable[..., Pair]) -> None:
     pair.server.expect("ROWS 1 1 ")
     pair.step("TARGETS 1 0 0", "STATE 1 2 2 0")
     pair.server.send("FREEZE 1 2")
-    pair.server.quiet()  # for the thread in the lower half
+    pair.rank.look_until("phase 3")  # it waits for the thread in the lower half
     pair.rank.order("disable 1")
     pair.rank.order("lower 0")
     pair.server.expect("STATE 1 3 3 1 disabled:")
@@ -482,6 +499,7 @@ def test_kill_while_a_step_runs(start: Callable[..., Pair]) -> None:
 def test_coordinator_lost(start: Callable[..., Pair]) -> None:
     """In mid-checkpoint: the program goes on, one line says so, requests fail."""
     pair = start()
+    pair.rank.order("patience 3600")
     pair.rank.order("request")
     pair.server.expect("REQUEST 1")
     pair.freeze()
@@ -492,19 +510,18 @@ def test_coordinator_lost(start: Callable[..., Pair]) -> None:
     pair.rank.expect("done -1")
     pair.rank.start("request")
     pair.rank.expect("ticket -1")
-    begin = time.monotonic()
-    assert pair.rank.end() == 0 and time.monotonic() - begin < 1
+    assert pair.rank.end() == 0, "at once"
     assert pair.rank.process.stderr.read() == "manapy: rank 0: the coordinator is lost; the job goes on, but can't be checkpointed any more\n"
 
 
 def test_no_coordinator_at_all(start: Callable[..., Pair]) -> None:
+    """It is said, and the end of the program is the end of the tries, which would go on for five minutes."""
     pair = start(accept=False)
+    pair.rank.order("patience 3600")
     pair.server.close()
-    time.sleep(2)
-    begin = time.monotonic()
-    assert pair.rank.end() == 0 and time.monotonic() - begin < 1
-    errors = pair.rank.process.stderr.read()
-    assert errors.count("\n") == 1 and "the job runs without checkpoints" in errors
+    assert "the job runs without checkpoints" in pair.rank.complaint()
+    assert pair.rank.end() == 0
+    assert pair.rank.process.stderr.read() == ""
 
 
 def test_refused_at_first(start: Callable[..., Pair]) -> None:
@@ -519,8 +536,7 @@ def test_refused_at_first(start: Callable[..., Pair]) -> None:
                 connection.sendall(f"{auth.greeting(auth.nonce())}\n".encode())
                 assert stream.readline().startswith("AUTH rank ")
                 connection.sendall(f"{answer}\n".encode())
-    begin = time.monotonic()
-    while time.monotonic() < begin + 1.5:  # until it is worth a word
+    while not pair.rank.complains():  # until it is worth a word
         server.listener.accept()[0].close()
     server.accept()
     server.expect("HELLO 0 4 ")
@@ -591,10 +607,15 @@ def test_program_state(start: Callable[..., Pair]) -> None:
 
 
 def test_short_program_does_not_wait_for_the_coordinator(start: Callable[..., Pair]) -> None:
-    """One rank alone: its coordinator's interpreter may still be starting."""
+    """One rank alone: its coordinator's interpreter may still be starting. The connection isn't given up first: a coordinator that comes now hears of the end."""
     pair = start(size=1, accept=False)
-    begin = time.monotonic()
-    assert pair.rank.end() == 0 and time.monotonic() - begin < 1
+    pair.rank.order("patience 3600")
+    pair.rank.order("finished")
+    pair.server.accept()
+    pair.server.expect("HELLO 0 1 ")
+    pair.server.expect("PROGRAM ")
+    pair.server.expect("DONE 0")
+    assert pair.rank.end() == 0
 
 
 def test_signals_do_not_reach_our_threads(start: Callable[..., Pair]) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from manapy.ckpt import job
-from test_rank import Process
+from test_rank import PATIENCE, Process
 
 
 class Pmi:
@@ -54,7 +54,7 @@ class Pmi:
                 self.store[fields["key"]] = fields["value"]
                 return "cmd=put_result rc=0"
             case "barrier_in":
-                self._barrier.wait(10)
+                self._barrier.wait(PATIENCE)
                 return "cmd=barrier_out tag=0"
             case "get":
                 return f"cmd=get_result rc=0 value={self.store[fields['key']]}"
@@ -106,9 +106,18 @@ def joined(process: Process) -> dict[str, str]:
     return dict(zip(names, process.expect("joined ").split(" ")[1:], strict=True))
 
 
-def gone(directory: Path, seconds: float = 15) -> job.Job:
+def coordinator_of(directory: Path) -> int:
+    """The process id of the coordinator, which has written it down."""
+    deadline = time.monotonic() + PATIENCE
+    while not (pid := job.read(directory).record["pid"]):
+        assert time.monotonic() < deadline, (directory / "coordinator.log").read_text()
+        time.sleep(0.02)
+    return int(pid)
+
+
+def gone(directory: Path) -> job.Job:
     """The coordinator has ended; the job's last record."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         found = job.read(directory)
         if found.record["pid"] and not Path(f"/proc/{found.record['pid']}").exists():
@@ -119,7 +128,7 @@ def gone(directory: Path, seconds: float = 15) -> job.Job:
 
 def failed(process: Process) -> str:
     """The rank fails; what it says."""
-    assert process.process.wait(15) == 1
+    assert process.process.wait(PATIENCE) == 1
     return process.process.stderr.read()
 
 
@@ -160,9 +169,7 @@ def test_coordinator_has_nothing_of_the_rank(run: Callable[..., list[Process]]) 
     pmi = Pmi(1)
     (process,) = run(size=1, pmi=pmi)
     directory = Path(joined(process)["dir"])
-    deadline = time.monotonic() + 10
-    while not (pid := job.read(directory).record["pid"]) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    pid = coordinator_of(directory)
     links = {os.readlink(f"/proc/{process.process.pid}/fd/{fd}") for fd in (0, 1, 2)} | {os.readlink(f"/proc/{process.process.pid}/fd/512")}
     theirs = {os.readlink(p) for p in Path(f"/proc/{pid}/fd").iterdir()}
     assert not links & theirs and str(directory / "lock") in theirs
@@ -204,8 +211,7 @@ def test_directory_of_a_live_job_is_refused(run: Callable[..., list[Process]], t
 
 def test_killed_job_can_be_taken_over_at_once(run: Callable[..., list[Process]], tmp_path: Path) -> None:
     first = run("--dir", "job", size=1)[0]
-    joined(first)
-    time.sleep(0.5)
+    coordinator_of(Path(joined(first)["dir"]))
     first.process.send_signal(signal.SIGKILL)
     second = run("--dir", "job", size=1)[0]
     joined(second)

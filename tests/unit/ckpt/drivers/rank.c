@@ -19,6 +19,7 @@
 #include <manapy/lock.h>
 
 #include "control/control.h"
+#include "control/notify.h"
 #include "control/wire.h"
 
 static char fail_step[32];        /* the engine step that fails, with this reason */
@@ -142,6 +143,8 @@ static void order(char *line) {
         event("done %" PRId64, mpy_control_request_done());
     } else if (strcmp(word, "finished") == 0) {
         mpy_control_finished(0);
+    } else if (strcmp(word, "patience") == 0) { /* patience SECONDS: how long the end of the program waits for the coordinator at most */
+        mpy_control_words.finish_wait_s = (uint32_t)atoi(rest);
     } else if (strcmp(word, "ready") == 0) {
         char error[512];
         event("%s", mpy_control_ready_and_wait_go(error, sizeof error) ? "go" : error);
