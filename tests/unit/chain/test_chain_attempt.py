@@ -85,8 +85,8 @@ def test_job_that_does_not_answer_was_not_saved(history: History, silent: int, m
 
 def test_job_that_has_ended_by_itself(history: History, silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked while it runs; its record says so by the time that nothing answers."""
-    monkeypatch.setattr(command, "ANSWER_SECONDS", 3.0)
-    run = Run(history, seconds=60)
+    monkeypatch.setattr(command, "ANSWER_SECONDS", 10.0)
+    run = Run(history, seconds=600)
     run.step(port=silent)
     where = history.chain.dir / "step-001"
 
@@ -110,7 +110,7 @@ def test_rank_that_dies_while_its_job_is_saved(history: History, silent: int, mo
         raise DiedError("rank 1 died")
 
     monkeypatch.setattr(command, "checkpoint", die)
-    run = Run(history, seconds=60)
+    run = Run(history, seconds=600)
     run.step(port=silent)
     assert run.outcome() == Outcome("crashed", 1, "rank 1 died on node7", "node7")
 

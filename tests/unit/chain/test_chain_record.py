@@ -75,9 +75,10 @@ def test_several_processes_append(history: History) -> None:
 
 
 def test_lock_keeps_others_out(history: History, tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from manapy.chain.record import Chain\nwith Chain(Path(sys.argv[1]), {}).locked(): print('in', flush=True)"
+    code = "import sys; from pathlib import Path; from manapy.chain.record import Chain\nprint('there', flush=True)\nwith Chain(Path(sys.argv[1]), {}).locked(): print('in', flush=True)"
     with history.chain.locked():
         other = subprocess.Popen([sys.executable, "-c", code, str(history.chain.dir)], stdout=subprocess.PIPE, text=True)
+        assert other.stdout is not None and other.stdout.readline() == "there\n"
         with pytest.raises(subprocess.TimeoutExpired):
             other.wait(0.5)
     assert other.communicate(timeout=60)[0] == "in\n"
