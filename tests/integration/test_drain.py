@@ -150,7 +150,7 @@ def test_a_drain_is_interrupted(slow_job: Job) -> None:
 
 
 def test_a_stop_is_interrupted(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
-    """Rank 1's first thread, on which MPI's hooks run, can't be halted: both ranks go on; the next checkpoint is taken."""
+    """Rank 1's first thread, which runs hooks, can't be halted: both ranks go on. The next checkpoint succeeds."""
     job = make_job(2)
     abort, leave, end = be_impatient(job, "STOP"), job.where / "leave", job.where / "end"
     job.start(c_program(PROGRAMS / "handler_above.c"), leave, end)
