@@ -94,6 +94,31 @@ static void forget_all(void) {
     for (int i = 0; i < THREADS; i++) MPI_Comm_free(&comms[i]);
 }
 
+/* ---- error handlers that threads set on one communicator ---- */
+
+static MPI_Comm contested;
+
+static void *set_again_and_again(void *handler) {
+    for (int i = 0; i < 5000 * TIMES; i++) MPI_Comm_set_errhandler(contested, *(MPI_Errhandler *)handler);
+    return NULL;
+}
+
+static void contest(void) {
+    MPI_Errhandler handlers[THREADS], freed;
+    pthread_t threads[THREADS];
+    MPI_Comm_dup(MPI_COMM_SELF, &contested);
+    for (int i = 0; i < THREADS; i++) MPI_Comm_create_errhandler(on_error, &handlers[i]);
+    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, set_again_and_again, &handlers[i]);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    MPI_Comm_set_errhandler(contested, MPI_ERRORS_RETURN);
+    for (int i = 0; i < THREADS; i++) {
+        freed = handlers[i];
+        CHECK(MPI_Errhandler_free(&handlers[i]) == MPI_SUCCESS); /* nobody else has taken its last reference */
+        CHECK(class_of(MPI_Errhandler_free(&freed)) == MPI_ERR_ERRHANDLER);
+    }
+    MPI_Comm_free(&contested);
+}
+
 int main(int argc, char **argv) {
     int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
@@ -103,6 +128,7 @@ int main(int argc, char **argv) {
     make();
     share_all();
     forget_all();
+    contest();
     MPI_Finalize();
     puts(failures ? "failed" : "ok");
     return failures != 0;

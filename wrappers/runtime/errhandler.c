@@ -53,10 +53,9 @@ int mpy_errhandler_put(int *slot, int handle, mpy_errhandler_kind_t kind) {
     if (!mpy_errhandler_valid(handle, kind)) return MPI_ERR_ERRHANDLER;
     mpy_thread_t *t = mpy_self();
     mpy_guard_in(t);
-    int old = *slot;
     mpy_errhandler_ref(handle);
-    *slot = handle;
-    mpy_errhandler_unref(old);
+    /* Of threads that set it at once each lets go of another one. */
+    mpy_errhandler_unref(__atomic_exchange_n(slot, handle, __ATOMIC_ACQ_REL));
     mpy_guard_out(t);
     return MPI_SUCCESS;
 }
