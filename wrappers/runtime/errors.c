@@ -24,7 +24,7 @@ typedef struct record {
     int real; /* the library's value of out */
     char *text;
 } record_t;
-static record_t *records, **records_end = &records;
+static record_t *records, **records_end = &records; /* with mpy_objects_lock */
 
 static int real_code(int code) {
     for (const record_t *r = records; r != NULL; r = r->next)
@@ -126,8 +126,10 @@ int PMPI_Remove_error_string(int errorcode) {
 int PMPI_Error_class(int errorcode, int *errorclass) {
     mpy_thread_t *t = mpy_self();
     mpy_cross_in(t);
+    mpy_lock(&mpy_objects_lock);
     int rc = MPY_REAL(Error_class)(real_code(errorcode), errorclass);
     if (rc == 0) *errorclass = mpy_error_virtual(*errorclass);
+    mpy_unlock(&mpy_objects_lock);
     mpy_cross_out(t);
     return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, rc, "MPI_Error_class");
 }
@@ -135,7 +137,9 @@ int PMPI_Error_class(int errorcode, int *errorclass) {
 int PMPI_Error_string(int errorcode, char *string, int *resultlen) {
     mpy_thread_t *t = mpy_self();
     mpy_cross_in(t);
+    mpy_lock(&mpy_objects_lock);
     int rc = MPY_REAL(Error_string)(real_code(errorcode), string, resultlen);
+    mpy_unlock(&mpy_objects_lock);
     mpy_cross_out(t);
     return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, rc, "MPI_Error_string");
 }
