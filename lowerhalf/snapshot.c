@@ -148,6 +148,7 @@ static int file_crc(writer_t *w, const char *path, const mpy_image_file_t *file,
     if (fd < 0) return fail(w, path);
     *crc = 0;
     for (uint64_t done = 0; done < length;) {
+        if (given_up(w)) { close(fd); return -1; }
         uint64_t k = length - done < sizeof copy ? length - done : sizeof copy;
         memset(copy, 0, k); /* the last page of a file is filled up with zeros in memory */
         ssize_t got = pread(fd, copy, k, (off_t)(offset + done));
