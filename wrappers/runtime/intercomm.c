@@ -94,8 +94,14 @@ int PMPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_c
     }
     side_t remote = {.n = NONE};
     if (local->rank == local_leader) rc = exchange(t, local, mpy_peer_world(peer, remote_leader), tag, &remote);
-    if (rc != 0) return mpy_error(local, rc, name);
-    if ((rc = tell(t, local, local_leader, &remote)) != 0) return rc;
+    if (rc != 0) {
+        side_free(t, &remote);
+        return mpy_error(local, rc, name);
+    }
+    if ((rc = tell(t, local, local_leader, &remote)) != 0) {
+        side_free(t, &remote);
+        return rc;
+    }
 
     if (remote.n == NONE) {
         mpy_construction_t k = mpy_construct_begin(local_comm);
