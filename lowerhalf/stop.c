@@ -40,6 +40,7 @@ typedef struct record {
     uint64_t ucontext, fs, gs, clear_tid, robust_list, robust_bytes;
     char name[16];
     int seen; /* in the latest listing */
+    volatile int was_busy; /* it has answered BUSY */
     int syscall_nr; /* the system call it slept in when the stop was sent, or -1 */
     uint64_t syscall_args[3], syscall_pc;
 } record_t;
@@ -181,7 +182,11 @@ static void on_stop(int sig, siginfo_t *info, void *context) {
     for (uint32_t i = 0; i < MPY_THREADS_MAX; i++)
         if (MPY_UPPER->threads[i].used && MPY_UPPER->threads[i].tid == shown) { slot = &MPY_UPPER->threads[i]; r->mpi_slot = i; break; }
     uint64_t rip = (uint64_t)uc->uc_mcontext.gregs[REG_RIP];
-    if ((slot && slot->in_lower) || !haltable(rip) || !in_upper((uint64_t)uc) || marked(tid, uc)) { answer(r, BUSY); return; }
+    if ((slot && slot->in_lower) || !haltable(rip) || !in_upper((uint64_t)uc) || marked(tid, uc)) {
+        r->was_busy = 1;
+        answer(r, BUSY);
+        return;
+    }
 
     reissue(r, uc);
     r->ucontext = (uint64_t)uc;
@@ -302,8 +307,10 @@ static int still_running(char *error, size_t n) {
     for (int i = 0; i < nrecords; i++)
         if (records[i].seen && records[i].state != STOPPED) {
             int sleeping = records[i].syscall_nr;
-            char where[64] = "it is running";
-            if (sleeping >= 0) snprintf(where, sizeof where, "it is in system call %d", sleeping);
+            char where[96] = "it is running";
+            if (records[i].was_busy)
+                strcpy(where, "it stays in a signal handler, or in MPI, where a restart couldn't go on");
+            else if (sleeping >= 0) snprintf(where, sizeof where, "it is in system call %d", sleeping);
             snprintf(error, n, "thread %d can't be stopped: %s (waited for %d s)", mpy_id_shown(records[i].tid), where, STOP_SECONDS);
         }
     return -1;

@@ -169,6 +169,21 @@ def test_a_stop_is_interrupted(make_job: Callable[..., Job], c_program: Callable
     ends_well(job.restart())
 
 
+@pytest.mark.slow
+def test_a_thread_that_cannot_be_stopped(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
+    """The checkpoint fails after a while, and the job goes on."""
+    job = make_job(2)
+    leave, end = job.where / "leave", job.where / "end"
+    job.start(c_program(PROGRAMS / "handler_above.c"), leave, end)
+    job.wait_for("inside")
+    done = manapy("checkpoint", job.dir)
+    assert done.returncode == 1
+    assert re.search(r"rank 1: thread \d+ can't be stopped: it stays in a signal handler", done.stderr), done.stderr
+    leave.touch()
+    end.touch()
+    ends_well(job)
+
+
 def test_the_wait_for_children_is_interrupted(make_job: Callable[..., Job]) -> None:
     """Rank 0 has a child that won't end, and says so at STOP; rank 1 waits for its own then."""
     job = make_job(2)
