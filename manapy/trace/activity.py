@@ -2,7 +2,7 @@
 hung: a rank that does any of this is late.
 
 A rank is its process with all its threads and descendants. Two looks are compared; who looks again and again (a watch)
-compares with its look before, so that the time looked at grows.
+compares with its look before.
 
 Invariants
  1. Whatever can't be read (another user's process, one of another host) is no proof that nothing is done: then nothing
@@ -10,6 +10,7 @@ Invariants
  2. Threads of manapy itself, and those in an MPI call (`inside`), prove nothing: they wake up, or wait busily, whatever
     the program does.
  3. Reading takes nothing from the job: /proc only, and only of suspects.
+ 4. Nothing is done only by who has done nothing for QUIET seconds: programs read slow pipes and sleep between two tries.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from . import proc
 from .proc import BUSY
 
 INTERVAL = 0.5  # seconds between two looks, if there was none before
+QUIET = 5.0  # seconds without anything done, from which on that is called nothing
 STEP = 0.05  # seconds: what a process waits for is seen only at the moment of a look
-RUNS = 1e-4  # of a processor: less is the heartbeat of some library
+RUNS = 1e-4  # of a processor: less is the heartbeat of some library, if the main thread has not run at all
 OWN = ("manapy-control", "manapy-worker")  # names of threads
 NOTHING = ""
 
@@ -51,44 +53,61 @@ class Doing:
 @dataclass
 class _Sight:
     """Of each thread, by process and thread: processor time, ns, and bytes read and written; and whether one waits for
-    storage."""
+    storage. main: the main thread, if it is in no MPI call."""
 
     at: float
+    main: tuple[int, int] | None = None
     ran: dict[tuple[int, int], int] = field(default_factory=dict)
     read: dict[tuple[int, int], int] = field(default_factory=dict)
     written: dict[tuple[int, int], int] = field(default_factory=dict)
     stored: bool = False
 
 
+@dataclass
+class _Known:
+    """Of one process: the look before, what it was last seen to do, and when, or since when it is looked at."""
+
+    sight: _Sight
+    since: float
+    what: str = NOTHING
+
+
 class Activity:
     """Looks at suspects; each look tells what they have done since the one before, or in INTERVAL seconds."""
 
     def __init__(self) -> None:
-        self._before: dict[tuple[int, int], _Sight] = {}
-        self._still: dict[tuple[int, int], float] = {}  # since when nothing was done
+        self._known: dict[tuple[int, int], _Known] = {}
 
     def look(self, suspects: Mapping[int, Suspect]) -> dict[int, Doing]:
-        """By rank; nothing of one whose process can't be looked at. Takes INTERVAL seconds at most."""
+        """By rank; nothing of one whose process can't be looked at. Takes INTERVAL seconds at most, or until a process
+        that was never seen to do anything has done nothing for QUIET seconds."""
         keys = {rank: (suspect.pid, suspect.start) for rank, suspect in suspects.items()}
-        self._before = {key: self._before[key] for key in keys.values() if key in self._before}
-        self._still = {key: since for key, since in self._still.items() if key in self._before}
         sights = {rank: sight for rank, suspect in suspects.items() if (sight := _sight(suspect)) is not None}
-        first = {rank: self._before.get(keys[rank], sight) for rank, sight in sights.items()}
-        end = max((sight.at + INTERVAL for rank, sight in sights.items() if first[rank] is sight), default=0.0)
+        fresh = {keys[rank] for rank in sights} - self._known.keys()
+        self._known = {
+            keys[rank]: self._known.get(keys[rank], _Known(sight, sight.at)) for rank, sight in sights.items()
+        }
         stored = {rank for rank, sight in sights.items() if sight.stored}
-        while sights and (left := end - time.monotonic()) > 0:
-            time.sleep(min(STEP, left))
+        while any(self._undecided(keys[rank], sight, keys[rank] in fresh) for rank, sight in sights.items()):
+            time.sleep(STEP)
             sights = {rank: sight for rank in sights if (sight := _sight(suspects[rank])) is not None}
             stored |= {rank for rank, sight in sights.items() if sight.stored}
-        return {rank: self._compared(keys[rank], first[rank], sight, rank in stored) for rank, sight in sights.items()}
+        return {rank: self._compared(keys[rank], sight, rank in stored) for rank, sight in sights.items()}
 
-    def _compared(self, key: tuple[int, int], before: _Sight, now: _Sight, stored: bool) -> Doing:
-        what = STORAGE if stored else _done(before, now)
-        self._before[key] = now
-        if what != NOTHING:
-            self._still.pop(key, None)
-            return Doing(what)
-        return Doing(NOTHING, now.at - self._still.setdefault(key, before.at))
+    def _undecided(self, key: tuple[int, int], now: _Sight, fresh: bool) -> bool:
+        """Is it too early to say what it does?"""
+        known = self._known[key]
+        if fresh and now.at - known.sight.at < INTERVAL:
+            return True
+        return not (known.what or now.stored or now.at - known.since >= QUIET or _done(known.sight, now))
+
+    def _compared(self, key: tuple[int, int], now: _Sight, stored: bool) -> Doing:
+        known = self._known[key]
+        if what := STORAGE if stored else _done(known.sight, now):
+            known.since, known.what = now.at, what
+        known.sight = now
+        still = now.at - known.since
+        return Doing(known.what) if still < QUIET else Doing(NOTHING, still)
 
 
 def _done(before: _Sight, now: _Sight) -> str:
@@ -100,14 +119,16 @@ def _done(before: _Sight, now: _Sight) -> str:
     for what, old, new in ((WRITES, before.written, now.written), (READS, before.read, now.read)):
         if any(count > old.get(task, 0) for task, count in new.items()):
             return what
-    return MOVES if share >= RUNS else NOTHING
+    woken = now.main is not None and now.ran.get(now.main, 0) > before.ran.get(now.main, now.ran.get(now.main, 0))
+    return MOVES if woken or share >= RUNS else NOTHING
 
 
 def _sight(suspect: Suspect) -> _Sight | None:
     """None: it can't be looked at, or isn't there."""
     if proc.look(suspect.pid, suspect.start).state == proc.DEAD:
         return None
-    found = _Sight(time.monotonic())
+    main = suspect.pid, suspect.pid
+    found = _Sight(time.monotonic(), None if suspect.pid in suspect.inside else main)
     try:
         for pid in _family(suspect.pid):
             _add(found, pid, suspect.inside)

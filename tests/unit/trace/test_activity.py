@@ -44,13 +44,38 @@ def test_threads_and_children_count(program: str, what: str) -> None:
             assert seen.still == 0
         if program == "busy":
             assert (
-                activity.look({7: Suspect(child.pid, inside=frozenset({child.pid}))})[7].what == NOTHING
+                Activity().look({7: Suspect(child.pid, inside=frozenset({child.pid}))})[7].what == NOTHING
             )  # it waits in MPI
     finally:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        assert child.stdout is not None
-        child.stdout.close()
+        _end(child)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "while True: time.sleep(1)",
+        "if not os.fork():\n  while True: time.sleep(2); os.write(end[1], b'x')\nwhile True: os.read(end[0], 1)",
+    ],
+)
+def test_who_naps_or_reads_a_slow_pipe_does_not_do_nothing(program: str) -> None:
+    code = f"import os, time\nend = os.pipe()\nprint(flush=True)\n{program}"
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert child.stdout is not None and child.stdout.readline()
+        watched = Activity()
+        for _ in range(3):
+            assert Activity().look({7: Suspect(child.pid)})[7].what != NOTHING
+            assert watched.look({7: Suspect(child.pid)})[7].what != NOTHING
+    finally:
+        _end(child)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """With its descendants."""
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    assert child.stdout is not None
+    child.stdout.close()
 
 
 def test_of_a_process_that_is_not_there_nothing_is_known() -> None:
