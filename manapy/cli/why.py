@@ -116,20 +116,40 @@ def look(
     watched: Looks | None = None,
     looked: Looked | None = None,
 ) -> tuple[Trace, list[Verdict]]:
-    """The recording and what it says."""
+    """The recording and what it says. A process that has ended since it was read may have ended well: then it is read
+    again."""
     from ..trace import rings
 
-    trace = rings.read(found.folder, others=found.others)
-    return trace, judge(
-        found,
-        trace,
-        options.schedule,
-        live=found.live,
-        sampler=sampler,
-        watched=watched,
-        probe=options.probe,
-        looked=looked,
-    )
+    gone: set[int] = set()
+    while True:
+        trace = rings.read(found.folder, others=found.others)
+        if found.live and not (now := _gone(trace)) <= gone:
+            gone |= now
+            continue
+        verdicts = judge(
+            found,
+            trace,
+            options.schedule,
+            live=found.live,
+            sampler=sampler,
+            watched=watched,
+            probe=options.probe,
+            looked=looked,
+        )
+        if not found.live or _gone(trace) <= gone:
+            return trace, verdicts
+
+
+def _gone(trace: Trace) -> set[int]:
+    """Ranks of this host that have not finalized MPI, as far as was read, and whose processes have ended."""
+    from ..trace import proc
+
+    return {
+        rank
+        for rank in proc.here(trace)
+        if not trace.ranks[rank].ended
+        and proc.look(trace.ranks[rank].pid, trace.ranks[rank].pid_start).state in (proc.DEAD, proc.ZOMBIE)
+    }
 
 
 def _problems(trace: Trace) -> list[str]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
 from manapy import cli
-from manapy.trace import format
-from manapy.trace.events import Op
+from manapy.cli import why
+from manapy.trace import format, layout
+from manapy.trace.events import Op, Trace
+from manapy.trace.find import Found
+from manapy.trace.runqueue import Sampler
 from traces import SECOND, receive, saved
 
 
@@ -56,6 +61,37 @@ def test_a_job_that_has_ended_without_a_word_is_not_called_healthy(tmp_path: Pat
     saved(folder, receive(1), {"op": Op.BARRIER, "enter": 3 * SECOND, "exit": 3 * SECOND + 1}, end=format.RUNNING, host=socket.gethostname(), pid=2**22 + 1)
     assert cli.main(["why", "job", "--watch"]) == 1
     assert capsys.readouterr().out.startswith("the job's processes are gone, and their records prove no fault\n")
+
+
+def test_ranks_that_end_well_while_they_are_looked_at_are_not_called_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MANAPY_TRACE_ROOT", str(tmp_path))
+    child = subprocess.Popen(["sleep", "1000"])
+    folder = format.root() / "job"
+    folder.parent.mkdir()
+    calls = [{"op": Op.BARRIER, "enter": 3 * SECOND, "exit": 3 * SECOND + 1}] * 2
+    saved(folder, *calls, end=format.RUNNING, host=socket.gethostname(), pid=child.pid)
+
+    class Ends(Sampler):
+        """Between the reading of what is recorded and the look at processes they finalize MPI and end."""
+
+        def watch(self, trace: Trace) -> None:
+            super().watch(trace)
+            for path in folder.iterdir():
+                with path.open("r+b") as file:
+                    file.seek(layout.FileStruct.end.offset)
+                    file.write(format.FINALIZED.to_bytes(4, "little"))
+            child.kill()
+            child.wait()
+
+    options = argparse.Namespace(schedule=None, probe=None)
+    try:
+        _, verdicts = why.look(Found(folder), options, Ends())
+    finally:
+        child.kill()
+        child.wait()
+    assert [verdict.sentence for verdict in verdicts] == ["healthy: all 2 ranks have finalized MPI"]
 
 
 def test_which_recording_it_is_if_nobody_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
