@@ -71,8 +71,6 @@ def diagnose(
         trace = proc.examine(trace)
         sampler.sample()
     delays = sampler.delays(trace) if sampler is not None else None
-    if died is not None and died in trace.ranks and all(known.process == proc.DEAD for known in trace.ranks.values()):
-        trace = replace(trace, ranks={rank: replace(known, process=proc.DEAD if rank == died else "") for rank, known in trace.ranks.items()})
     matching = match.match(trace)
     labels, misfit = labels_of(trace, schedule)
     looked = looked or Looked()
@@ -86,6 +84,7 @@ def diagnose(
             delays=delays,
             probe=probe if live else None,
             memory=looked.memory,
+            died=died,
         )
 
     found = judged(trace)

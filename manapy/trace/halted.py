@@ -63,6 +63,25 @@ def find(search: Suspects) -> None:
         )
 
 
+def first(search: Suspects, rank: int, failed: Verdict | None) -> Verdict:
+    """Of a job that is over: the rank that was seen to die first. That it was the cause isn't proven: who ends a job
+    kills all of its ranks. failed: another one, whose call has failed."""
+    behind = search.waiting.behind(rank)
+    left = (*((failed.sentence,) if failed is not None else ()), *search.ended(but=rank))
+    return Verdict(
+        State.HUNG,
+        f"{search.name(rank)} was the first that was seen to die: its process {search.trace.ranks[rank].pid} had not"
+        f" finalized MPI" + (f"; {calls.count(len(behind), 'rank')} for it" if behind else ""),
+        Cause.DEAD,
+        rank,
+        since_ns=search.last_active(rank),
+        evidence=tuple(search.facts(rank) + search.victims(rank)),
+        alternatives=(*left, "somebody has ended the whole job: Ctrl-C, a time limit, MPI_Abort of another rank"),
+        confidence=0.5 if left else 0.7,
+        action="see the job's output for its last words; continue from the last checkpoint with `manapy restart`",
+    )
+
+
 def failed(search: Suspects) -> Verdict | None:
     """Of a job that is over: a rank whose last call has returned an error, which by default ends it; MPI_Abort may
     be recorded as a Finalize that doesn't return."""

@@ -47,11 +47,14 @@ def verdicts(
     delays: Delays | None = None,
     probe: Probe | None = None,
     memory: Memory | None = None,
+    died: int | None = None,
 ) -> list[Verdict]:
     """One for each fault found, the surest first; or one that says HEALTHY, or UNKNOWN and why.
 
     labels: of a schedule, if one is known (stages.py). parked: ranks that a checkpoint holds. delays: what is known of
-    ranks' waits for a processor. probe: of the network between hosts. memory: of earlier looks at this job.
+    ranks' waits for a processor. probe: of the network between hosts. memory: of earlier looks at this job. died: of a
+    job that is over, the rank whose death was seen first: it is accused if its records prove nothing else, as a job that
+    is stuck is killed in the end.
     """
     if not len(trace.events):
         return [
@@ -62,18 +65,23 @@ def verdicts(
                 action="is the job running under manapy-launch, without --no-trace?",
             )
         ]
-    search = Suspects(trace, matching if matching is not None else match(trace), labels, delays or Delays(), memory)
+    search = Suspects(
+        trace, matching if matching is not None else match(trace), labels, delays or Delays(), memory, died
+    )
     if parked:
         text = f"{PARKED}: {len(parked)} of {trace.size} ranks are parked for it"
         return [Verdict(State.HEALTHY, text, detail=PARKED)]
     halted.wait_for_halted(search)
-    if search.over and (failed := halted.failed(search)) is not None:
+    failed = halted.failed(search) if search.over else None
+    if failed is not None and search.died in (None, failed.rank):
         return [failed]
     halted.find(search)
     mismatched = mismatch.find(search)
     deadlock.find(search)
     outside.find(search)
     stalled.find(search, mismatched, probe)
+    if not search.found and search.died is not None:
+        search.found.append(halted.first(search, search.died, failed))
     order = list(Cause)
     if search.found:
         return sorted(

@@ -27,14 +27,22 @@ class Suspects:
     may be too long."""
 
     def __init__(
-        self, trace: Trace, matching: Matching, labels: Labels | None, delays: Delays, memory: Memory | None = None
+        self,
+        trace: Trace,
+        matching: Matching,
+        labels: Labels | None,
+        delays: Delays,
+        memory: Memory | None = None,
+        died: int | None = None,
     ) -> None:
+        """died: see hang.verdicts."""
         self.trace, self.matching, self.labels, self.delays = trace, matching, labels, delays
         self.expected = Expected(trace, matching, memory)
         # Of no process anything can be learned.
         self.over = bool(trace.ranks) and all(r.process in (DEAD, ZOMBIE) or r.ended for r in trace.ranks.values())
         dead = {r for r, known in trace.ranks.items() if known.process in (DEAD, ZOMBIE) and not known.ended}
         self.dead = set() if self.over else dead
+        self.died = died if self.over and died in trace.ranks and not trace.ranks[died].ended else None
         self.stopped = {r for r, known in trace.ranks.items() if known.process in STOPPED}
         self.graph: Graph = build(trace, matching, frozenset(self.dead | self.stopped))
         self.waiting = Waiting(self.graph)
@@ -132,6 +140,9 @@ class Suspects:
         elif rank in self.graph.opened:
             call = self.graph.opened[rank]
             found.append(f"rank {rank} {self.been(call)}")
+        elif self.over:
+            what = calls.describe(self.trace, self.matching, at)
+            found.append(f"rank {rank} was outside MPI at the end; its last call was {what}")
         else:
             typical, limit = self.outside(rank)
             usually = f"; after this call it usually makes the next one in {span(typical)}" if typical else ""
@@ -155,16 +166,17 @@ class Suspects:
         """`has been in MPI_Recv from rank 1, tag 7 for 12 s`; how long a job that is over was already dead isn't
         known."""
         what = described(self.trace, self.matching, call, call.call)
-        return (
-            f"was in {what} at the end" if self.over else f"has been in {what} for {span(self.trace.now - call.since)}"
-        )
+        if self.over:
+            return f"was in {what} at the end"
+        long = span(self.trace.now - call.since)
+        return f"has polled for {long}: it is in {what}" if call.polling else f"has been in {what} for {long}"
 
-    def ended(self) -> tuple[str, ...]:
-        """Of a job that is over, evidence on who may have ended it."""
+    def ended(self, but: int | None = None) -> tuple[str, ...]:
+        """Of a job that is over, evidence on who may have ended it; nothing of rank `but`."""
         outside = [
             rank
             for rank, known in sorted(self.trace.ranks.items())
-            if self.over and not known.ended and rank not in self.graph.opened
+            if self.over and not known.ended and rank not in self.graph.opened and rank != but
         ]
         return tuple(
             f"at the end, {self.name(rank)} was outside MPI and had not finalized: it may have ended the job"
@@ -229,8 +241,8 @@ class Suspects:
         """Evidence on who waits for a suspect."""
         direct = self.waiting.on(rank)
         found = [
-            f"rank {call.rank} has waited {span(self.trace.now - call.since)}"
-            f" in {described(self.trace, self.matching, call, want.event)}"
+            f"rank {call.rank} {'was' if self.over else f'has waited {span(self.trace.now - call.since)}'}"
+            f" in {described(self.trace, self.matching, call, want.event)}{' at the end' if self.over else ''}"
             for call, want in direct[:4]
         ]
         more = len(self.waiting.behind(rank)) - min(len(direct), 4)

@@ -756,6 +756,45 @@ def test_the_call_that_failed_is_named_when_the_job_is_over() -> None:
     ) and "has ended the job: its MPI_Send to rank 0" in found.sentence
 
 
+def over(job: Builder, died: int) -> list[Verdict]:
+    """All processes are gone; this rank was seen to die first."""
+    for rank in job.ranks:
+        process(trace := job.trace(60 * SECOND), rank, "dead")
+    return verdicts(trace, died=died)
+
+
+def test_a_job_that_was_stuck_and_then_killed_was_stuck() -> None:
+    job = Builder(2)
+    for rank in range(2):
+        job.call(rank, Op.RECV, STEP, peer=1 - rank, tag=1)
+    assert only(over(job, 1)).cause is Cause.DEADLOCK
+
+
+def test_who_is_seen_to_die_first_may_be_the_victim_of_one_that_has_left() -> None:
+    """Rank 0 has called exit, or MPI_Abort; mpirun ends the others."""
+    job = Builder(2)
+    for rank in range(2):
+        job.call(rank, Op.BARRIER, STEP, 2 * STEP)
+    job.call(1, Op.BARRIER, 3 * STEP)
+    found = only(over(job, 1))
+    assert (found.cause, found.rank) == (Cause.DEAD, 1) and found.confidence <= 0.5
+    assert found.sentence.startswith("rank 1 (node0) was the first that was seen to die")
+    assert found.alternatives[0].startswith("at the end, rank 0 (node0) was outside MPI and had not finalized")
+    assert found.evidence[0] == "rank 1 was in MPI_Barrier on MPI_COMM_WORLD's group (call 2 there) at the end"
+    found = only(over(job, 0))
+    assert (found.rank, found.confidence) == (0, 0.7) and "1 rank waits for it" in found.sentence
+    assert not any("rank 0" in text for text in found.alternatives)
+
+
+def test_a_call_that_failed_and_another_rank_that_died_first_are_both_said() -> None:
+    job = Builder(2)
+    job.call(0, Op.SEND, STEP, 2 * STEP, peer=1, tag=1, flags=Flag.FAILED)
+    job.call(1, Op.BARRIER, STEP)
+    assert only(over(job, 0)).sentence.startswith("rank 0 (node0) has ended the job")
+    found = only(over(job, 1))
+    assert found.rank == 1 and found.alternatives[0].startswith("rank 0 (node0) has ended the job")
+
+
 def test_of_a_rank_that_polls_it_is_not_said_to_be_in_a_call_that_has_returned() -> None:
     """It may find something else to do, or end by itself what it asks for: nobody is called deadlocked."""
     job = Builder(2)
