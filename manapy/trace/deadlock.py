@@ -38,21 +38,20 @@ def find(search: Suspects) -> None:
 
 
 def _deadlock(search: Suspects, knot: tuple[int, ...], opens: list[Open]) -> None:
-    """Of a rank that polls it isn't known that it does nothing else: it is late, if it isn't even known what
-    for."""
+    """Of a rank that polls it isn't known that it does nothing else: then all are late."""
     cycle = cycle_in(search.graph, knot)
     chain = "; ".join(_waits(search, r, want, p) for r, want, p in cycle[:6])
     more = f"; and {len(cycle) - 6} more" if len(cycle) > 6 else ""
     behind = {r for rank in knot for r in search.waiting.behind(rank)} - set(knot)
     evidence = [f"{search.name(call.rank)} {search.been(call)}" for call in opens[:8]]
     search.accused.update(knot)
+    polling = [call.rank for call in opens if call.polling]
     blind = any(not want.known for call in opens for want in call.wants)
-    polling = blind or any(call.polling for call in opens)
     what = f"deadlock of {calls.named(knot)}" if len(knot) > 1 else f"rank {knot[0]} waits for itself"
     search.found.append(
         Verdict(
-            State.LATE if blind else State.HUNG,
-            f"{'perhaps a ' if blind else ''}{what}: {chain}{more}",
+            State.LATE if polling or blind else State.HUNG,
+            f"{'perhaps a ' if polling or blind else ''}{what}: {chain}{more}",
             Cause.DEADLOCK,
             call=described(search.trace, search.matching, search.graph.opened[cycle[0][0]], cycle[0][1].event),
             detail=" -> ".join(str(r) for r in [*(r for r, _, _ in cycle), cycle[0][0]]),
@@ -66,7 +65,9 @@ def _deadlock(search: Suspects, knot: tuple[int, ...], opens: list[Open]) -> Non
             alternatives=("a rank that tests may find something else to do, or end by itself what it tests for",)
             if polling
             else (),
-            action="these calls can't all be right: change the order of one of them, or make it nonblocking",
+            action=f"look at what {calls.named(polling)} {'does' if len(polling) == 1 else 'do'} between two tests"
+            if polling
+            else "these calls can't all be right: change the order of one of them, or make it nonblocking",
         )
     )
 

@@ -21,7 +21,7 @@ def find(search: Suspects, mismatched: set[int], probe: Probe | None) -> None:
     if search.over:
         return
     m, events = search.matching, search.trace.events
-    seen = set()
+    seen, creating = set(), set()
     for call in sorted(search.graph.calls, key=lambda one: one.rank):
         rank = call.rank
         if rank in search.dead or rank in search.stopped:
@@ -41,10 +41,15 @@ def find(search: Suspects, mismatched: set[int], probe: Probe | None) -> None:
             if not want.known:
                 if search.unposted(want.event):
                     search.doubt(call, want, "; what for was begun while its recording was paused")
-                elif long > FIRST and search.waiting.on(rank) and rank not in search.accused and not waits:
-                    _local(search, call, want)
+                elif not waits:
+                    _unrecorded(search, call, want)
                 continue
             if waits or instance in mismatched or call.any:
+                continue
+            if m.op[want.event] == Op.COMM_CREATE:  # or _accept, _connect, _spawn: for another job, perhaps
+                if instance not in creating:
+                    _unrecorded(search, call, want, " (another job, if it is MPI_Comm_accept, _connect or _spawn)")
+                creating.add(instance)
                 continue
             partners = search.partners(want.event)
             if any(r in search.accused or search.waiting.has(r, call) for r in partners if r != rank):
@@ -85,13 +90,19 @@ def _posted(search: Suspects, post: int) -> int:
     return int(search.trace.events["enter"][partner]) if partner >= 0 else 0
 
 
-def _local(search: Suspects, call: Open, want: Want) -> None:
+def _unrecorded(search: Suspects, call: Open, want: Want, perhaps: str = "") -> None:
+    """A call of which it isn't recorded what would end it: late by time alone, if others wait for it."""
+    long, why = search.trace.now - call.since, f"what that waits for is not recorded{perhaps}"
+    if not search.waiting.on(call.rank):
+        search.doubt(call, want, f"; {why}")
+    if long <= FIRST or not search.waiting.on(call.rank):
+        return
     what = calls.describe(search.trace, search.matching, want.event)
     search.add(
         call.rank,
         Cause.NONE,
-        f"{search.stuck(call.rank)} in {what} for {span(search.trace.now - call.since)};"
-        " what that waits for is not recorded",
+        f"{search.stuck(call.rank, how='late')}: it has been in {what} for {span(long)}; {why}",
+        state=State.LATE,
         call=what,
         since_ns=call.since,
         evidence=tuple(search.victims(call.rank)),

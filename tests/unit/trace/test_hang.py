@@ -457,6 +457,25 @@ def test_a_rank_that_polls_waits() -> None:
     job.ranks[0] = replace(job.ranks[0], polls=10**6, polled_ns=now - STEP, polled_request=4)
     found = only(verdicts(job.trace(now)))
     assert found.cause is Cause.DEADLOCK and found.confidence < 0.9
+    assert found.state is State.LATE and "perhaps a deadlock of ranks 0, 1" in found.sentence  # it may do other things
+    assert "what rank 0 does between two tests" in found.action
+    assert any("has polled for 60.0 s: it is in MPI_Test" in text for text in found.evidence), found.evidence
+
+
+def test_a_call_whose_end_is_not_recorded_is_late_by_time_alone() -> None:
+    """A generalized request, and MPI_Comm_accept, which is recorded like MPI_Comm_create."""
+    for op, comm in ((Op.WAIT, 0), (Op.COMM_CREATE, 1)):
+        job = Builder(2)
+        job.comm(0)
+        for rank in range(2):
+            job.call(rank, Op.BARRIER, 0, STEP)
+        job.call(0, op, 2 * STEP, comm=comm)
+        alone = only(verdicts(job.trace(60 * SECOND)))
+        assert alone.state is State.UNKNOWN and "is not recorded" in alone.sentence, alone
+        job.call(1, Op.BARRIER, 2 * STEP)
+        found = only(verdicts(job.trace(60 * SECOND)))
+        assert (found.state, found.cause, found.rank) == (State.LATE, Cause.NONE, 0)
+        assert found.sentence.startswith("rank 0 (node0) is late: it has been in MPI_"), found.sentence
 
 
 def test_a_fresh_knot_may_be_an_artefact_of_looking() -> None:
