@@ -29,15 +29,19 @@ def name(op: int, nonblocking: bool = False) -> str:
 
 
 def communicator(trace: Trace, comm: int) -> str:
-    """A communicator for people: its name, or its members."""
+    """A communicator for people: its name, or its members and, where several without a name have these, which one."""
     if not 0 <= comm < len(trace.comms):
         return "an unknown communicator"
     known = trace.comms[comm]
     if known.name:
         return known.name
+    if not len(known.members):
+        return f"communicator {known.cid:x}"
+    alike = [i for i, one in enumerate(trace.comms) if one.ggid == known.ggid and not one.name]
+    which = f" (communicator {alike.index(comm) + 1} of {len(alike)} on it)" if len(alike) > 1 else ""
     if len(known.members) == trace.size:
-        return "MPI_COMM_WORLD's group"
-    return f"the communicator of {named(known.members)}" if len(known.members) else f"communicator {known.cid:x}"
+        return f"MPI_COMM_WORLD's group{which}"
+    return f"the communicator of {named(known.members)}{which}"
 
 
 def is_window(trace: Trace, comm: int) -> bool:

@@ -104,9 +104,11 @@ def _healthy(search: Suspects) -> Verdict:
     events, trace = search.trace.events, search.trace
     newest = int(max(events["enter"].max(), events["exit"].max()))
     waiting = len({call.rank for call in search.graph.calls if any(True for _ in call.awaited())})
-    text = f"healthy: {len(trace.ranks)} ranks, the last call {span(max(trace.now - newest, 0))} ago"
+    size = f"{len(trace.ranks)} rank{'s' if len(trace.ranks) != 1 else ''}"
+    text = f"healthy: {size}, the last call {span(max(trace.now - newest, 0))} ago"
     if trace.ranks and all(r.ended for r in trace.ranks.values()):
-        return Verdict(State.HEALTHY, f"healthy: all {len(trace.ranks)} ranks have finalized MPI")
+        finalized = f"all {size} have finalized MPI" if len(trace.ranks) > 1 else "its rank has finalized MPI"
+        return Verdict(State.HEALTHY, f"healthy: {finalized}")
     if search.over:
         return Verdict(
             State.UNKNOWN,

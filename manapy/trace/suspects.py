@@ -110,7 +110,8 @@ class Suspects:
         if doing == activity.STORAGE:
             return "its process is in an uninterruptible wait of the kernel (storage?)", "waits for the kernel"
         if doing == activity.COMPUTES:
-            return "its process is alive and busy in user code: it computes, or spins", "spinning"
+            whose = "a thread of its process" if rank in self.graph.threads else "its process"
+            return f"{whose} is alive and busy in user code: it computes, or spins", "spinning"
         if doing in (activity.READS, activity.WRITES):
             return f"its process is alive and {doing} data", doing
         if doing == activity.MOVES:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from traces import SECOND, SPIN, STEP, Builder, Model, Step, allreduce, barrier, compute, recv, send, ssend
 
 from manapy.trace import network
-from manapy.trace.events import ANY, OPEN, STARTS, Flag, Op, Trace
+from manapy.trace.events import ANY, OPEN, STARTS, Communicator, Flag, Op, Trace
 from manapy.trace.expected import Memory
 from manapy.trace.hang import verdicts
 from manapy.trace.runqueue import Delays
@@ -476,6 +476,16 @@ def test_a_call_whose_end_is_not_recorded_is_late_by_time_alone() -> None:
         found = only(verdicts(job.trace(60 * SECOND)))
         assert (found.state, found.cause, found.rank) == (State.LATE, Cause.NONE, 0)
         assert found.sentence.startswith("rank 0 (node0) is late: it has been in MPI_"), found.sentence
+
+
+def test_communicators_of_the_same_ranks_have_different_names() -> None:
+    job = Builder(2)
+    job.comms += [Communicator(cid, 9, np.arange(2, dtype=np.int32)) for cid in (21, 22)]
+    for rank in range(2):
+        job.call(rank, Op.ALLREDUCE, STEP, comm=1 + rank)
+    found = only(verdicts(job.trace(60 * SECOND)))
+    for which in (1, 2):
+        assert f"MPI_Allreduce on MPI_COMM_WORLD's group (communicator {which} of 2 on it)" in found.sentence
 
 
 def test_a_fresh_knot_may_be_an_artefact_of_looking() -> None:
