@@ -88,7 +88,9 @@ def _named(which: str, roots: Sequence[Path]) -> Found | None:
             f"{which}: {len(found)} recordings have this name, from different directories: name one:"
             f" {', '.join(folder.name for folder in found[:5])}"
         )
-    return Found(found[0], guessed=f"{found[0].name}: the only recording of that name") if found else None
+    if not found:
+        return None
+    return Found(found[0], guessed=f"{found[0].name}: the only recording of that name, from another directory")
 
 
 def _roots() -> list[Path]:

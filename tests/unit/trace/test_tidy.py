@@ -60,7 +60,7 @@ def test_a_name_works_from_other_directories_and_the_one_from_here_is_meant(
     recording(format.job_name(places[0] / "run"), 1)
     monkeypatch.chdir(places[2])
     assert cli.main(["why", "run"]) != 1
-    assert "the only recording of that name" in capsys.readouterr().err
+    assert "the only recording of that name, from another directory" in capsys.readouterr().err
     recording(format.job_name(places[1] / "run"), 2)
     assert cli.main(["why", "run"]) == 1
     assert "2 recordings have this name" in capsys.readouterr().err
