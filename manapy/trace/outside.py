@@ -85,7 +85,7 @@ def _awaited(search: Suspects, rank: int, call: Open, want: Want, typical: int, 
         rank,
         Cause.COMPUTE,
         f"{search.stuck(rank, how='late' if late else 'stuck')}"
-        f"{'' if search.where(rank) else f' outside MPI for {idle}'}: {lacks}" + (f"; {said}" if said else ""),
+        f"{'' if search.where(rank) else f', outside MPI for {idle}'}: {lacks}" + (f"; {said}" if said else ""),
         state=State.LATE if late else State.HUNG,
         peer=call.rank,
         call=needed,
