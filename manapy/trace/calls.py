@@ -38,10 +38,10 @@ def communicator(trace: Trace, comm: int) -> str:
     if not len(known.members):
         return f"communicator {known.cid:x}"
     alike = [i for i, one in enumerate(trace.comms) if one.ggid == known.ggid and not one.name]
-    which = f" (communicator {alike.index(comm) + 1} of {len(alike)} on it)" if len(alike) > 1 else ""
-    if len(known.members) == trace.size:
-        return f"MPI_COMM_WORLD's group{which}"
-    return f"the communicator of {named(known.members)}{which}"
+    group = "MPI_COMM_WORLD's group" if len(known.members) == trace.size else named(known.members)
+    if len(alike) > 1:
+        return f"communicator {alike.index(comm) + 1} of {len(alike)} on {group}"
+    return group if len(known.members) == trace.size else f"the communicator of {group}"
 
 
 def is_window(trace: Trace, comm: int) -> bool:
