@@ -65,20 +65,33 @@ def find(search: Suspects) -> None:
 
 def first(search: Suspects, rank: int, failed: Verdict | None) -> Verdict:
     """Of a job that is over: the rank that was seen to die first. That it was the cause isn't proven: who ends a job
-    kills all of its ranks. failed: another one, whose call has failed."""
+    kills all of its ranks. It can't be told if it waited for one that may have left. failed: another one, whose call
+    has failed."""
+    text = f"{search.name(rank)} was the first that was seen to die"
+    facts, action = (*search.facts(rank), *search.victims(rank)), "see the job's output for its last words"
+    if failed is None and (left := search.ended(victim=rank)):
+        return Verdict(
+            State.UNKNOWN,
+            f"it can't be told who has ended the job: {text}, and it waited for a rank that may have left",
+            confidence=0.0,
+            evidence=(*left, *facts),
+            action=action,
+        )
     behind = search.waiting.behind(rank)
-    left = (*((failed.sentence,) if failed is not None else ()), *search.ended(but=rank))
     return Verdict(
         State.HUNG,
-        f"{search.name(rank)} was the first that was seen to die: its process {search.trace.ranks[rank].pid} had not"
-        f" finalized MPI" + (f"; {calls.count(len(behind), 'rank')} for it" if behind else ""),
+        f"{text}: its process {search.trace.ranks[rank].pid} had not finalized MPI"
+        + (f"; {calls.count(len(behind), 'rank')} for it" if behind else ""),
         Cause.DEAD,
         rank,
         since_ns=search.last_active(rank),
-        evidence=tuple(search.facts(rank) + search.victims(rank)),
-        alternatives=(*left, "somebody has ended the whole job: Ctrl-C, a time limit, MPI_Abort of another rank"),
-        confidence=0.5 if left else 0.7,
-        action="see the job's output for its last words; continue from the last checkpoint with `manapy restart`",
+        evidence=facts,
+        alternatives=(
+            *((failed.sentence,) if failed is not None else ()),
+            "somebody has ended the whole job: Ctrl-C, a time limit, MPI_Abort of another rank",
+        ),
+        confidence=0.5 if failed is not None else 0.7,
+        action=f"{action}; continue from the last checkpoint with `manapy restart`",
     )
 
 

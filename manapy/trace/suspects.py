@@ -172,12 +172,16 @@ class Suspects:
         long = span(self.trace.now - call.since)
         return f"has polled for {long}: it is in {what}" if call.polling else f"has been in {what} for {long}"
 
-    def ended(self, but: int | None = None) -> tuple[str, ...]:
-        """Of a job that is over, evidence on who may have ended it; nothing of rank `but`."""
+    def ended(self, victim: int | None = None) -> tuple[str, ...]:
+        """Of a job that is over, evidence on who may have ended it; victim: only of those that this rank waited for, also
+        behind others."""
         outside = [
             rank
             for rank, known in sorted(self.trace.ranks.items())
-            if self.over and not known.ended and rank not in self.graph.opened and rank != but
+            if self.over
+            and not known.ended
+            and rank not in self.graph.opened
+            and (victim is None or victim in self.waiting.behind(rank))
         ]
         return tuple(
             f"at the end, {self.name(rank)} was outside MPI and had not finalized: it may have ended the job"
