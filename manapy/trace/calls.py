@@ -111,7 +111,8 @@ def _operation(trace: Trace, matching: Matching, event: int) -> str:
     if IS_COLLECTIVE[op]:
         root = f" with root {peer}" if peer >= 0 else ""
         started = f", start {turn}" if turn else ""
-        return f"{called}{root} on {communicator(trace, int(matching.comm[event]))} (call {seq} there{started})" if seq else f"{called}{root}"
+        place = (window if op == Op.WIN_FENCE else communicator)(trace, int(matching.comm[event]))
+        return f"{called}{root} on {place} (call {seq} there{started})" if seq else f"{called}{root}"
     if Op.WIN_LOCK <= op <= Op.WIN_FLUSH:
         called += f" {'with' if op in _EPOCHS else 'of'} {other(trace, peer)}" if peer >= 0 else ""
         return f"{called} on {window(trace, int(matching.comm[event]))}"

@@ -7,7 +7,7 @@ from .events import Op
 from .expected import FLOOR
 from .suspects import Suspects
 from .verdict import Cause, State, Verdict
-from .waitfor import Open, Want, described
+from .waitfor import Open, Want, described, inside
 from .waiting import cycle_in
 
 
@@ -74,8 +74,8 @@ def _deadlock(search: Suspects, knot: tuple[int, ...], opens: list[Open]) -> Non
 
 def _waits(search: Suspects, rank: int, want: Want, peer: int) -> str:
     call = search.graph.opened[rank]
-    what = described(search.trace, search.matching, call, want.event)
-    return f"rank {rank} {'is' if call.polling else 'waits'} in {what}" + (
+    what = inside(search.trace, search.matching, call, want.event)
+    return f"rank {rank} {'is' if call.polling else 'waits'} {what}" + (
         "" if f"rank {peer}" in what or call.polling else f" for rank {peer}"
     )
 

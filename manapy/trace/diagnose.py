@@ -18,7 +18,7 @@ from .expected import Memory
 from .network import Probe
 from .runqueue import Delays, Sampler
 from .schedule import Schedule, ScheduleError
-from .verdict import State, Verdict
+from .verdict import WAITING, State, Verdict
 
 STACKS = 4  # suspects
 TRAINS = 2  # iterations, from which on what looks like a schedule is one: a few messages look like many things
@@ -126,7 +126,8 @@ def _slow(healthy: list[Verdict], found: list[Verdict], misfit: str, ended: bool
         if ended:
             found = [replace(healthy[0], evidence=(*healthy[0].evidence, *why))]
         else:
-            text = f"nobody is stuck; whether anything is slow can't be told: {why[0]}"
+            nobody = "nobody is stuck so far" if healthy[0].detail == WAITING else "nobody is stuck"
+            text = f"{nobody}; whether anything is slow can't be told: {why[0]}"
             found = [replace(found[0], sentence=text, evidence=(*healthy[0].evidence, *found[0].evidence, healthy[0].sentence)), *found[1:]]
     return [replace(found[0], evidence=(*found[0].evidence, misfit)), *found[1:]] if misfit else found
 

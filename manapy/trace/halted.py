@@ -7,6 +7,7 @@ from .events import OPEN, Flag, Op
 from .expected import FLOOR
 from .suspects import Suspects
 from .verdict import Cause, State, Verdict
+from .waitfor import described
 
 
 def wait_for_halted(search: Suspects) -> None:
@@ -39,6 +40,9 @@ def find(search: Suspects) -> None:
         text = f"{search.name(rank)}: its process {search.trace.ranks[rank].pid} is dead, and had not finalized MPI"
         if (at := search.graph.last.get(rank)) is not None and search.trace.events["flags"][at] & Flag.FAILED:
             text += f"; its last call, {calls.describe(search.trace, search.matching, at)}, failed"
+        elif rank in search.graph.opened and not search.graph.opened[rank].polling:
+            opened = search.graph.opened[rank]
+            text += f"; it was in {described(search.trace, search.matching, opened, opened.call)}"
         search.add(
             rank,
             Cause.DEAD,

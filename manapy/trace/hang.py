@@ -32,7 +32,7 @@ from .match import Matching, match
 from .network import Probe
 from .runqueue import Delays
 from .suspects import Suspects
-from .verdict import PARKED, Cause, State, Verdict
+from .verdict import PARKED, WAITING, Cause, State, Verdict
 
 if TYPE_CHECKING:
     from .stages import Labels
@@ -114,7 +114,7 @@ def _healthy(search: Suspects) -> Verdict:
             State.UNKNOWN,
             "the job's processes are gone, and their records prove no fault",
             confidence=0.0,
-            evidence=search.ended(),
+            evidence=(*search.ended(), *search.at_the_end()),
             action="see the job's output",
         )
     paused, everywhere = search.paused()
@@ -123,5 +123,8 @@ def _healthy(search: Suspects) -> Verdict:
     lost = sum(r.lost for r in trace.ranks.values())
     evidence = [*paused, *[f"{calls.count(waiting, 'rank')} for others, not for too long"] * bool(waiting)]
     return Verdict(
-        State.HEALTHY, text, evidence=(*evidence, *((f"{lost} older records are overwritten",) if lost else ()))
+        State.HEALTHY,
+        text,
+        detail=WAITING if waiting else "",
+        evidence=(*evidence, *((f"{lost} older records are overwritten",) if lost else ())),
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
+
 from . import calls, missing
 from .events import NO_PEER
 from .expected import FLOOR
@@ -38,27 +40,39 @@ def find(search: Suspects) -> set[int]:
             guilty = [
                 e for e in theirs.tolist() if missing.left_out(search, int(events["rank"][e]), instance) is not None
             ]
-            alone, odd = bool(guilty), guilty or odd
-        usual_call = next(int(e) for e in theirs.tolist() if int(e) not in odd)
-        rank = int(events["rank"][odd[0]])
-        usual_rank = search.name(int(events["rank"][usual_call]))
-        usual_ranks = "others" if most > 1 else usual_rank
-        what, others = (calls.describe(search.trace, m, e) for e in (odd[0], usual_call))
-        left_out = missing.left_out(search, rank, instance) if alone else None
-        skipped = f"; it has left out {calls.describe(search.trace, m, left_out)}" if left_out is not None else ""
-        alternatives = () if alone else (f"as well possible that {usual_rank} is wrong",)
-        search.add(
-            rank if alone else None,
-            Cause.MISSING if left_out is not None else Cause.MISMATCH,
-            f"{search.stuck(rank)}: it called {what}, where {usual_ranks} called {others}{skipped}",
-            call=what,
-            since_ns=int(events["enter"][theirs].max()),
-            evidence=tuple(
-                f"rank {int(events['rank'][e])}: {calls.describe(search.trace, m, int(e))}" for e in theirs[:8]
-            ),
-            alternatives=alternatives,
-            confidence=0.95 if alone else 0.8,
-            action="compare the paths that these ranks have taken through the program before this call",
-        )
+            alone = 0 < len(guilty) < len(theirs)
+            odd = guilty if alone else odd
+        _report(search, theirs, odd, alone, instance)
         search.accused.update(events["rank"][theirs].tolist())
     return found
+
+
+def _report(search: Suspects, theirs: np.ndarray, odd: list[int], alone: bool, instance: int) -> None:
+    """theirs: the calls of an instance. odd: those of them that are not like the others. alone: it is these that are
+    wrong, and not the others."""
+    m, events = search.matching, search.trace.events
+    usual = [int(e) for e in theirs if int(e) not in odd]
+    rank = int(events["rank"][odd[0]])
+    what, others = (calls.describe(search.trace, m, e) for e in (odd[0], usual[0]))
+    left_out = missing.left_out(search, rank, instance) if alone else None
+    these, those = (sorted(int(events["rank"][e]) for e in some) for some in (odd, usual))
+    if alone:
+        whose = "others" if len(usual) > 1 else search.name(those[0])
+        skipped = f"; it has left out {calls.describe(search.trace, m, left_out)}" if left_out is not None else ""
+        sentence = f"{search.stuck(rank)}: it called {what}, where {whose} called {others}{skipped}"
+    else:
+        where = f" in {place}" if (place := search.where(rank)) else ""
+        sentence = (
+            f"{calls.named(these)} and {calls.named(those)} don't agree{where}:"
+            f" {calls.named(these)} called {what}, where {calls.named(those)} called {others}"
+        )
+    search.add(
+        rank if alone else None,
+        Cause.MISSING if left_out is not None else Cause.MISMATCH,
+        sentence,
+        call=what,
+        since_ns=int(events["enter"][theirs].max()),
+        evidence=tuple(f"rank {int(events['rank'][e])}: {calls.describe(search.trace, m, int(e))}" for e in theirs[:8]),
+        confidence=0.95 if alone else 0.8,
+        action="compare the paths that these ranks have taken through the program before this call",
+    )

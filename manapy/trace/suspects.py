@@ -15,7 +15,7 @@ from .match import IS_COMPLETION, IS_RECEIVE, IS_SEND, Matching
 from .proc import BUSY, DEAD, STOPPED, ZOMBIE
 from .runqueue import Delays
 from .verdict import Cause, Phase, State, Verdict
-from .waitfor import Graph, Open, Want, build, described
+from .waitfor import Graph, Open, Want, build, described, inside
 from .waiting import Waiting
 
 if TYPE_CHECKING:
@@ -190,6 +190,14 @@ class Suspects:
             for rank in outside[:4]
         )
 
+    def at_the_end(self) -> tuple[str, ...]:
+        """Of a job that is over, evidence on ranks that were in a call: it may have ended in one of these."""
+        return tuple(
+            f"{self.name(rank)} {self.been(call)}"
+            for rank, call in sorted(self.graph.opened.items())
+            if self.over and not self.trace.ranks[rank].ended and not call.polling
+        )[:4]
+
     def paused(self) -> tuple[list[str], bool]:
         """Evidence on ranks whose recording is paused, and whether that are all that run."""
         running = {rank: known for rank, known in sorted(self.trace.ranks.items()) if not known.ended}
@@ -246,8 +254,8 @@ class Suspects:
         """Evidence on who waits for a suspect."""
         direct = self.waiting.on(rank)
         found = [
-            f"rank {call.rank} {'was' if self.over else f'has waited {span(self.trace.now - call.since)}'}"
-            f" in {described(self.trace, self.matching, call, want.event)}{' at the end' if self.over else ''}"
+            f"rank {call.rank} {'waited' if self.over else f'has waited {span(self.trace.now - call.since)}'}"
+            f" {inside(self.trace, self.matching, call, want.event)}{' at the end' if self.over else ''}"
             for call, want in direct[:4]
         ]
         more = len(self.waiting.behind(rank)) - min(len(direct), 4)
@@ -304,8 +312,8 @@ class Suspects:
     def doubt(self, call: Open, want: Want, why: str) -> None:
         """A wait that may be too long, of which nothing is proven."""
         if (long := self.trace.now - call.since) > FIRST:
-            what = calls.describe(self.trace, self.matching, want.event)
-            self.unproven.append(f"rank {call.rank} has waited {span(long)} in {what}{why}")
+            what = inside(self.trace, self.matching, call, want.event)
+            self.unproven.append(f"rank {call.rank} has waited {span(long)} {what}{why}")
 
     def where(self, rank: int, at: int | None = None) -> str:
         """`backward of micro-batch 3 in iteration 12`, or nothing."""

@@ -9,7 +9,7 @@ from .events import Flag
 from .match import IS_RECEIVE, IS_SEND
 from .suspects import Suspects
 from .verdict import Cause, State, Verdict
-from .waitfor import Open, Want
+from .waitfor import Open, Want, inside
 
 
 def crossed(search: Suspects, ranks: tuple[int, ...]) -> Verdict | None:
@@ -43,7 +43,7 @@ def _unreceived(search: Suspects, post: int) -> int | None:
 
 def _disagree(search: Suspects, rank: int, peer: int, want: Want, post: int, sent: int) -> Verdict:
     m, sender = search.matching, int(search.trace.events["rank"][sent])
-    wants, made = (calls.describe(search.trace, m, e) for e in (post, sent))
+    made, waits = calls.describe(search.trace, m, sent), inside(search.trace, m, search.graph.opened[rank], post)
     on = ""
     if m.comm[post] != m.comm[sent]:
         there, here = (calls.communicator(search.trace, int(m.comm[event])) for event in (sent, post))
@@ -51,10 +51,10 @@ def _disagree(search: Suspects, rank: int, peer: int, want: Want, post: int, sen
     which = "sources" if sender != peer else "communicators" if on else "tags"
     return Verdict(
         State.HUNG,
-        f"rank {rank} and rank {sender} don't agree: rank {rank} waits in {wants}, and rank {sender} made {made}{on},"
+        f"rank {rank} and rank {sender} don't agree: rank {rank} waits {waits}, and rank {sender} made {made}{on},"
         " which nobody receives",
         Cause.MISMATCH,
-        call=wants,
+        call=calls.describe(search.trace, m, post),
         peer=sender,
         since_ns=int(search.trace.events["enter"][want.event]),
         evidence=tuple(search.facts(rank) + search.facts(sender)),

@@ -36,6 +36,7 @@ class Cause(enum.Enum):
 
 
 PARKED = "a checkpoint is being taken"  # `detail` of a verdict on a job that is held for it
+WAITING = "ranks wait for others"  # ... that is healthy, as far as can be told so soon
 
 
 class Phase(enum.Enum):

@@ -72,6 +72,13 @@ def described(trace: Trace, matching: Matching, call: Open, event: int) -> str:
     return f"MPI_Test or MPI_Iprobe, again and again since its {describe(trace, matching, call.call)} has returned"
 
 
+def inside(trace: Trace, matching: Matching, call: Open, event: int) -> str:
+    """`in MPI_Recv from rank 1, tag 7`: where a rank waits for this; `for its MPI_Irecv from rank 1, tag 7` if it has
+    posted that before."""
+    posted = event != call.call and trace.events["flags"][event] & Flag.NONBLOCKING
+    return f"{'for its' if posted and not call.polling else 'in'} {described(trace, matching, call, event)}"
+
+
 @dataclass
 class Graph:
     """opened: ranks in a call, that of the thread that they stand for. calls: the open calls of all threads. last:

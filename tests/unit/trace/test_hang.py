@@ -130,7 +130,17 @@ def test_different_collectives_at_one_place() -> None:
 
 def test_of_two_that_disagree_none_is_guilty_alone() -> None:
     found = only(hung([[allreduce()], [barrier()]]))
-    assert (found.cause, found.rank) == (Cause.MISMATCH, None) and found.alternatives
+    assert (found.cause, found.rank) == (Cause.MISMATCH, None)
+    assert found.sentence.startswith("rank 1 and rank 0 don't agree: rank 1 called MPI_Barrier"), found.sentence
+    found = only(hung([[allreduce()], [barrier()], [allreduce()], [barrier()]]))
+    assert found.sentence.startswith("ranks 1, 3 and ranks 0, 2 don't agree: "), found.sentence
+
+
+def test_of_two_that_have_both_left_out_a_call_none_is_guilty_alone() -> None:
+    """Both have left out an Allreduce, long ago and together; that says nothing of who is wrong now."""
+    both = [allreduce(), barrier()] * 6 + [barrier()] + [allreduce(), barrier()] * 2
+    found = only(hung([[*both, allreduce()], [*both, barrier()]]))
+    assert (found.cause, found.rank) == (Cause.MISMATCH, None), found.sentence
 
 
 def test_different_roots() -> None:
@@ -932,3 +942,48 @@ def test_two_ranks_of_which_one_thread_waits_and_the_other_one_never_makes_its_c
     assert {(v.state, v.cause, v.rank) for v in found} == {(State.HUNG, Cause.COMPUTE, rank) for rank in range(2)}, [
         v.sentence for v in found
     ]
+
+
+def transfer() -> Trace:
+    """Two ranks in the same Allreduce."""
+    job = Builder(2)
+    for rank in range(2):
+        job.call(rank, Op.ALLREDUCE, STEP)
+    return job.trace(SECOND)
+
+
+def test_a_process_that_has_died_in_a_call_is_told_with_it() -> None:
+    found = only(verdicts(process(transfer(), 0, "dead")))
+    assert (found.cause, found.rank) == (Cause.DEAD, 0)
+    assert "; it was in MPI_Allreduce on" in found.sentence, found.sentence
+
+
+def test_of_a_job_that_is_over_it_is_told_what_its_ranks_were_in() -> None:
+    trace = transfer()
+    for rank in range(2):
+        process(trace, rank, "dead")
+    found = only(verdicts(trace))
+    assert found.state is State.UNKNOWN
+    assert [fact.split(" on ")[0] for fact in found.evidence] == [
+        f"rank {rank} (node0) was in MPI_Allreduce" for rank in range(2)
+    ]
+
+
+def test_what_was_posted_before_is_waited_for_and_not_in() -> None:
+    job = Builder(2)
+    post = job.call(0, Op.RECV, STEP, 2 * STEP, peer=1, tag=4, flags=Flag.NONBLOCKING, request=1)
+    job.call(0, Op.WAIT, 3 * STEP, peer=1, tag=4, request=post["request"])
+    job.call(1, Op.SEND, STEP, 2 * STEP, peer=0, tag=5)
+    job.call(1, Op.FINALIZE, 3 * STEP)
+    found = only(verdicts(job.trace(60 * SECOND)))
+    assert found.cause is Cause.MISMATCH
+    assert "rank 0 waits for its MPI_Irecv from rank 1, tag 4, and rank 1 made MPI_Send" in found.sentence, found.sentence
+
+
+def test_a_fence_is_on_a_window() -> None:
+    job = Builder(2)
+    window = job.comm(0, 1)
+    job.call(0, Op.WIN_FENCE, STEP, comm=window, context=1)
+    job.call(1, Op.BARRIER, STEP)
+    found = only(verdicts(job.trace(60 * SECOND)))
+    assert "rank 0 waits in MPI_Win_fence on the window of ranks 0, 1 (call 1 there)" in found.sentence, found.sentence
