@@ -94,6 +94,7 @@ class View:
     def _judge(self, before: proc.Sight) -> None:
         began = time.process_time()
         assert self._sight is not None
+        self._reader.poll()  # who was dead at the look at its process has recorded all that it did
         trace = proc.described(self._reader.trace(self._each(WHY)), before, self._sight)
         self.verdicts = judge(self.found, trace, self.given, live=False, sampler=self._sampler)
         if self.given is None:

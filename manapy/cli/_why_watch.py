@@ -59,7 +59,9 @@ def _watched(found: Found, sampler: Sampler, leaving: Leaving, options: argparse
     began = time.monotonic()
     over = False
     while True:
-        trace, verdicts = look(found, options, sampler, looks, looked)
+        trace, verdicts = look(
+            found, options.schedule, sampler=sampler, watched=looks, probe=options.probe, looked=looked
+        )
         news = standing.look(verdicts, time.monotonic(), last=over)
         note(trace, noted, out)
         if news.new:

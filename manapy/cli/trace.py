@@ -214,13 +214,12 @@ def _export(options: argparse.Namespace, out: Output) -> int:
 
 
 def _report(options: argparse.Namespace, out: Output) -> int:
-    from ..trace import report, rings
+    from ..trace import report
     from ..trace.diagnose import labels_of
     from . import why
 
     found = _arguments.recording(options, out)
-    trace = rings.read(found.folder, others=found.others)
-    verdicts = why.judge(found, trace, options.schedule, live=found.live)
+    trace, verdicts = why.look(found, options.schedule)
     text = report.page(trace, verdicts, labels_of(trace, options.schedule)[0])
     options.out.write_text(text, encoding="utf-8")
     out.line(verdicts[0].sentence)

@@ -93,7 +93,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
         from . import _why_watch
 
         return _why_watch.watch(found, options, out)
-    trace, verdicts = look(found, options)
+    trace, verdicts = look(found, options.schedule, probe=options.probe)
     note(trace, set(), out)
     waits = _waits(trace) if options.waits else None
     said = say(found, trace, verdicts, out, waits)
@@ -111,45 +111,44 @@ def _probe(command: str) -> Probe:
 
 def look(
     found: Found,
-    options: argparse.Namespace,
+    plan: Schedule | None,
+    *,
     sampler: Sampler | None = None,
     watched: Looks | None = None,
+    probe: Probe | None = None,
     looked: Looked | None = None,
 ) -> tuple[Trace, list[Verdict]]:
-    """The recording and what it says. A process that has ended since it was read may have ended well: then it is read
-    again."""
+    """The recording and what it says. A process that has ended since it was read may have finalized MPI before: then it
+    is read again, until no more have ended."""
     from ..trace import rings
 
-    gone: set[int] = set()
+    gone: frozenset[int] = frozenset()
     while True:
         trace = rings.read(found.folder, others=found.others)
-        if found.live and not (now := _gone(trace)) <= gone:
+        if found.live and not (now := _gone(found, trace)) <= gone:
             gone |= now
             continue
         verdicts = judge(
             found,
             trace,
-            options.schedule,
+            plan,
             live=found.live,
             sampler=sampler,
             watched=watched,
-            probe=options.probe,
+            probe=probe,
             looked=looked,
         )
-        if not found.live or _gone(trace) <= gone:
+        if not found.live or _gone(found, trace) <= gone:
             return trace, verdicts
 
 
-def _gone(trace: Trace) -> set[int]:
-    """Ranks of this host that have not finalized MPI, as far as was read, and whose processes have ended."""
+def _gone(found: Found, trace: Trace) -> frozenset[int]:
+    """Ranks that have not finalized MPI, as far as was read, and whose processes have ended."""
     from ..trace import proc
 
-    return {
-        rank
-        for rank in proc.here(trace)
-        if not trace.ranks[rank].ended
-        and proc.look(trace.ranks[rank].pid, trace.ranks[rank].pid_start).state in (proc.DEAD, proc.ZOMBIE)
-    }
+    here = {rank for rank, seen in proc.sight(trace).seen.items() if seen.state in (proc.DEAD, proc.ZOMBIE)}
+    elsewhere = found.others.gone() if found.others is not None else frozenset()
+    return frozenset(rank for rank in here | elsewhere if rank in trace.ranks and not trace.ranks[rank].ended)
 
 
 def _problems(trace: Trace) -> list[str]:

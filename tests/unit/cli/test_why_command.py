@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
+import shutil
 import socket
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from manapy import cli
 from manapy.cli import why
-from manapy.trace import format, layout
+from manapy.trace import format, layout, rings
 from manapy.trace.events import Op, Trace
 from manapy.trace.find import Found
 from manapy.trace.runqueue import Sampler
@@ -85,9 +86,8 @@ def test_ranks_that_end_well_while_they_are_looked_at_are_not_called_dead(
             child.kill()
             child.wait()
 
-    options = argparse.Namespace(schedule=None, probe=None)
     try:
-        _, verdicts = why.look(Found(folder), options, Ends())
+        _, verdicts = why.look(Found(folder), None, sampler=Ends())
     finally:
         child.kill()
         child.wait()
@@ -159,3 +159,28 @@ def test_one_line_for_what_is_wrong(arguments: list[str], code: int, tmp_path: P
     assert cli.main(["why", *arguments]) == code
     said = capsys.readouterr()
     assert not said.out and said.err and "Traceback" not in said.err
+
+
+def test_who_finalizes_and_ends_after_the_recording_was_read_is_not_called_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MANAPY_TRACE_ROOT", str(tmp_path))
+    folder = format.root() / "job"
+    folder.parent.mkdir()
+    child = subprocess.Popen(["sleep", "1000"])
+    done = {"op": Op.FINALIZE, "enter": 2 * SECOND, "exit": 2 * SECOND + 1}
+    saved(folder, done, done, end=format.RUNNING, host=socket.gethostname(), pid=child.pid)
+    later = saved(tmp_path / "later", done, done, end=format.FINALIZED, host=socket.gethostname(), pid=child.pid)
+    read = rings.read
+
+    def read_before_the_end(*arguments: Any, **named: Any) -> Trace:
+        trace = read(*arguments, **named)
+        if child.poll() is None:
+            shutil.copytree(later, folder, dirs_exist_ok=True)
+            child.kill()
+            child.wait()
+        return trace
+
+    monkeypatch.setattr(rings, "read", read_before_the_end)
+    assert cli.main(["why", "job"]) == 0
+    assert capsys.readouterr().out.startswith("healthy: all 2 ranks have finalized MPI")
