@@ -11,6 +11,7 @@ Invariants
     the program does.
  3. Reading takes nothing from the job: /proc only, and only of suspects.
  4. Nothing is done only by who has done nothing for QUIET seconds: programs read slow pipes and sleep between two tries.
+ 5. Who is ready to run at two looks, and has not run between them, had no processor: that isn't doing nothing.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ OWN = ("manapy-control", "manapy-worker")  # names of threads
 NOTHING = ""
 
 COMPUTES, READS, WRITES, STORAGE, MOVES = "computes", "reads", "writes", "waits for storage", "runs now and then"
+READY = "waits for a processor"
 
 
 @dataclass(frozen=True)
@@ -51,15 +53,16 @@ class Doing:
 
 
 @dataclass
-class _Sight:
-    """Of each thread, by process and thread: processor time, ns, and bytes read and written; and whether one waits for
-    storage. main: the main thread, if it is in no MPI call."""
+class Sight:
+    """Of each thread, by process and thread: processor time, ns, and bytes read and written; which are running or ready
+    to run; and whether one waits for storage. main: the main thread, if it is in no MPI call."""
 
     at: float
     main: tuple[int, int] | None = None
     ran: dict[tuple[int, int], int] = field(default_factory=dict)
     read: dict[tuple[int, int], int] = field(default_factory=dict)
     written: dict[tuple[int, int], int] = field(default_factory=dict)
+    ready: set[tuple[int, int]] = field(default_factory=set)
     stored: bool = False
 
 
@@ -67,7 +70,7 @@ class _Sight:
 class _Known:
     """Of one process: the look before, what it was last seen to do, and when, or since when it is looked at."""
 
-    sight: _Sight
+    sight: Sight
     since: float
     what: str = NOTHING
 
@@ -94,23 +97,23 @@ class Activity:
             stored |= {rank for rank, sight in sights.items() if sight.stored}
         return {rank: self._compared(keys[rank], sight, rank in stored) for rank, sight in sights.items()}
 
-    def _undecided(self, key: tuple[int, int], now: _Sight, fresh: bool) -> bool:
+    def _undecided(self, key: tuple[int, int], now: Sight, fresh: bool) -> bool:
         """Is it too early to say what it does?"""
         known = self._known[key]
         if fresh and now.at - known.sight.at < INTERVAL:
             return True
-        return not (known.what or now.stored or now.at - known.since >= QUIET or _done(known.sight, now))
+        return not (known.what or now.stored or now.at - known.since >= QUIET or done(known.sight, now))
 
-    def _compared(self, key: tuple[int, int], now: _Sight, stored: bool) -> Doing:
+    def _compared(self, key: tuple[int, int], now: Sight, stored: bool) -> Doing:
         known = self._known[key]
-        if what := STORAGE if stored else _done(known.sight, now):
+        if what := STORAGE if stored else done(known.sight, now):
             known.since, known.what = now.at, what
         known.sight = now
         still = now.at - known.since
         return Doing(known.what) if still < QUIET else Doing(NOTHING, still)
 
 
-def _done(before: _Sight, now: _Sight) -> str:
+def done(before: Sight, now: Sight) -> str:
     """Between two looks. What a process or thread that is new has done counts whole, if another was there before."""
     took = max(now.at - before.at, 1e-3)
     share = sum(max(ran - before.ran.get(task, 0), 0) for task, ran in now.ran.items()) / 1e9 / took
@@ -120,15 +123,17 @@ def _done(before: _Sight, now: _Sight) -> str:
         if any(count > old.get(task, 0) for task, count in new.items()):
             return what
     woken = now.main is not None and now.ran.get(now.main, 0) > before.ran.get(now.main, now.ran.get(now.main, 0))
-    return MOVES if woken or share >= RUNS else NOTHING
+    if woken or share >= RUNS:
+        return MOVES
+    return READY if before.ready & now.ready else NOTHING
 
 
-def _sight(suspect: Suspect) -> _Sight | None:
+def _sight(suspect: Suspect) -> Sight | None:
     """None: it can't be looked at, or isn't there."""
     if proc.look(suspect.pid, suspect.start).state == proc.DEAD:
         return None
     main = suspect.pid, suspect.pid
-    found = _Sight(time.monotonic(), None if suspect.pid in suspect.inside else main)
+    found = Sight(time.monotonic(), None if suspect.pid in suspect.inside else main)
     try:
         for pid in _family(suspect.pid):
             _add(found, pid, suspect.inside)
@@ -137,7 +142,7 @@ def _sight(suspect: Suspect) -> _Sight | None:
     return found if found.ran or suspect.inside else None
 
 
-def _add(found: _Sight, pid: int, inside: Collection[int]) -> None:
+def _add(found: Sight, pid: int, inside: Collection[int]) -> None:
     """One process. What can't be read of it ends the look, unless the process has just ended."""
     base = Path(f"/proc/{pid}")
     try:
@@ -146,7 +151,10 @@ def _add(found: _Sight, pid: int, inside: Collection[int]) -> None:
                 continue
             key = pid, int(task.name)
             found.ran[key] = int((task / "schedstat").read_text().split()[0])
-            found.stored |= proc.fields((task / "stat").read_text())[0] == "D"
+            state = proc.fields((task / "stat").read_text())[0]
+            found.stored |= state == "D"
+            if state == "R":
+                found.ready.add(key)
             counts = dict(line.split(": ") for line in (task / "io").read_text().splitlines())
             found.read[key] = int(counts["rchar"]) + int(counts["read_bytes"])
             found.written[key] = int(counts["wchar"]) + int(counts["write_bytes"])

@@ -88,9 +88,8 @@ def diagnose(
         )
 
     found = judged(trace)
-    if live and (
-        late := {verdict.rank for verdict in found if verdict.state is State.LATE and verdict.rank is not None}
-    ):
+    doubtful = (State.LATE, State.UNKNOWN)
+    if live and (late := {verdict.rank for verdict in found if verdict.state in doubtful and verdict.rank is not None}):
         trace = _with_activity(trace, late, looked.activity, others)
         found = judged(trace)
     if state(found) is State.HEALTHY and not parked:

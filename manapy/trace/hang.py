@@ -87,7 +87,7 @@ def verdicts(
         return sorted(
             search.found, key=lambda v: (v.state is State.LATE, order.index(v.cause), -v.confidence, v.since_ns or 0)
         )
-    return [_unproven(search.unproven) if search.unproven else _healthy(search)]
+    return search.undecided or [_unproven(search.unproven) if search.unproven else _healthy(search)]
 
 
 def _unproven(waits: list[str]) -> Verdict:

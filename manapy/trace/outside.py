@@ -7,7 +7,7 @@ from .calls import span
 from .expected import FIRST, FLOOR
 from .stages import REDUCING
 from .suspects import Suspects
-from .verdict import Cause, Phase, State
+from .verdict import Cause, Phase, State, Verdict
 from .waitfor import Open, Want
 
 STILL = 60.0  # seconds without doing anything: surely hung, also where it isn't known how long it usually takes
@@ -55,8 +55,8 @@ def find(search: Suspects) -> None:
         if search.idle(rank) <= limit:
             continue
         waited = search.starved([rank], search.trace.now - search.idle(rank))
-        if search.idle(rank) - waited <= limit:
-            _starving(search, rank, waited)
+        if search.idle(rank) - waited <= limit and search.doing(rank) != activity.NOTHING:
+            _starving(search, rank, waited, call, want)
             continue
         late = search.doing(rank) != activity.NOTHING
         skip = missing.skip_awaited(search, rank)
@@ -99,11 +99,13 @@ def _awaited(search: Suspects, rank: int, call: Open, want: Want, typical: int, 
     )
 
 
-def _starving(search: Suspects, rank: int, waited: int) -> None:
+def _starving(search: Suspects, rank: int, waited: int, call: Open, want: Want) -> None:
     """It would go on if it could. That is only said if it has as good as no processor, for long, and all of that
-    was sampled."""
+    was sampled. Else it can't be told: which of its threads had no processor isn't known."""
     since = search.trace.now - search.idle(rank)
     if waited < max(FIRST, STARVING * search.idle(rank)) or search.delays.waited(rank, since, search.trace.now) is None:
+        if search.trace.now - call.since > FIRST:
+            _undecided(search, rank, waited, call, want)
         return
     known = search.trace.ranks[rank]
     search.add(
@@ -117,6 +119,22 @@ def _starving(search: Suspects, rank: int, waited: int) -> None:
         confidence=0.9,
         action=f"see what else runs on the processors of process {known.pid} (taskset -p {known.pid}; top;"
         " the cpu.max of its cgroup)",
+    )
+
+
+def _undecided(search: Suspects, rank: int, waited: int, call: Open, want: Want) -> None:
+    search.accused.add(rank)
+    search.undecided.append(
+        Verdict(
+            State.UNKNOWN,
+            f"whether {search.name(rank)} is stuck can't be told: rank {call.rank} has waited"
+            f" {span(search.trace.now - call.since)} for its {search.needed(want, rank)}, but it had perhaps no"
+            f" processor for {span(waited)} of the last {span(search.idle(rank))}",
+            rank=rank,
+            confidence=0.0,
+            evidence=tuple([*search.facts(rank), *search.victims(rank)]),
+            action="look again; `manapy why --watch` knows better who had a processor, and when",
+        )
     )
 
 

@@ -74,10 +74,12 @@ def find(search: Suspects, mismatched: set[int], probe: Probe | None) -> None:
             )
             typical, limit = search.expected.transfer(post)
             members = tuple(sorted({*partners, rank}))
-            if (
-                search.trace.now - arrival <= limit
-                or search.trace.now - arrival - search.starved(members, arrival) <= limit
-            ):
+            if search.trace.now - arrival <= limit:
+                continue
+            if search.trace.now - arrival - (waited := search.starved(members, arrival)) <= limit:
+                search.doubt(
+                    call, want, f"; {calls.named(members)} had perhaps no processor for up to {span(waited)} of that"
+                )
                 continue
             seen.add(key)
             if m.op[want.event] == Op.FINALIZE and unmatched.left_over(search, call):

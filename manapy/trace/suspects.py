@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 class Suspects:
     """Of one trace. found: verdicts so far, and accused: of whom there needs to be no other one. unproven: waits that
-    may be too long."""
+    may be too long. undecided: UNKNOWN, of ranks whose processes may have to be looked at."""
 
     def __init__(
         self,
@@ -49,6 +49,7 @@ class Suspects:
         self.found: list[Verdict] = []
         self.accused: set[int] = set()
         self.unproven: list[str] = []
+        self.undecided: list[Verdict] = []
 
     def name(self, rank: int) -> str:
         """`rank 17 (node24)`"""
@@ -116,6 +117,8 @@ class Suspects:
             return f"its process is alive and {doing} data", doing
         if doing == activity.MOVES:
             return "its process is alive and wakes up now and then", "asleep"
+        if doing == activity.READY:
+            return "its process is ready to run, and gets no processor", "starved"
         if doing == activity.NOTHING or known.process in ("S", "I"):
             still = (
                 f", and has done nothing for {span(known.still_s * 1e9)}"

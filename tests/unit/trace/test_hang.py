@@ -944,6 +944,36 @@ def test_two_ranks_of_which_one_thread_waits_and_the_other_one_never_makes_its_c
     ]
 
 
+def test_a_rank_with_a_busy_thread_in_a_call_may_seem_to_have_had_no_processor() -> None:
+    """Its other thread is outside MPI. Whether that one has waited for a processor isn't known; that nobody is stuck,
+    neither. What its process does tells."""
+    job = Builder(2)
+    job.ranks[1] = replace(job.ranks[1], threads={0: 11, 1: 12}, doing=None, cpu_share=0.01)
+    job.call(0, Op.RECV, STEP, peer=1, tag=1)
+    job.call(1, Op.RECV, STEP, 2 * STEP, peer=0, tag=2)
+    job.call(1, Op.RECV, STEP, thread=1, peer=0, tag=3, comm=job.comm(0, 1))
+    trace = job.trace(20 * SECOND)
+    moments = np.array([0, trace.now])
+    delays = Delays({1: (moments, moments * 8 // 10)})
+    found = only(verdicts(trace, delays=delays))
+    assert (found.state, found.rank) == (State.UNKNOWN, 1), found.sentence
+    assert found.sentence.startswith("whether rank 1 (node0) is stuck can't be told: rank 0 has waited 20.0 s for its MPI_S")
+    trace.ranks[1] = replace(trace.ranks[1], doing="")
+    found = only(verdicts(trace, delays=delays))
+    assert (found.state, found.cause, found.rank) == (State.HUNG, Cause.COMPUTE, 1), found.sentence
+
+
+def test_a_transfer_between_ranks_without_a_processor_can_not_be_told() -> None:
+    job = Builder(2)
+    job.call(0, Op.SEND, STEP, peer=1, tag=1)
+    job.call(1, Op.RECV, STEP, peer=0, tag=1)
+    trace = job.trace(20 * SECOND)
+    moments = np.array([0, trace.now])
+    found = only(verdicts(trace, delays=Delays({1: (moments, moments * 9 // 10)})))
+    assert found.state is State.UNKNOWN and "had perhaps no processor" in found.sentence, found.sentence
+    assert only(verdicts(trace)).cause is Cause.NETWORK
+
+
 def transfer() -> Trace:
     """Two ranks in the same Allreduce."""
     job = Builder(2)
