@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import calls, missing, unmatched
-from .events import Op
+from .events import Flag, Op
 from .expected import FLOOR
 from .suspects import Suspects
 from .verdict import Cause, State, Verdict
@@ -12,7 +12,8 @@ from .waiting import cycle_in
 
 
 def find(search: Suspects) -> None:
-    """Accuses who has left out the call that the others of a knot wait for; else all of the knot."""
+    """Accuses who has left out the call that the others of a knot wait for; else all of the knot; and who has gone on
+    to Finalize without it."""
     for knot in search.graph.knots:
         if set(knot) & search.accused:
             continue
@@ -29,12 +30,13 @@ def find(search: Suspects) -> None:
             )
             search.accused.update(knot)
             continue
-        if crossed := unmatched.crossed(search, knot):
+        if crossed := unmatched.crossed(search, opens):
             search.accused.update(knot)
             search.found.append(crossed)
             continue
         if not _finalizing(search, knot):
             _deadlock(search, knot, opens)
+    _finalizing_alone(search)
 
 
 def _deadlock(search: Suspects, knot: tuple[int, ...], opens: list[Open]) -> None:
@@ -82,15 +84,43 @@ def _waits(search: Suspects, rank: int, want: Want, peer: int) -> str:
 
 def _finalizing(search: Suspects, knot: tuple[int, ...]) -> bool:
     """Ranks of a knot that are in Finalize while others wait for another call of theirs."""
-    events = search.trace.events
     found = False
     for rank in knot:
-        if events["op"][search.graph.opened[rank].call] != Op.FINALIZE:
-            continue
-        wanted = [want for call, want in search.waiting.on(rank) if events["op"][call.call] != Op.FINALIZE]
-        if wanted:
-            missing.report(search, rank, wanted[0], ", and went on to MPI_Finalize", 0.98)
+        if wanted := _wanted(search, rank):
+            missing.report(search, rank, wanted[0][1], ", and went on to MPI_Finalize", 0.98)
             found = True
     if found:
         search.accused.update(knot)
     return found
+
+
+def _wanted(search: Suspects, rank: int) -> list[tuple[Open, Want]]:
+    """The calls that others wait for at a rank that is in Finalize."""
+    events = search.trace.events
+    if rank not in search.graph.opened or events["op"][search.graph.opened[rank].call] != Op.FINALIZE:
+        return []
+    return [(call, want) for call, want in search.waiting.on(rank) if events["op"][call.call] != Op.FINALIZE]
+
+
+def _finalizing_alone(search: Suspects) -> None:
+    """Ranks in Finalize outside of a knot: who waits for another call of theirs never gets it. Its rank may have a
+    thread outside MPI, which could cancel what was only posted."""
+    for rank in sorted(search.graph.opened):
+        wanted = [
+            (call, want) for call, want in _wanted(search, rank) if not (call.any or want.any or _posted(search, want))
+        ]
+        if rank in search.accused or not wanted:
+            continue
+        since = max(wanted[0][0].since, search.graph.opened[rank].since)
+        if search.trace.now - since < FLOOR and not search.over:
+            continue
+        if crossed := unmatched.crossed(search, (call for call, _ in wanted)):
+            search.found.append(crossed)
+            search.accused.add(rank)
+        else:
+            missing.report(search, rank, wanted[0][1], ", and went on to MPI_Finalize", 0.98)
+        search.accused.update(call.rank for call, _ in wanted)
+
+
+def _posted(search: Suspects, want: Want) -> bool:
+    return bool(search.trace.events["flags"][want.event] & Flag.NONBLOCKING)

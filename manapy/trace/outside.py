@@ -40,7 +40,7 @@ def find(search: Suspects) -> None:
             continue
         if known.ended and (search.trace.now - call.since > FLOOR or search.over):
             if crossed := unmatched.crossed(
-                search, tuple(waiter.rank for waiter, _ in direct if waiter.rank not in search.accused)
+                search, (waiter for waiter, _ in direct if waiter.rank not in search.accused)
             ):
                 search.found.append(crossed)
                 search.accused.add(rank)

@@ -108,6 +108,7 @@ def _unrecorded(search: Suspects, call: Open, want: Want, perhaps: str = "") -> 
         call=what,
         since_ns=call.since,
         evidence=tuple(search.victims(call.rank)),
+        alternatives=("it may be stuck there",),
         confidence=0.5,
         action=f"look at the stack of its process {search.trace.ranks[call.rank].pid}"
         if call.rank in search.trace.ranks

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from . import calls
@@ -12,18 +14,18 @@ from .verdict import Cause, State, Verdict
 from .waitfor import Open, Want, inside
 
 
-def crossed(search: Suspects, ranks: tuple[int, ...]) -> Verdict | None:
-    """A receive of one of these ranks, who wait for ever, for which a message has come with another tag, on another
+def crossed(search: Suspects, waiting: Iterable[Open]) -> Verdict | None:
+    """A receive of one of these calls, which wait for ever, for which a message has come with another tag, on another
     communicator, or from another source."""
     m = search.matching
-    for rank in ranks:
-        for want in search.graph.opened[rank].wants:
+    for call in waiting:
+        for want in call.wants:
             post = search.posted_by(want.event)
             peer = int(m.peer[post])
             if not IS_RECEIVE[m.op[post]] or peer < 0 or peer not in want.ranks:
                 continue
             if (sent := _unreceived(search, post)) is not None:
-                return _disagree(search, rank, peer, want, post, sent)
+                return _disagree(search, call, peer, want, post, sent)
     return None
 
 
@@ -41,9 +43,9 @@ def _unreceived(search: Suspects, post: int) -> int | None:
     return int(found[-1]) if len(found) else None
 
 
-def _disagree(search: Suspects, rank: int, peer: int, want: Want, post: int, sent: int) -> Verdict:
-    m, sender = search.matching, int(search.trace.events["rank"][sent])
-    made, waits = calls.describe(search.trace, m, sent), inside(search.trace, m, search.graph.opened[rank], post)
+def _disagree(search: Suspects, call: Open, peer: int, want: Want, post: int, sent: int) -> Verdict:
+    m, rank, sender = search.matching, call.rank, int(search.trace.events["rank"][sent])
+    made, waits = calls.describe(search.trace, m, sent), inside(search.trace, m, call, post)
     on = ""
     if m.comm[post] != m.comm[sent]:
         there, here = (calls.communicator(search.trace, int(m.comm[event])) for event in (sent, post))

@@ -119,8 +119,10 @@ def build(trace: Trace, matching: Matching, halted: frozenset[int] = frozenset()
 def _answering(trace: Trace, matching: Matching, rank: int, calls: dict[int, list[Open]]) -> int | None:
     """The thread of a rank that would make the call that another rank waits for, the longest of them: the one that made
     the newest such call; if none has, the one outside MPI that was
-    in it last. None: nobody waits for it, or all its threads are in calls."""
+    in it last. While one is in MPI_Finalize, that one: none may make another call any more. None: nobody waits for it, or all its threads are in calls."""
     events = trace.events
+    if (last := next((end for end in _ends(trace, matching, rank) if _finalizes(events, end)), None)) is not None:
+        return int(events["thread"][last])
     wanted = sorted(
         (
             (call.since, want)
@@ -150,6 +152,10 @@ def _answering(trace: Trace, matching: Matching, rank: int, calls: dict[int, lis
         if events["exit"][end] != OPEN and known is not None and int(events["thread"][end]) in known.threads
     ]
     return int(events["thread"][max(outside, key=lambda end: int(events["exit"][end]))]) if wanted and outside else None
+
+
+def _finalizes(events: np.ndarray, end: int) -> bool:
+    return bool(events["op"][end] == Op.FINALIZE and events["exit"][end] == OPEN)
 
 
 def _stands(

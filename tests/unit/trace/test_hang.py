@@ -1017,3 +1017,64 @@ def test_a_fence_is_on_a_window() -> None:
     job.call(1, Op.BARRIER, STEP)
     found = only(verdicts(job.trace(60 * SECOND)))
     assert "rank 0 waits in MPI_Win_fence on the window of ranks 0, 1 (call 1 there)" in found.sentence, found.sentence
+
+
+def test_a_rank_in_finalize_stands_for_no_other_thread_of_its_own() -> None:
+    """Its other thread, which made the messages before, rests: nobody may call MPI any more."""
+    job = Builder(2)
+    job.ranks[1] = replace(job.ranks[1], threads={0: 11, 1: 12}, process="S", doing="")
+    job.call(1, Op.SEND, STEP, 2 * STEP, thread=1, peer=0, tag=1)
+    job.call(0, Op.RECV, STEP, 2 * STEP, peer=1, tag=1)
+    job.call(1, Op.FINALIZE, 3 * STEP)
+    job.call(0, Op.RECV, 3 * STEP, peer=1, tag=1)
+    found = only(verdicts(job.trace(60 * SECOND)))
+    assert (found.state, found.cause, found.rank) == (State.HUNG, Cause.MISSING, 1), found.sentence
+    assert "never called MPI_Send to rank 0, tag 1, and went on to MPI_Finalize" in found.sentence
+
+
+@pytest.mark.parametrize("sent", [None, 7])
+def test_who_has_gone_on_to_finalize_is_named_though_the_waiting_rank_has_a_thread_outside_mpi(sent: int | None) -> None:
+    job = Builder(2)
+    job.ranks[0] = replace(job.ranks[0], threads={0: 11, 1: 12}, process="S", doing="")
+    job.call(0, Op.BARRIER, STEP, 2 * STEP, comm=job.comm(0))
+    if sent is not None:
+        job.call(1, Op.SEND, STEP, 2 * STEP, peer=0, tag=sent)
+    job.call(1, Op.FINALIZE, 3 * STEP, comm=-1)
+    job.call(0, Op.RECV, 3 * STEP, thread=1, peer=1, tag=1)
+    found = only(verdicts(job.trace(60 * SECOND)))
+    cause, rank = (Cause.MISMATCH, None) if sent is not None else (Cause.MISSING, 1)
+    assert (found.state, found.cause, found.rank) == (State.HUNG, cause, rank), found.sentence
+
+
+def test_a_receive_that_the_thread_outside_mpi_may_cancel_is_no_proof() -> None:
+    job = Builder(2)
+    job.ranks[0] = replace(job.ranks[0], threads={0: 11, 1: 12})
+    job.call(0, Op.RECV, STEP, 2 * STEP, peer=1, tag=1, flags=Flag.NONBLOCKING, request=1)
+    job.call(0, Op.WAIT, 3 * STEP, thread=1, peer=1, tag=1, request=1)
+    job.call(1, Op.FINALIZE, 3 * STEP, comm=-1)
+    assert [v.state for v in verdicts(job.trace(60 * SECOND))] == [State.LATE]
+
+
+def test_a_message_with_another_tag_for_a_rank_that_stands_for_another_thread() -> None:
+    job = Builder(3)
+    both = job.comm(0, 2)
+    job.ranks[0] = replace(job.ranks[0], threads={0: 11, 1: 12})
+    job.ranks[1] = replace(job.ranks[1], ended=True)
+    for rank in (0, 2):
+        job.call(rank, Op.BARRIER, 59 * SECOND, 59 * SECOND + STEP, comm=both)
+    job.call(2, Op.BARRIER, 59 * SECOND + 2 * STEP, comm=both)
+    job.call(0, Op.RECV, 2 * STEP, thread=1, peer=1, tag=1)
+    job.call(1, Op.SEND, STEP, 2 * STEP, peer=0, tag=2)
+    job.call(1, Op.FINALIZE, 3 * STEP, 4 * STEP, comm=-1)
+    found = only(verdicts(job.trace(60 * SECOND)))
+    assert found.cause is Cause.MISMATCH and "tag 1, and rank 1 made MPI_Send to rank 0, tag 2" in found.sentence
+
+
+def test_a_long_init_is_late_and_not_hung() -> None:
+    """A machine that is overloaded may take its time to start a rank."""
+    job = Builder(2)
+    job.call(0, Op.INIT, STEP, 2 * STEP, comm=-1)
+    job.call(1, Op.INIT, STEP, comm=-1)
+    job.call(0, Op.RECV, 2 * STEP, peer=1, tag=1)
+    found = only(verdicts(job.trace(20 * SECOND)))
+    assert (found.state, found.rank) == (State.LATE, 1) and "MPI_Init for 20.0 s" in found.sentence, found.sentence
