@@ -4,15 +4,16 @@
     MPI-CorrBench's micro-benches
     python tests/conformance/misuse.py DIR --only Deadlock       those whose path matches
 
-Each C program is compiled, runs once under manapy-launch, one job after the other, and is asked about: while it stands
-still, and after its end. A program in a folder `correct` must not get a
-verdict; of any other one the error's class is the first word of its name (ArgMismatch, MissingCall ...), or else its
-folder.
+Each C program is compiled, and runs natively, and under manapy-launch; there it is asked about while it stands still,
+and after its end. One job runs at a time. A program in a folder `correct` must not get a verdict; of any other one the
+error's class is the first word of its name (ArgMismatch, MissingCall ...), or else its folder.
 
-What can come of a misuse: `named`: the verdict (hung, late or slow) says which rank or which ranks' calls; `said`: a
-verdict without a rank; `aborted`: MPI has refused the call and ended
-the job, as it does natively; `ended`: the program has ended as if nothing were wrong, so that there is nothing to
-explain; `missed`: it stood still, and there was no verdict.
+What can come of a misuse: MPI has refused a call and ended the job (`refused`: with the errors that it shows natively;
+`refused otherwise`: with other ones). The program has crashed, here and natively. It has ended as if nothing were wrong
+(`harmless`). Or it was hung, or ended without MPI_Finalize: `named` if the verdict says which rank and what, as far as
+the program's name and source tell (faults.py); `wrong` if it says something else; `unchecked` if name and source
+don't tell; `unnamed` if there was no verdict. Of calls that were refused, and of crashes, `why` counts those of which
+it also says rank and call. What came out otherwise than natively is listed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +40,29 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "integration"))
 
+import faults  # noqa: E402
 from jobs import BIN, Job  # noqa: E402
 from manapy import cli  # noqa: E402
 
-CLASSES = ("ArgError", "ArgMismatch", "MisplacedCall", "MissingCall")
 VERDICTS = ("hung", "late", "slow")
 LOOKS = 2  # in a row that must say the same
 EVERY = 0.3  # seconds between looks
 START = 120.0  # seconds until something is recorded
-RESULTS = ("named", "said", "aborted", "ended", "missed")
+SHOWN = 4000  # characters of a job's output that are kept
+OVER = ("refused", "refused otherwise", "crashed")  # the job was ended by an error that MPI, or the kernel, shows
+STOOD = ("named", "wrong", "unchecked", "unnamed")
+RIGHT = ("quiet", "accused")
+NOT_COMPILED = "not compiled"
+AMISS = ("wrong", "unnamed", "accused")  # what is not to be
+# MPICH: "Abort(604577795) on node 0: Fatal error in internal_Send: Invalid tag, error stack:"; a call before MPI_Init,
+# or after MPI_Finalize; an assertion in a call.
+REFUSALS = (
+    re.compile(r"Fatal error in (?:internal_|P?MPI_)?(\w+): ([^\n]*?)(?:, error stack:?)?\s*$", re.MULTILINE),
+    re.compile(r"MPI routine \((?:internal_|P?MPI_)?(\w+)\) (before initializing or after finalizing)"),
+    re.compile(r"Abort\(\d+\) on node \d+: ()(Internal error)"),
+)
+SIGNAL = re.compile(r"KILLED BY SIGNAL: (\d+)|\(signal (\d+)\)")
+CRASHES = ("4", "6", "7", "8", "11")
 
 
 @dataclass(frozen=True)
@@ -60,19 +75,97 @@ class Program:
 
 
 @dataclass(frozen=True)
+class Run:
+    """How a job went. code: of mpirun; None: it stood still, and was ended."""
+
+    code: int | None
+    output: str = ""
+
+    @property
+    def refusals(self) -> frozenset[tuple[str, str]]:
+        """The calls that MPI has refused, and why."""
+        found = (refusal for pattern in REFUSALS for refusal in pattern.findall(self.output))
+        return frozenset((call.lower(), why.strip()) for call, why in found)
+
+    @property
+    def crashed(self) -> bool:
+        """Was a rank killed by a signal that is an error of its own?"""
+        return bool(self.code) and any(one in CRASHES for found in SIGNAL.findall(self.output) for one in found)
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """What became of one. result: of RESULTS; of a correct one `quiet` or `accused`; `not compiled` and why in
-    sentence. code: of mpirun; None: it stood still, and was ended."""
+    """What became of one. error: of the compiler. native, here: without and with manapy. verdicts: the last ones, as
+    JSON. looks: what was said when, in s since something was recorded: each time that it changed."""
 
     name: str
     kind: str
-    result: str
-    code: int | None = None
+    error: str = ""
+    native: Run = field(default_factory=lambda: Run(None))
+    here: Run = field(default_factory=lambda: Run(None))
     state: str = ""
-    cause: str = ""
-    rank: int | None = None
-    sentence: str = ""
+    verdicts: Sequence[dict[str, Any]] = ()
+    looks: Sequence[tuple[float, str, str]] = ()
     seconds: float = 0.0
+    judged: str = ""  # what is wrong with the verdict; nothing: it is right, as far as can be told
+    checked: bool = False  # the name and the source say what is to be named
+
+    @property
+    def sentence(self) -> str:
+        """The gravest verdict."""
+        return str(self.verdicts[0]["sentence"]) if self.verdicts else self.error
+
+    @property
+    def accused(self) -> bool:
+        """Is there a verdict against anybody?"""
+        return self.state in VERDICTS
+
+    @property
+    def result(self) -> str:
+        """Of OVER, STOOD, RIGHT, `harmless`, or NOT_COMPILED."""
+        if self.error:
+            return NOT_COMPILED
+        if self.kind == "correct":
+            return "accused" if self.accused else "quiet"
+        if self.here.refusals:
+            return "refused" if self.alike else "refused otherwise"
+        if self.died:
+            return "crashed"
+        if not self.accused:
+            return "harmless" if self.here.code == 0 else "unnamed"
+        return "wrong" if self.judged else "named" if self.checked else "unchecked"
+
+    @property
+    def alike(self) -> bool:
+        """Are the errors that are shown here shown natively, too? One rank may end the job before others fail."""
+        return bool(self.here.refusals) and self.here.refusals <= self.native.refusals
+
+    @property
+    def died(self) -> bool:
+        """Was a rank killed by an error of its own? The job may stand still then: mpirun doesn't end it here."""
+        return self.here.crashed or self.native.crashed and any(one["cause"] == "dead process" for one in self.verdicts)
+
+    @property
+    def named(self) -> bool:
+        """Does the verdict name rank and cause, as far as is known?"""
+        return self.accused and self.checked and not self.judged
+
+    @property
+    def otherwise(self) -> str:
+        """How it differs from the native run, or nothing."""
+        if self.error or self.alike or self.died and self.native.crashed:
+            return ""
+        here, native = (
+            "stood still"
+            if one.code is None
+            else f"refused {sorted(one.refusals)}"
+            if one.refusals
+            else "crashed"
+            if one.crashed
+            else f"ended with {one.code}"
+            for one in (self.here, self.native)
+        )
+        return f"{here}; natively: {native}" if here != native else ""
 
 
 def programs(folder: Path, only: str | None = None) -> list[Program]:
@@ -87,92 +180,103 @@ def programs(folder: Path, only: str | None = None) -> list[Program]:
             "correct"
             if "correct" in path.relative_to(folder).parts
             else first
-            if first in CLASSES
+            if first in faults.CLASSES
             else "/".join(path.relative_to(folder).parts[-3:-1])
         )
         found.append(Program(path, name, kind))
     return found
 
 
-def run(program: Program, headers: Sequence[Path], where: Path, ranks: int, patience: float) -> Outcome:
-    """Compile, run, ask. headers: folders of the suite that have some. patience: seconds after which a job that nothing
-    is said of is ended."""
+def run(program: Program, headers: Sequence[Path], where: Path, ranks: int, patience: float, limit: float) -> Outcome:
+    """Compile, run natively and here, ask. headers: folders of the suite that have some. patience: seconds after which
+    a job that nothing is said of is ended. limit: of a native run, in seconds."""
     began = time.monotonic()
-    command = [
-        BIN / "mpicc",
-        "-O1",
-        "-w",
-        "-fopenmp",
-        *(f"-I{path}" for path in headers),
-        program.path,
-        "-o",
-        where / "program",
-        "-lm",
-    ]
-    compiled = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    outcome = Outcome(program.name, program.kind)
+    command = [BIN / "mpicc", "-O1", "-w", "-fopenmp", *(f"-I{path}" for path in headers), program.path]
+    compiled = subprocess.run(
+        [*map(str, command), "-o", str(where / "program"), "-lm"], capture_output=True, text=True, check=False
+    )
     if compiled.returncode:
-        return Outcome(
-            program.name,
-            program.kind,
-            "not compiled",
-            sentence=next((line for line in compiled.stderr.splitlines() if "error" in line), "?"),
-        )
+        return replace(outcome, error=next((line for line in compiled.stderr.splitlines() if "error" in line), "?"))
+    native = _natively(where, ranks, limit)
     # What has ended by itself, or by MPI's refusal, is not to be cleaned away before it is asked about.
     job = Job(where, ranks, mpirun=[BIN / "mpirun", "-disable-auto-cleanup"])
     job.start(where / "program")
     assert job.process is not None
     try:
-        said = _watched(job, patience)
+        said, looks = _watched(job, program.kind == "correct", patience)
         code = job.process.poll()
         if code is not None:
             said = asked(job)
     finally:
         job.end()
-    found: dict[str, Any] = said["verdicts"][0] if said is not None and said["verdicts"] else {}
-    state = said["state"] if said is not None else ""
-    words = (str(found.get("sentence", "")), *map(str, found.get("evidence", ())))
-    shown = Outcome(
-        program.name,
-        program.kind,
-        "",
-        code,
-        state,
-        str(found.get("cause", "")),
-        found.get("rank"),
-        " | ".join(words[:2]),
-        time.monotonic() - began,
+    outcome = replace(
+        outcome,
+        native=native,
+        here=Run(code, job.output()[-SHOWN:]),
+        state=said["state"] if said is not None else "",
+        verdicts=said["verdicts"] if said is not None else (),
+        looks=looks,
+        seconds=time.monotonic() - began,
     )
-    return Outcome(**(asdict(shown) | {"result": _result(program, shown)}))
+    return judge(outcome, program, ranks)
 
 
-def _result(program: Program, seen: Outcome) -> str:
-    if program.kind == "correct":
-        return "accused" if seen.state in VERDICTS else "quiet"
-    if seen.state in VERDICTS:
-        return "named" if seen.rank is not None or re.search(r"\branks? \d", seen.sentence) else "said"
-    return "missed" if seen.code is None else "aborted" if seen.code else "ended"
+def judge(outcome: Outcome, program: Program, ranks: int) -> Outcome:
+    """Hold the verdict against the program."""
+    fault = faults.of_program(program.path.stem, program.path.read_text(errors="replace"), ranks)
+    if fault is None or fault.guilty is None:
+        return outcome
+    if not outcome.accused:
+        return replace(outcome, checked=True, judged="there is no verdict")
+    first = outcome.verdicts[0]
+    return replace(
+        outcome,
+        checked=True,
+        judged=faults.wrong_with(fault, first["cause"], first["rank"], first["sentence"]),
+    )
 
 
-def _watched(job: Job, patience: float) -> dict[str, Any] | None:
-    """Until it has ended, LOOKS looks have said the same, or patience is over: the last look."""
+def _natively(where: Path, ranks: int, limit: float) -> Run:
+    """The program without manapy."""
+    folder = where / "native"
+    folder.mkdir()
+    job = Job(folder, ranks).spawn([BIN / "mpirun", "-n", str(ranks), where / "program"])
     assert job.process is not None
-    deadline, said, looks = time.monotonic() + START, None, 0
+    code = None
+    try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = job.process.wait(limit)
+    finally:
+        job.end()
+    return Run(code, job.output()[-SHOWN:])
+
+
+def _watched(job: Job, right: bool, patience: float) -> tuple[dict[str, Any] | None, list[tuple[float, str, str]]]:
+    """Until it has ended, LOOKS looks have found the same cause, or patience is over: the last look, and what was said
+    when. right: a correct program: any verdict against it counts; of others what may still go on is waited for."""
+    assert job.process is not None
+    start = time.monotonic()
+    deadline, said, alike = start + START, None, 0
+    looks: list[tuple[float, str, str]] = []
     while time.monotonic() < deadline:
         with contextlib.suppress(subprocess.TimeoutExpired):
             job.process.wait(EVERY)
-            return None
+            return None, looks
         before, said = said, asked(job)
-        if before is None and said is not None:
-            deadline = time.monotonic() + patience
-        accused = said is not None and said["state"] in VERDICTS
-        looks = (
-            (looks + 1 if before is not None and before["verdicts"][0]["cause"] == said["verdicts"][0]["cause"] else 1)
-            if said is not None and accused
-            else 0
-        )
-        if looks >= LOOKS:
+        if said is None:
+            continue
+        if before is None:
+            start = time.monotonic()
+            deadline = start + patience
+        if not looks or looks[-1][1:] != (said["state"], said["verdicts"][0]["sentence"]):
+            looks.append((round(time.monotonic() - start, 1), said["state"], said["verdicts"][0]["sentence"]))
+        grave = said["state"] in (VERDICTS if right else ("hung",))
+        same = before is not None and before["verdicts"][0]["cause"] == said["verdicts"][0]["cause"]
+        alike = (alike + 1 if same else 1) if grave else 0
+        if alike >= LOOKS:
             break
-    return said
+    return said, looks
 
 
 def asked(job: Job) -> dict[str, Any] | None:
@@ -185,36 +289,48 @@ def asked(job: Job) -> dict[str, Any] | None:
 
 def table(outcomes: Sequence[Outcome]) -> Table:
     """By class: what came of how many."""
-    shown = Table("class", "programs", *RESULTS, "quiet", "accused", "not compiled")
+    columns = (*OVER, "why", "harmless", *STOOD, *RIGHT, NOT_COMPILED)
+    shown = Table("class", "programs", *columns)
     groups: dict[str, list[Outcome]] = {}
     for one in outcomes:
         groups.setdefault(one.kind, []).append(one)
-    for kind, group in sorted(groups.items(), key=lambda item: (item[0] == "correct", item[0])):
+    ordered = sorted(groups.items(), key=lambda item: (item[0] == "correct", item[0]))
+    for kind, group in [*ordered, *([("all", list(outcomes))] if len(groups) > 1 else [])]:
         counts = collections.Counter(one.result for one in group)
-        shown.add_row(
-            kind,
-            str(len(group)),
-            *(str(counts[result] or "") for result in (*RESULTS, "quiet", "accused", "not compiled")),
-        )
+        counts["why"] = sum(one.result in OVER and one.named for one in group)
+        shown.add_row(kind, str(len(group)), *(str(counts[column] or "") for column in columns))
     return shown
 
 
 def summary(outcomes: Iterable[Outcome]) -> list[str]:
-    """How many of how many."""
-    every = list(outcomes)
-    wrong = [one for one in every if one.kind != "correct" and one.result != "not compiled"]
-    right = [one for one in every if one.kind == "correct" and one.result != "not compiled"]
-    found = collections.Counter(one.result for one in wrong)
-    stood = found["named"] + found["said"] + found["missed"]
-    return [
-        f"misuses that keep a job from going on, or end it unfinished: rank and cause named of {found['named']} of {stood}",
-        f"misuses that MPI refuses, as natively: {found['aborted']}; that do no harm here: {found['ended']}",
-        f"correct programs without a verdict: {sum(one.result == 'quiet' for one in right)} of {len(right)}",
+    """How many of how many; and what differs from the native run, or has no right verdict."""
+    every = [one for one in outcomes if one.result != NOT_COMPILED]
+    found = collections.Counter(one.result for one in every)
+    over = [one for one in every if one.result in OVER]
+    lines = [
+        f"misuses that hang: rank and cause named of {found['named']} of {sum(found[one] for one in STOOD)};"
+        f" wrong: {found['wrong']}, not checked: {found['unchecked']}, not named: {found['unnamed']}",
+        f"misuses that MPI refuses, or that crash: {len(over)}, {found['refused']} of them with the errors that are"
+        f" shown natively; rank and call named by `manapy why`: {sum(one.named for one in over)}",
+        f"misuses that do no harm here: {found['harmless']}",
+        f"correct programs without a verdict: {found['quiet']} of {found['quiet'] + found['accused']}",
     ]
+    lines += [f"{one.name}: {one.result}: {one.judged or one.sentence}" for one in every if one.result in AMISS]
+    return lines + [f"{one.name}: {one.otherwise}" for one in every if one.otherwise]
+
+
+def kept(file: Path | None) -> dict[str, Outcome]:
+    """Outcomes of an earlier run, by name."""
+    if file is None or not file.exists():
+        return {}
+    found = [json.loads(line) for line in file.read_text().splitlines()]
+    return {
+        one["name"]: Outcome(**(one | {"native": Run(**one["native"]), "here": Run(**one["here"])})) for one in found
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 1 if a correct program is accused, or one that stood still gets no verdict."""
+    """Exit code 1 if a correct program is accused, or one that stood still gets no verdict, or a wrong one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dir", type=Path, metavar="DIR")
     parser.add_argument("--only", metavar="REGEX", help="programs whose path in DIR it is found in")
@@ -226,7 +342,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="SECONDS",
         help="after which a job that runs and that nothing is said of is ended (default 20)",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where all outcomes go")
+    parser.add_argument(
+        "--limit", type=float, default=10.0, metavar="SECONDS", help="of a native run: then it is hung (default 10)"
+    )
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="where all outcomes go, a line each; programs that are in it already aren't run again",
+    )
     options = parser.parse_args(arguments)
     chosen = programs(options.dir, options.only)
     if not chosen:
@@ -237,28 +361,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     headers = sorted({path.parent for path in options.dir.rglob("*.h")})
     console = Console(stderr=True)
-    outcomes = []
+    done, outcomes = kept(options.json), []
     with tempfile.TemporaryDirectory(prefix="manapy-verdicts-") as scratch, Progress(console=console) as progress:
         os.environ["MANAPY_TRACE_ROOT"] = os.environ.get("MANAPY_TRACE_ROOT") or str(Path(scratch) / "traces")
         Path(os.environ["MANAPY_TRACE_ROOT"]).mkdir(exist_ok=True)
         task = progress.add_task("", total=len(chosen))
         for number, program in enumerate(chosen):
-            progress.update(task, description=program.name[-50:])
+            progress.update(task, description=program.name[-50:], advance=1)
+            if program.name in done:
+                outcomes.append(judge(done[program.name], program, options.ranks))
+                continue
             where = Path(scratch) / str(number)
             where.mkdir()
-            outcomes.append(one := run(program, headers, where, options.ranks, options.patience))
-            progress.advance(task)
+            one = run(program, headers, where, options.ranks, options.patience, options.limit)
+            outcomes.append(one)
+            if options.json is not None:
+                with options.json.open("a") as stream:
+                    stream.write(json.dumps(asdict(one)) + "\n")
             progress.console.print(
-                f"{one.result:8} {one.name}: {one.sentence[:240] or one.code}",
+                f"{one.result:8} {one.name}: {one.sentence[:240] or one.here.code}",
                 soft_wrap=True,
                 markup=False,
                 highlight=False,
             )
-    if options.json is not None:
-        options.json.write_text(json.dumps([asdict(one) for one in outcomes], indent=2) + "\n")
-    Console(width=140).print(table(outcomes))
+    Console(width=180).print(table(outcomes))
     print(*summary(outcomes), sep="\n")
-    return int(any(one.result in ("missed", "accused") for one in outcomes))
+    return int(any(one.result in AMISS for one in outcomes))
 
 
 if __name__ == "__main__":
