@@ -86,7 +86,7 @@ def test_of_a_process_that_is_not_there_nothing_is_known() -> None:
 
 def test_who_is_ready_to_run_at_both_looks_and_has_not_run_had_no_processor() -> None:
     thread = 1, 1
-    asleep, ready = Sight(0.0, {thread: 5}), Sight(0.0, {thread: 5}, ready={thread})
-    assert done(ready, Sight(1.0, {thread: 5}, ready={thread})) == READY
-    assert done(asleep, Sight(1.0, {thread: 5}, ready={thread})) == NOTHING  # it has just woken up
-    assert done(ready, Sight(1.0, {thread: 10**9}, ready={thread})) == COMPUTES
+    asleep, ready = Sight(0.0, ran={thread: 5}), Sight(0.0, ran={thread: 5}, ready={thread})
+    assert done(ready, Sight(1.0, ran={thread: 5}, ready={thread})) == READY
+    assert done(asleep, Sight(1.0, ran={thread: 5}, ready={thread})) == NOTHING  # it has just woken up
+    assert done(ready, Sight(1.0, ran={thread: 10**9}, ready={thread})) == COMPUTES
