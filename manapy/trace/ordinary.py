@@ -68,7 +68,7 @@ def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[
         because = (
             "it had to wait for a processor"
             if starved
-            else f"its own work before {'it' if few == 1 else 'them'} took longer"
+            else f"it spent more time outside MPI before {'it' if few == 1 else 'them'}"
         )
         cost = int(late[rank])
         if few < min(FEWEST, len(mine)):
@@ -95,7 +95,8 @@ def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[
                 confidence=0.8,
                 evidence=(*evidence, *((f"no trace of {len(lost)} ranks",) if lost else ())),
                 alternatives=() if sampled else (UNSAMPLED,),
-                action="compare its share of the work, its host's clock rate and processors with the others'",
+                action="see what it does there: work, files, sleep, or was it stopped? Compare its share of the work, its"
+                " host's clock rate and processors with the others'",
             )
         )
     if uneven >= SHARE * window and not found:

@@ -247,8 +247,8 @@ def test_one_event_is_no_habit() -> None:
     (verdict,) = slow.verdicts(program(work))
     assert (verdict.state, verdict.rank) == (State.SLOW, 2)
     assert (
-        "kept the others waiting for once, 20.0 s of 21.5 s: in or before MPI_Allreduce (its call 71), because"
-        in verdict.sentence
+        "kept the others waiting for once, 20.0 s of 21.5 s: in or before MPI_Allreduce (its call 71), because it spent"
+        " more time outside MPI" in verdict.sentence
     ), verdict.sentence
 
 
