@@ -92,11 +92,21 @@ def _awaited(search: Suspects, rank: int, call: Open, want: Want, typical: int, 
         detail=detail,
         since_ns=search.last_active(rank),
         evidence=tuple([*search.facts(rank), *search.victims(rank)]),
-        alternatives=(*_between(search, rank), *others),
+        alternatives=(*_threads(search, rank), *_between(search, rank), *others),
         confidence=0.7 if detail == "starved" else 0.95 if sure else 0.6,
         action=f"look at the stack of process {known.pid}{f' on {known.host}' if known.host else ''}:"
         f" py-spy dump --pid {known.pid}",
     )
+
+
+def _threads(search: Suspects, rank: int) -> tuple[str, ...]:
+    """It may wait for another thread of its own, which waits for a rank."""
+    return tuple(
+        f"it may wait for its thread {int(search.trace.events['thread'][call.call])} (a barrier of threads, a lock),"
+        f" which {search.been(call)}"
+        for call in search.graph.calls
+        if call.rank == rank and any(True for _ in call.awaited())
+    )[:2]
 
 
 def _starving(search: Suspects, rank: int, waited: int, call: Open, want: Want) -> None:

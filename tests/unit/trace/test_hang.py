@@ -942,6 +942,8 @@ def test_two_ranks_of_which_one_thread_waits_and_the_other_one_never_makes_its_c
     assert {(v.state, v.cause, v.rank) for v in found} == {(State.HUNG, Cause.COMPUTE, rank) for rank in range(2)}, [
         v.sentence for v in found
     ]
+    behind = "it may wait for its thread 0 (a barrier of threads, a lock), which has been in MPI_Recv from rank"
+    assert sorted(v.alternatives[0][: len(behind) + 2] for v in found) == [f"{behind} 0", f"{behind} 1"]
 
 
 def test_a_rank_with_a_busy_thread_in_a_call_may_seem_to_have_had_no_processor() -> None:
