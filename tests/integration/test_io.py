@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from jobs import Job
-from test_random_moments import answer, ended, in_output, kills, request
+from test_random_moments import checkpoints, hold, in_output, kills
 
 
-def mix(job: Job, seed: int, steps: int, protocol: str = "cc") -> Job:
-    """Started, and its files are open: what has been written into a file that isn't stays there."""
+def mix(job: Job, seed: int, steps: int, protocol: str = "cc") -> Path:
+    """Started, and its files are open: what has been written into a file that isn't stays there. The file that lets it end."""
+    go = hold(job, steps - 20)
     job.start_python("io_mix.py", str(seed), str(steps), str(job.where / "file"), "--pause", "0.05", options=["--keep", "2", "--protocol", protocol])
     job.wait_for("step 0")
-    return job
+    return go
 
 
 def test_and_go_on(make_job: Callable[..., Job]) -> None:
-    job, published = mix(make_job(3), 1, 100), 0
-    while not ended(job):
-        published += answer(request(job))[0] == 0
-    assert published >= 3 and in_output(job, "files right"), job.report()
+    job = make_job(3)
+    checkpoints(job, mix(job, 1, 100), random.Random(1))
+    assert in_output(job, "files right"), job.report()
 
 
 @pytest.mark.parametrize(("ranks", "protocol"), [(4, "cc"), (3, "2pc")])
 def test_and_restart(make_job: Callable[..., Job], ranks: int, protocol: str) -> None:
-    job = mix(make_job(ranks), 10 + ranks, 160, protocol)
-    assert kills(job, 10 + ranks, 4) >= 2
+    job = make_job(ranks)
+    kills(job, mix(job, 10 + ranks, 160, protocol), 10 + ranks, 4)
     assert in_output(job, "files right"), job.report()
 
 

@@ -1,17 +1,21 @@
 """Frame of programs that do many steps of MPI traffic: their options, their progress, and their last line, "digest HEX" of what all
-ranks have received."""
+ranks have received. STEPS_HOLD in the environment, "K FILE": no rank goes beyond step K before FILE exists, so that a test has the job for as
+long as it wants."""
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import sys
+import time
 import traceback
 from collections.abc import Callable
 
 from mpi4py import MPI
 
 WORLD = MPI.COMM_WORLD
+HELD, _, HOLD = os.environ.get("STEPS_HOLD", "").partition(" ")
 
 
 def parser(*numbers: str) -> argparse.ArgumentParser:
@@ -34,9 +38,11 @@ def run(main: Callable[[], None]) -> None:
 
 
 def progress(step: int) -> None:
-    """Rank 0 prints "step K" now and then."""
+    """Rank 0 prints "step K" now and then. STEPS_HOLD counts here."""
     if WORLD.rank == 0 and step % 10 == 0:
         print(f"step {step}", flush=True)
+    while str(step) == HELD and not os.path.exists(HOLD):
+        time.sleep(0.01)
 
 
 def report(digest: str) -> None:
