@@ -59,7 +59,12 @@ class Job(NamedTuple):
         if record["state"] == "failed" and first and first.get("code") is None:
             how = f"rank {first['rank']} died on {first['host']}"
         else:
-            how = {"done": f"exit code {code}", "failed": f"exit code {code}" if code else "ranks died", "checkpointed": "after a checkpoint", "stopped": "by manapy stop"}.get(record["state"], "nobody saw how")
+            how = {
+                "done": f"exit code {code}",
+                "failed": f"exit code {code}" if code else "ranks died",
+                "checkpointed": "after a checkpoint",
+                "stopped": "by manapy stop",
+            }.get(record["state"], "nobody saw how")
         when = time.strftime(" at %Y-%m-%d %H:%M:%S", time.localtime(record["changed"])) if "changed" in record else ""
         return f"{self.dir}: the job is not running any more: it has ended{when}, {how}"
 

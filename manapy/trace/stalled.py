@@ -26,7 +26,6 @@ def find(search: Suspects, mismatched: set[int], probe: Probe | None) -> None:
         rank = call.rank
         if rank in search.dead or rank in search.stopped:
             continue
-        long = search.trace.now - call.since
         # The records of a Waitall end together: which of its transfers have ended isn't known as long as it waits for
         # somebody.
         waits = any(want.ranks or want.unproven for want in call.wants)

@@ -50,7 +50,7 @@ f.Close()
 """
 
 
-def hold(job: Job, mode: int = 0) -> Job:
+def killed(job: Job, mode: int = 0) -> Job:
     """A job of two ranks, killed after a checkpoint, with the file `held` open, 200 bytes that are 1."""
     job.start(sys.executable, "-c", HOLD, str(mode))
     job.wait_for(lambda text: text.count("ready") == 2)
@@ -61,7 +61,7 @@ def hold(job: Job, mode: int = 0) -> Job:
 
 @pytest.fixture
 def held(make_job: Callable[..., Job]) -> Job:
-    return hold(make_job(2))
+    return killed(make_job(2))
 
 
 def refused(job: Job) -> str:
@@ -89,7 +89,7 @@ def test_missing_file_is_refused(held: Job) -> None:
 @pytest.mark.parametrize("change", ["gone", "longer", "shorter"])
 def test_file_to_be_deleted_is_saved(make_job: Callable[..., Job], change: str) -> None:
     """The content comes back, whatever has become of the file."""
-    job = hold(make_job(2), MODE_DELETE_ON_CLOSE)
+    job = killed(make_job(2), MODE_DELETE_ON_CLOSE)
     file = job.where / "held"
     if change == "gone":
         file.unlink()

@@ -29,7 +29,7 @@ if PHASE == "init":  # the time before MPI_Init
     print("in init", flush=True)
     until_there(GO)
 
-from mpi4py import MPI
+from mpi4py import MPI  # noqa: E402
 
 COMM = MPI.COMM_WORLD
 

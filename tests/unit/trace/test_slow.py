@@ -445,7 +445,6 @@ def test_who_is_much_slower_is_not_slow_alike_with_who_is_a_little() -> None:
 
 def test_longer_iterations_that_no_rank_explains_are_not_healthy() -> None:
     """All ranks are slower for two iterations, too few for a change of the job: a good part of the time, or not."""
-    rng = np.random.default_rng(5)
     for factor, state in ((4.0, State.UNKNOWN), (1.3, State.HEALTHY)):
         slower = [(rank, number) for rank in range(16) for number in (5, 8)]
         faults = [Fault(Kind.RANK, rank, number, factor=factor, until=number + 1) for rank, number in slower]
