@@ -4,6 +4,9 @@
  *  1. The lock is held only with in_lower = 1 or inside a hook (invariant 1 of lock.h): a hook never finds it taken.
  *  2. Blocks are zeroed. Small ones come from power-of-two classes, cut from chunks that are never returned; large ones are
  *     mappings of their own.
+ *  3. What is as long as a message of the program comes from mpy_try_alloc: where there is no memory for it, the call
+ *     of the program fails (MPI_ERR_NO_MEM), or the checkpoint. Our own bookkeeping comes from mpy_alloc: without it the
+ *     job can't go on.
  */
 #include "objects.h"
 
@@ -19,17 +22,16 @@ static uint32_t lock;
 static block_t *free_blocks[CLASS_MAX + 1];
 static char *chunk, *chunk_end;
 
-/* mmap of the upper half: the trap of the lower half puts it into the arena. */
-static void *map(size_t size) {
-    register long flags __asm__("r10") = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+/* mmap of the upper half: the trap of the lower half puts it into the arena. NULL if there is no memory. */
+static void *map(size_t size, int more) {
+    register long flags __asm__("r10") = MAP_PRIVATE | MAP_ANONYMOUS | more;
     register long fd __asm__("r8") = -1, offset __asm__("r9") = 0;
     long result;
     __asm__ volatile("syscall"
                      : "=a"(result)
                      : "a"(SYS_mmap), "D"(0), "S"(size), "d"(PROT_READ | PROT_WRITE), "r"(flags), "r"(fd), "r"(offset)
                      : "rcx", "r11", "memory");
-    if (result < 0 && result > -4096) MPY_LOWER->svc->die("out of memory in the MPI wrappers", 1);
-    return (void *)result;
+    return result < 0 && result > -4096 ? NULL : (void *)result;
 }
 
 static int class_of(size_t size) {
@@ -38,24 +40,42 @@ static int class_of(size_t size) {
     return c;
 }
 
-void *mpy_alloc(size_t size) {
-    if (size > (size_t)1 << CLASS_MAX) return map(size);
+/* With the lock: is there a block of this size in the chunk, or in a new one? */
+static bool chunk_has(size_t size) {
+    if ((size_t)(chunk_end - chunk) >= size) return true;
+    char *made = map(CHUNK, MAP_NORESERVE);
+    if (made == NULL) return false;
+    chunk = made; /* what is left of the old one is given up: less than one block of the largest class */
+    chunk_end = chunk + CHUNK;
+    return true;
+}
+
+static void *small_block(size_t size) {
     int c = class_of(size);
     mpy_lock(&lock);
     block_t *b = free_blocks[c];
     if (b != NULL) {
         free_blocks[c] = b->next;
-    } else {
-        if ((size_t)(chunk_end - chunk) < (size_t)1 << c) {
-            chunk = map(CHUNK); /* what is left of the old one is given up: less than one block of the largest class */
-            chunk_end = chunk + CHUNK;
-        }
+    } else if (chunk_has((size_t)1 << c)) {
         b = (block_t *)chunk;
         chunk += (size_t)1 << c;
     }
     mpy_unlock(&lock);
-    return __builtin_memset(b, 0, size);
+    return b == NULL ? NULL : __builtin_memset(b, 0, size);
 }
+
+static void *block(size_t size, int more) {
+    return size > (size_t)1 << CLASS_MAX ? map(size, more) : small_block(size);
+}
+
+void *mpy_alloc(size_t size) {
+    void *p = block(size, MAP_NORESERVE);
+    if (p == NULL) MPY_LOWER->svc->die("out of memory in the MPI wrappers", 1);
+    return p;
+}
+
+/* Reserved, where the system does that: what it can't give is refused here, and not when it is touched. */
+void *mpy_try_alloc(size_t size) { return block(size, 0); }
 
 void mpy_free(void *p, size_t size) {
     if (p == NULL) return;

@@ -117,13 +117,22 @@ static bool poke_slots(mpy_p2p_thread_t *th, bool *all_done) {
     return moved;
 }
 
+/* What can't be taken in stays where it is. */
+static bool no_memory(int *rc, bool moved) {
+    *rc = MPI_ERR_NO_MEM;
+    return moved;
+}
+
 /* Messages the program has probed but not received. */
 static bool take_probed(mpy_p2p_thread_t *th, int *rc) {
     bool moved = false;
     for (uint32_t i = 0; i < mpy_request_limit && !*rc; i++) {
         mpy_request_t *r = mpy_request_at(i);
         if (r->kind != MPY_REQ_MESSAGE || r->real == MPI_MESSAGE_NULL) continue;
-        r->stored = mpy_stored_mrecv(r->comm, &r->real, &r->status, rc);
+        mpy_stored_t *m = mpy_stored_make(r->comm, &r->status);
+        if (m == NULL) return no_memory(rc, moved);
+        *rc = mpy_stored_mrecv(m, &r->real);
+        r->stored = m;
         r->real = MPI_MESSAGE_NULL;
         mpy_count_received(th, r->comm, &r->status);
         moved = true;
@@ -140,10 +149,13 @@ static bool take_unmatched(mpy_p2p_thread_t *th, int *rc) {
         for (;;) {
             MPI_Status status;
             int found = 0, message;
-            *rc = MPY_REAL(Improbe)(MPI_ANY_SOURCE, MPI_ANY_TAG, c->obj.real, &found, &message, &status);
+            *rc = MPY_REAL(Iprobe)(MPI_ANY_SOURCE, MPI_ANY_TAG, c->obj.real, &found, &status);
             if (*rc) return moved;
             if (!found) break;
-            mpy_stored_t *m = mpy_stored_mrecv(c, &message, &status, rc);
+            mpy_stored_t *m = mpy_stored_make(c, &status); /* room first: nobody could put back a matched one */
+            if (m == NULL) return no_memory(rc, moved);
+            *rc = MPY_REAL(Improbe)(status.MPI_SOURCE, status.MPI_TAG, c->obj.real, &found, &message, &status);
+            if (!*rc) *rc = mpy_stored_mrecv(m, &message);
             mpy_count_received(th, c, &status);
             mpy_store_append(m);
             moved = true;
@@ -307,11 +319,14 @@ static bool work(effort_t *e) {
     moved |= take_probed(e->th, &rc);
     if (!rc) moved |= take_unmatched(e->th, &rc);
     moved |= mpy_ack_poll();
-    moved |= mpy_partitioned_take();
+    if (!rc) moved |= mpy_partitioned_take(&rc);
     bool letters_gone = mpy_letters_gone();
     e->moved |= moved;
     e->from = missing_from(e->expected, e->size);
-    if (rc) {
+    if (rc == MPI_ERR_NO_MEM) {
+        e->failed = true;
+        mpy_text_format(e->error, e->n, "there is no memory for a message that is under way");
+    } else if (rc) {
         e->failed = true;
         mpy_text_format(e->error, e->n, "the MPI library failed while messages were taken in (error %d)", rc);
     } else if (e->from < 0 && all_done && letters_gone) {

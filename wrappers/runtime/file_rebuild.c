@@ -36,20 +36,23 @@ static void content_drop(mpy_file_t *f) {
 
 /* ---- drain ---- */
 
-static void content_save(mpy_file_t *f) {
+static int content_save(mpy_file_t *f) {
     MPI_File own;
-    if (!(f->amode & MPI_MODE_DELETE_ON_CLOSE) || f->world[0] != MPY_LOWER->rank || f->bytes > CONTENT_MAX) return;
-    if (open_by_name(f, MPI_COMM_SELF, MPI_MODE_RDONLY, MPI_INFO_NULL, &own) != 0) return;
-    f->content = mpy_alloc((size_t)f->bytes + 1); /* also if there is nothing to read */
-    int rc = MPY_REAL(File_read_at)(own, 0, f->content, (int)f->bytes, MPI_BYTE, MPI_STATUS_IGNORE);
+    if (!(f->amode & MPI_MODE_DELETE_ON_CLOSE)) return MPI_SUCCESS;
+    if (f->world[0] != MPY_LOWER->rank || f->bytes > CONTENT_MAX) return MPI_SUCCESS;
+    if (open_by_name(f, MPI_COMM_SELF, MPI_MODE_RDONLY, MPI_INFO_NULL, &own) != 0) return MPI_SUCCESS;
+    f->content = mpy_try_alloc((size_t)f->bytes + 1); /* also if there is nothing to read */
+    int rc = MPI_ERR_NO_MEM;
+    if (f->content != NULL) rc = MPY_REAL(File_read_at)(own, 0, f->content, (int)f->bytes, MPI_BYTE, MPI_STATUS_IGNORE);
     MPY_REAL(File_close)(&own);
     if (rc != 0) content_drop(f);
+    return rc == MPI_ERR_NO_MEM ? rc : MPI_SUCCESS;
 }
 
 static int inquire(mpy_file_t *f) {
     content_drop(f); /* of a checkpoint that was given up */
     int rc = MPY_REAL(File_get_size)(f->real, &f->bytes);
-    if (rc == 0) content_save(f);
+    if (rc == 0) rc = content_save(f);
     if (rc == 0) rc = MPY_REAL(File_get_position)(f->real, &f->position);
     if (rc == 0 && f->shared) rc = MPY_REAL(File_get_position_shared)(f->real, &f->shared_position);
     return rc;
@@ -61,7 +64,12 @@ int mpy_file_drain(char *error, uint64_t n) {
     mpy_hook_in(t);
     for (uint32_t i = 0; i < mpy_file_limit && rc == 0; i++) {
         if (!mpy_files[i].open || (rc = inquire(&mpy_files[i])) == 0) continue;
-        mpy_text_format(error, n, "cannot ask where the pointers of the MPI file '%s' are (MPI error %d)", mpy_files[i].name, rc);
+        if (rc == MPI_ERR_NO_MEM)
+            mpy_text_format(error, n, "there is no memory for the content of the MPI file '%s' (deleted on close)",
+                            mpy_files[i].name);
+        else
+            mpy_text_format(error, n, "cannot ask where the pointers of the MPI file '%s' are (MPI error %d)",
+                            mpy_files[i].name, rc);
     }
     mpy_hook_out(t);
     return rc == 0 ? 0 : -1;

@@ -404,8 +404,9 @@ MPY_HIDDEN bool mpy_store_probe(const mpy_comm_t *c, int source, int tag, MPI_St
 MPY_HIDDEN mpy_stored_t *mpy_store_extract(const mpy_comm_t *c, int source, int tag);
 /* Deliver an extracted message into a buffer and free it, unless the arguments are wrong (then it stays, *rc says so). `datatype` is real. */
 MPY_HIDDEN bool mpy_store_deliver(mpy_thread_t *t, mpy_stored_t *m, void *buf, MPI_Count count, int datatype, MPI_Status *status, int *rc);
-/* Mrecv a real message whole, as bytes (drain). */
-MPY_HIDDEN mpy_stored_t *mpy_stored_mrecv(mpy_comm_t *c, int *real_message, const MPI_Status *probed, int *rc);
+/* Room for a message that was probed (drain): NULL if there is no memory. Then Mrecv it whole, as bytes. */
+MPY_HIDDEN mpy_stored_t *mpy_stored_make(mpy_comm_t *c, const MPI_Status *probed);
+MPY_HIDDEN int mpy_stored_mrecv(mpy_stored_t *m, int *real_message);
 MPY_HIDDEN void mpy_store_append(mpy_stored_t *m);
 MPY_HIDDEN mpy_stored_t *mpy_store_from_end(const mpy_comm_t *c, int source, int tag, uint32_t position);
 
@@ -418,8 +419,9 @@ static inline void mpy_ssend_later(const mpy_comm_t *c, int dest, int tag) {
 }
 /* Take in acks that have arrived; true if there was one. */
 MPY_HIDDEN bool mpy_ack_poll(void);
-/* Take in data of partitioned communication that has arrived (partitioned.c); true if there was any. */
-MPY_HIDDEN bool mpy_partitioned_take(void);
+/* Take in data of partitioned communication that has arrived (partitioned.c); true if there was any. *rc: as in
+ * mpy_letters_take. */
+MPY_HIDDEN bool mpy_partitioned_take(int *rc);
 
 /* ---- requests that finish without the program: freed ones, and the sends behind buffered sends (bsend.c); lower half ---- */
 MPY_HIDDEN void mpy_orphan_add(mpy_request_t *r);

@@ -18,8 +18,8 @@ uint64_t *mpy_letters_sent, *mpy_letters_received;
 static mpy_letter_t *under_way, *arriving;
 
 mpy_letter_t *mpy_letter(size_t bytes) {
-    mpy_letter_t *l = mpy_alloc(sizeof *l + bytes);
-    l->bytes = bytes;
+    mpy_letter_t *l = mpy_try_alloc(sizeof *l + bytes);
+    if (l != NULL) l->bytes = bytes;
     return l;
 }
 
@@ -65,6 +65,13 @@ int mpy_letter_send(mpy_letter_t *l, int world, int tag, uint32_t *counter) {
     return rc;
 }
 
+int mpy_letter_short(const void *data, size_t bytes, int world, int tag) {
+    mpy_letter_t *l = mpy_letter(bytes);
+    if (l == NULL) MPY_LOWER->svc->die("out of memory in the MPI wrappers", 1);
+    __builtin_memcpy(l->data, data, bytes);
+    return mpy_letter_send(l, world, tag, NULL);
+}
+
 void mpy_letters_disown(const uint32_t *counter) {
     mpy_lock(&mpy_p2p_lock);
     for (mpy_letter_t *l = under_way; l != NULL; l = l->next)
@@ -73,12 +80,19 @@ void mpy_letters_disown(const uint32_t *counter) {
 }
 
 /* Not by a blocking receive: the sender of a long letter may be frozen by now. */
-static void accept_letters(int tag) {
+static int accept_letters(int tag) {
     for (;;) {
         MPI_Status status;
         int found = 0, message, rc;
-        if (MPY_REAL(Improbe)(MPI_ANY_SOURCE, tag, mpy_private_comm, &found, &message, &status) != MPI_SUCCESS || !found) return;
+        rc = MPY_REAL(Iprobe)(MPI_ANY_SOURCE, tag, mpy_private_comm, &found, &status);
+        if (rc != MPI_SUCCESS || !found) return MPI_SUCCESS;
         mpy_letter_t *l = mpy_letter(mpy_status_bytes(&status));
+        if (l == NULL) return MPI_ERR_NO_MEM;
+        rc = MPY_REAL(Improbe)(status.MPI_SOURCE, tag, mpy_private_comm, &found, &message, &status);
+        if (rc != MPI_SUCCESS || !found) {
+            mpy_letter_free(l);
+            return MPI_SUCCESS;
+        }
         if (MPY_SMALL((MPI_Count)l->bytes))
             rc = MPY_REAL(Imrecv)(l->data, (int)l->bytes, MPI_BYTE, &message, &l->real);
         else
@@ -91,10 +105,10 @@ static void accept_letters(int tag) {
     }
 }
 
-bool mpy_letters_take(int tag, void (*deliver)(mpy_letter_t *l)) {
+bool mpy_letters_take(int tag, void (*deliver)(mpy_letter_t *l), int *rc) {
     bool any = false;
     mpy_lock(&mpy_p2p_lock);
-    accept_letters(tag);
+    *rc = accept_letters(tag);
     for (mpy_letter_t **link = &arriving; *link != NULL;) {
         mpy_letter_t *l = *link;
         int done = 0;

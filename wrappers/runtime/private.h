@@ -6,7 +6,12 @@
 
 extern MPY_HIDDEN int mpy_private_comm; /* real handle, with the ranks of the world; not the program's */
 extern MPY_HIDDEN int mpy_private_rank;
-enum { MPY_TAG_NOBODY = 0 /* never sent */, MPY_TAG_ACK = 1, MPY_TAG_PARTITIONED = 2, MPY_TAG_DELIVER = 16 /* + thread slot: to ourselves, not counted */ };
+enum {
+    MPY_TAG_NOBODY = 0, /* never sent */
+    MPY_TAG_ACK = 1,
+    MPY_TAG_PARTITIONED = 2,
+    MPY_TAG_DELIVER = 16, /* + thread slot: to ourselves, not counted */
+};
 
 typedef struct mpy_letter {
     struct mpy_letter *next;
@@ -17,14 +22,17 @@ typedef struct mpy_letter {
     uint8_t data[];
 } mpy_letter_t;
 
-MPY_HIDDEN mpy_letter_t *mpy_letter(size_t bytes);
+MPY_HIDDEN mpy_letter_t *mpy_letter(size_t bytes); /* NULL if there is no memory */
 MPY_HIDDEN void mpy_letter_free(mpy_letter_t *l);
+/* Some bytes, for which there is memory; sent. */
+MPY_HIDDEN int mpy_letter_short(const void *data, size_t bytes, int world, int tag);
 /* Takes the letter over, also on failure. While it's under way it counts in *counter, if that isn't NULL. */
 MPY_HIDDEN int mpy_letter_send(mpy_letter_t *l, int world, int tag, uint32_t *counter);
 MPY_HIDDEN void mpy_letters_disown(const uint32_t *counter); /* the counter goes away */
 MPY_HIDDEN bool mpy_letters_gone(void);                        /* none is under way from here */
-/* Give the letters of a tag that have arrived to `deliver`, which owns them then and is called with mpy_p2p_lock; true if there was one. */
-MPY_HIDDEN bool mpy_letters_take(int tag, void (*deliver)(mpy_letter_t *l));
+/* Give the letters of a tag that have arrived to `deliver`, which owns them then and is called with mpy_p2p_lock; true if
+ * there was one. *rc: MPI_ERR_NO_MEM if there is no memory for one, which stays in the network. */
+MPY_HIDDEN bool mpy_letters_take(int tag, void (*deliver)(mpy_letter_t *l), int *rc);
 extern MPY_HIDDEN uint64_t *mpy_letters_sent, *mpy_letters_received; /* by world rank */
 
 #endif

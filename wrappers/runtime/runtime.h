@@ -72,8 +72,11 @@ static inline void mpy_guard_out(mpy_thread_t *t) {
     t->in_lower = 0;
 }
 
-/* ---- memory (alloc.c; called with in_lower set or in a hook, since hooks allocate too and its lock must be free then): bump + size-class free lists over private mmap; zeroed; never fails but by mpy_lower svc->die ---- */
+/* ---- memory (alloc.c; called with in_lower set or in a hook, since hooks allocate too and its lock must be free then): bump + size-class free lists over private mmap; zeroed.
+ * mpy_alloc doesn't fail but ends the job with one line; mpy_try_alloc, for what is as long as the program's data, returns
+ * NULL (invariant 3 of alloc.c) ---- */
 MPY_HIDDEN void *mpy_alloc(size_t size);
+MPY_HIDDEN void *mpy_try_alloc(size_t size);
 MPY_HIDDEN void mpy_free(void *p, size_t size);
 
 /* ---- object tables (vid.c): handle -> object is one array access ---- */

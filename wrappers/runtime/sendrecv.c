@@ -21,7 +21,8 @@ int mpy_pack(const mpy_comm_t *c, const void *buf, MPI_Count count, int datatype
     int rc = MPY_REAL(Pack_size_c)(count, datatype, c->obj.real, &size);
     if (rc) return rc;
     out->capacity = (size_t)size + 1; /* an empty message has an address too */
-    out->data = mpy_alloc(out->capacity);
+    out->data = mpy_try_alloc(out->capacity);
+    if (out->data == NULL) return MPI_ERR_NO_MEM;
     rc = MPY_REAL(Pack_c)(buf, count, datatype, out->data, size, &position, c->obj.real);
     out->bytes = position;
     if (rc) mpy_pack_free(out);

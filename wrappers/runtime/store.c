@@ -68,9 +68,7 @@ bool mpy_store_probe(const mpy_comm_t *c, int source, int tag, MPI_Status *statu
 
 /* The program has matched a message that a synchronous send waits for. */
 static void send_ack(const mpy_stored_t *m) {
-    mpy_letter_t *l = mpy_letter(sizeof m->sync_id);
-    __builtin_memcpy(l->data, &m->sync_id, sizeof m->sync_id);
-    mpy_letter_send(l, m->sync_world, MPY_TAG_ACK, NULL);
+    mpy_letter_short(&m->sync_id, sizeof m->sync_id, m->sync_world, MPY_TAG_ACK);
 }
 
 /* ---- matching ---- */
@@ -129,18 +127,23 @@ bool mpy_store_receive(mpy_thread_t *t, void *buf, MPI_Count count, int datatype
     return true;
 }
 
-mpy_stored_t *mpy_stored_mrecv(mpy_comm_t *c, int *real_message, const MPI_Status *probed, int *rc) {
+mpy_stored_t *mpy_stored_make(mpy_comm_t *c, const MPI_Status *probed) {
+    size_t bytes = mpy_status_bytes(probed);
+    void *data = bytes ? mpy_try_alloc(bytes) : NULL;
+    if (bytes && data == NULL) return NULL;
     mpy_stored_t *m = mpy_alloc(sizeof *m);
     m->comm = c;
     m->source = probed->MPI_SOURCE;
     m->tag = probed->MPI_TAG;
-    m->bytes = mpy_status_bytes(probed);
-    m->data = m->bytes ? mpy_alloc(m->bytes) : NULL;
-    if (MPY_SMALL((MPI_Count)m->bytes))
-        *rc = MPY_REAL(Mrecv)(m->data, (int)m->bytes, MPI_BYTE, real_message, MPI_STATUS_IGNORE);
-    else
-        *rc = MPY_REAL(Mrecv_c)(m->data, (MPI_Count)m->bytes, MPI_BYTE, real_message, MPI_STATUS_IGNORE);
+    m->bytes = bytes;
+    m->data = data;
     return m;
+}
+
+int mpy_stored_mrecv(mpy_stored_t *m, int *real_message) {
+    if (MPY_SMALL((MPI_Count)m->bytes))
+        return MPY_REAL(Mrecv)(m->data, (int)m->bytes, MPI_BYTE, real_message, MPI_STATUS_IGNORE);
+    return MPY_REAL(Mrecv_c)(m->data, (MPI_Count)m->bytes, MPI_BYTE, real_message, MPI_STATUS_IGNORE);
 }
 
 /* ---- synchronous sends ---- */
@@ -186,7 +189,10 @@ static void acknowledge(mpy_letter_t *l) {
     mpy_letter_free(l);
 }
 
-bool mpy_ack_poll(void) { return mpy_letters_take(MPY_TAG_ACK, acknowledge); }
+bool mpy_ack_poll(void) {
+    int unused; /* without memory it comes with a later poll */
+    return mpy_letters_take(MPY_TAG_ACK, acknowledge, &unused);
+}
 
 /* ---- a communicator goes ---- */
 

@@ -33,11 +33,14 @@ static long syscall6(long number, long a, long b, long c, long d, long e) {
 }
 static bool failed(long result) { return result < 0 && result > -4096; }
 
+/* NULL if there is no memory. */
 static char *map_anonymous(void *at, size_t bytes) {
     long flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at != NULL ? MAP_FIXED : 0);
     long result = syscall6(SYS_mmap, (long)at, (long)bytes, PROT_READ | PROT_WRITE, flags, -1);
-    if (failed(result)) MPY_LOWER->svc->die("out of memory for a window", 1);
-    return (char *)result;
+    return failed(result) ? NULL : (char *)result;
+}
+static void map_over(char *at, size_t bytes) {
+    if (bytes > 0 && map_anonymous(at, bytes) == NULL) MPY_LOWER->svc->die("out of memory for a window", 1);
 }
 
 static void unmap(char *at, size_t bytes) {
@@ -51,6 +54,7 @@ static bool map_again(const char *from, size_t bytes, char *at) {
 
 static bool is_shared(const char *lower) {
     char *probe = map_anonymous(NULL, PAGE);
+    if (probe == NULL) return false;
     bool shared = map_again(lower, PAGE, probe);
     unmap(probe, PAGE);
     return shared;
@@ -117,18 +121,25 @@ static bool is_as_before(const mpy_win_t *w, const segment_t *s) {
     return w->memory == MPY_MEMORY_SHARED && s->hi - s->lo == w->bytes && (w->size == 0 || s->own - s->lo == w->offset);
 }
 
+/* What a member can do; all do the least of it. */
+enum { NO_MEMORY, IN_ARENA, AS_SHARED };
+
 static int place(mpy_win_t *w, int comm, int info, void *base) {
     segment_t s = segment_of(w, base);
-    int mine = (s.lo == 0 || is_shared((char *)s.lo)) && (w->memory == 0 || is_as_before(w, &s)), all = 0;
+    bool shares = (s.lo == 0 || is_shared((char *)s.lo)) && (w->memory == 0 || is_as_before(w, &s));
+    size_t own = w->size > 0 ? PAGE_UP(w->size) : 0;
+    size_t bytes = w->memory != 0 ? 0 : shares ? s.hi - s.lo : own; /* a shared segment is at least as long */
+    char *room = bytes > 0 ? map_anonymous(NULL, bytes) : NULL;
+    int mine = bytes > 0 && room == NULL ? NO_MEMORY : shares ? AS_SHARED : IN_ARENA, all = NO_MEMORY;
     int rc = MPY_REAL(Allreduce)(&mine, &all, 1, MPI_INT, MPI_MIN, comm);
     if (rc != 0) return rc;
-    if (all) {
+    if (all == AS_SHARED) {
         w->lower = (char *)s.lo;
         if (w->memory == 0) {
             w->memory = MPY_MEMORY_SHARED;
-            w->bytes = s.hi - s.lo;
+            w->bytes = bytes;
             if (w->bytes == 0) return MPI_SUCCESS;
-            w->segment = map_anonymous(NULL, w->bytes);
+            w->segment = room;
             w->offset = w->size > 0 ? s.own - s.lo : 0;
             w->base = w->size > 0 ? w->segment + w->offset : NULL;
             rc = mpy_win_map(w);
@@ -138,10 +149,14 @@ static int place(mpy_win_t *w, int comm, int info, void *base) {
     }
     parts_drop(w);
     MPY_REAL(Win_free)(&w->obj.real);
-    if (w->flavor == MPI_WIN_FLAVOR_SHARED && w->team.size > 1) return MPI_ERR_RMA_SHARED;
-    if (w->memory == 0 && w->size > 0) {
-        w->bytes = PAGE_UP(w->size);
-        w->base = w->segment = map_anonymous(NULL, w->bytes);
+    if (all == IN_ARENA && w->flavor == MPI_WIN_FLAVOR_SHARED && w->team.size > 1) rc = MPI_ERR_RMA_SHARED;
+    if (all == NO_MEMORY) rc = MPI_ERR_NO_MEM;
+    size_t kept = rc == 0 ? own : 0;
+    if (room != NULL) unmap(room + kept, bytes - kept);
+    if (rc != 0) return rc;
+    if (w->memory == 0 && own > 0) {
+        w->bytes = own;
+        w->base = w->segment = room;
     }
     w->memory = MPY_MEMORY_ARENA;
     w->lower = NULL;
@@ -156,8 +171,8 @@ int mpy_win_map(mpy_win_t *w) {
 void mpy_win_keep_own(mpy_win_t *w) {
     if (w->memory != MPY_MEMORY_SHARED || w->bytes == 0) return;
     char *lo = w->segment, *hi = lo + w->bytes, *own = lo + PAGE_DOWN(w->offset), *own_end = w->size > 0 ? lo + PAGE_UP(w->offset + (size_t)w->size) : own;
-    if (own > lo) map_anonymous(lo, (size_t)(own - lo));
-    if (hi > own_end) map_anonymous(own_end, (size_t)(hi - own_end));
+    map_over(lo, (size_t)(own - lo));
+    map_over(own_end, (size_t)(hi - own_end));
     for (const volatile char *page = own; page < own_end; page += PAGE) (void)*page; /* invariant 3 */
 }
 
