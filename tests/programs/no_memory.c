@@ -36,6 +36,8 @@ static void calls(void) {
     refused(MPI_Sendrecv_replace(data, LENGTH, MPI_BYTE, other, 1, other, 1, lenient, MPI_STATUS_IGNORE));
     refused(MPI_Isendrecv_replace(data, LENGTH, MPI_BYTE, other, 1, other, 1, lenient, &r));
     refused(MPI_Bsend(data, LENGTH - MB, MPI_BYTE, other, 1, lenient));
+    refused(MPI_Iallreduce(data, more, LENGTH, MPI_BYTE, op, lenient, &r));
+    refused(MPI_Ireduce_scatter_block(data, more, LENGTH / 2, MPI_BYTE, op, lenient, &r));
     MPI_Psend_init(data, 1, LENGTH, MPI_BYTE, other, 1, lenient, MPI_INFO_NULL, &r);
     MPI_Start(&r);
     refused(MPI_Pready(0, r));

@@ -6,7 +6,10 @@
  */
 #include "four_ranks.h"
 
-enum { N = 5, PRIME = 10007 };
+#ifndef ELEMENTS
+#define ELEMENTS 5
+#endif
+enum { N = ELEMENTS, PRIME = 10007 };
 
 typedef struct { int row[2], hole, other[2]; } matrix_t;
 

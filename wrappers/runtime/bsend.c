@@ -13,6 +13,7 @@
  *  3. A buffer lives while it's attached, while a send of it is under way or a flush of it isn't complete (refs, with the lock).
  */
 #include "objects.h"
+#include "offer.h"
 #include "p2p.h"
 #include "trace.h"
 
@@ -222,7 +223,16 @@ static void flush(const mpy_buffer_t *b) {
     mpy_p2p_done(t, th);
 }
 
-void mpy_p2p_flush(void) { flush(NULL); }
+void mpy_p2p_flush(void) {
+    mpy_thread_t *t = mpy_self();
+    mpy_p2p_thread_t *th = mpy_p2p_self(t);
+    mpy_wait_t w = {.comm = mpy_world, .source = MPY_ALL_MEMBERS};
+    flush(NULL);
+    mpy_cross_in(t);
+    while (!mpy_offers_end()) mpy_wait_round(t, &w);
+    mpy_cross_out(t);
+    mpy_p2p_done(t, th);
+}
 
 static int flush_at(place_t p, const char *name) {
     if (p.slot == NULL) return failed(p, p.bad, name);

@@ -6,8 +6,9 @@
  *
  * Invariants
  *  1. The drain ends when every message counted as sent to us has been received, every send and every nonblocking collective has
- *     finished (all members have started it: the clock sees to that) and every letter (private.h) is in: then the real library holds
- *     nothing of ours but receives that match nothing.
+ *     finished (all members have started it: the clock sees to that), every letter (private.h) is in and every piece of
+ *     an offer that was asked for (offer.h): then the real library holds nothing of ours but receives, and sends of
+ *     offers, that match nothing.
  *  2. Ranks leave together, after a vote (an Iallreduce), from which all draw the same conclusion; a rank that has failed takes
  *     part in it too. They go on, and vote again, while anything moves on any rank: there is one vote only if the network empties at
  *     once.
@@ -21,6 +22,7 @@
  */
 #include "p2p.h"
 #include "objects.h"
+#include "offer.h"
 #include "private.h"
 
 enum { YIELD_ROUNDS = 16, LOOK_ROUNDS = 1024 /* without a move, between two looks at the clock */ };
@@ -50,6 +52,8 @@ int mpy_p2p_init(void) {
         size_t size = (size_t)mpy_world->size * sizeof(uint64_t);
         mpy_letters_received = mpy_alloc(size);
         mpy_letters_sent = mpy_alloc(size);
+        mpy_offers_received = mpy_alloc(size);
+        mpy_offers_asked = mpy_alloc(size);
         mpy_p2p_counters(&mpy_p2p_threads[0]);
     }
     mpy_private_rank = mpy_world->rank;
@@ -167,7 +171,7 @@ static bool take_unmatched(mpy_p2p_thread_t *th, int *rc) {
 
 /* ---- what everybody sent to whom ---- */
 
-typedef struct column { uint64_t messages, letters; } column_t; /* from one rank to another, since the start */
+typedef struct column { uint64_t messages, letters, asked; } column_t; /* from one rank to another, since the start */
 
 static uint64_t sum_sent(int world) {
     uint64_t n = 0;
@@ -187,6 +191,13 @@ static int missing_from(const column_t *expected, int size) {
     for (int p = 0; p < size; p++)
         if (sum_received(p) != expected[p].messages || mpy_letters_received[p] != expected[p].letters) return p;
     return -1;
+}
+
+/* Have all got what they have asked us for? */
+static bool offers_received(const column_t *expected, int size) {
+    for (int p = 0; p < size; p++)
+        if (mpy_offers_received[p] != expected[p].asked) return false;
+    return true;
 }
 
 /* ---- synchronous sends: which of them lie unmatched in a store (store.c) ---- */
@@ -320,7 +331,8 @@ static bool work(effort_t *e) {
     if (!rc) moved |= take_unmatched(e->th, &rc);
     moved |= mpy_ack_poll();
     if (!rc) moved |= mpy_partitioned_take(&rc);
-    bool letters_gone = mpy_letters_gone();
+    moved |= mpy_offers_look() | mpy_offers_take_ends();
+    bool gone = mpy_letters_gone() && offers_received(e->expected, e->size);
     e->moved |= moved;
     e->from = missing_from(e->expected, e->size);
     if (rc == MPI_ERR_NO_MEM) {
@@ -329,7 +341,7 @@ static bool work(effort_t *e) {
     } else if (rc) {
         e->failed = true;
         mpy_text_format(e->error, e->n, "the MPI library failed while messages were taken in (error %d)", rc);
-    } else if (e->from < 0 && all_done && letters_gone) {
+    } else if (e->from < 0 && all_done && gone) {
         e->empty = true;
     } else if (MPY_LOWER->cancelled) {
         e->failed = true;
@@ -398,7 +410,7 @@ static int drain(mpy_p2p_thread_t *th, char *error, uint64_t n) {
     column_t *out = mpy_alloc(bytes), *expected = out + size;
     ballot_t *mine = (ballot_t *)(expected + size), *all = mine + 1;
     effort_t effort = {.th = th, .expected = expected, .size = size, .error = error, .n = n};
-    for (int p = 0; p < size; p++) out[p] = (column_t){sum_sent(p), mpy_letters_sent[p]};
+    for (int p = 0; p < size; p++) out[p] = (column_t){sum_sent(p), mpy_letters_sent[p], mpy_offers_asked[p]};
     int rc = MPY_REAL(Ialltoall)(out, (int)sizeof *out, MPI_BYTE, expected, (int)sizeof *out, MPI_BYTE, mpy_private_comm, &request);
     rc = await(rc, &request);
     if (rc) {
@@ -444,6 +456,7 @@ static int repost(mpy_request_t *r) {
 static int rebuild(void) {
     int rc = mpy_p2p_init();
     uint32_t n = 0;
+    if (rc == 0) rc = mpy_offers_rebuild();
     for (uint32_t i = 0; i < mpy_request_limit; i++) n += is_open_receive(mpy_request_at(i));
     if (rc || n == 0) return rc;
     mpy_request_t **open = mpy_alloc(n * sizeof *open);

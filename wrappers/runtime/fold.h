@@ -6,6 +6,9 @@
 
 #include "runtime.h"
 
+struct mpy_p2p_thread;
+struct mpy_request;
+
 typedef enum { MPY_FOLD_REDUCE, MPY_FOLD_ALLREDUCE, MPY_FOLD_SCAN, MPY_FOLD_EXSCAN, MPY_FOLD_REDUCE_SCATTER, MPY_FOLD_REDUCE_SCATTER_BLOCK } mpy_fold_kind_t;
 
 /* The arguments of the program's call. */
@@ -25,8 +28,13 @@ typedef struct mpy_reduction {
 MPY_HIDDEN int mpy_fold(const mpy_reduction_t *a, MPI_Request *request);
 
 typedef struct mpy_fold mpy_fold_t;
-MPY_HIDDEN int mpy_fold_pack(mpy_fold_t *f);                     /* take the contribution; in the lower half */
-MPY_HIDDEN int mpy_fold_finish(mpy_thread_t *t, mpy_fold_t *f); /* all contributions are there: calls the program's function; upper TLS */
-MPY_HIDDEN void mpy_fold_destroy(mpy_fold_t *f);                 /* in the lower half */
+/* In the lower half: take the contribution. */
+MPY_HIDDEN int mpy_fold_begin(mpy_fold_t *f);
+/* As `finish` of a family (p2p.h), once the real collective is complete: calls the program's function. */
+MPY_HIDDEN bool mpy_fold_finish(mpy_thread_t *t, struct mpy_p2p_thread *th, mpy_fold_t *f, int *rc);
+/* As `let_go`; f may be NULL. What others offer for a reduction has to be received: freed while it is active (which MPI
+ * forbids), it is finished first. */
+MPY_HIDDEN bool mpy_fold_let_go(mpy_thread_t *t, const mpy_fold_t *f, struct mpy_request *r);
+MPY_HIDDEN void mpy_fold_destroy(mpy_fold_t *f); /* in the lower half */
 
 #endif

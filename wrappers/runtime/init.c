@@ -54,8 +54,8 @@ static int start(mpy_thread_t *t, int *argc, char ***argv, bool with_level, int 
 
 /* The end of the real MPI. Collective over all ranks. Calls the error handler if it fails. */
 static int finish(mpy_thread_t *t) {
-    mpy_p2p_flush();
     uint64_t record = MPY_TRACE(t, .op = MPY_OP_FINALIZE, MPY_TRACE_COLLECTIVE(mpy_world));
+    mpy_p2p_flush();
     mpy_clock_enter(t, mpy_row(mpy_world->row));
     mpy_cross_in_collective(t);
     mpy_p2p_finalize();

@@ -9,7 +9,7 @@
 static int get_status(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r, int *flag, MPI_Status *status) {
     *flag = 0;
     if (r->flags & MPY_RF_SYNC) mpy_ack_poll();
-    if (r->flags & (MPY_RF_COMPLETE | MPY_RF_INACTIVE) || (r->flags & MPY_RF_FAMILY && mpy_request_poke(th, r))) {
+    if (r->flags & (MPY_RF_COMPLETE | MPY_RF_INACTIVE | MPY_RF_FAMILY) && mpy_request_ready(t, th, r)) {
         *flag = 1;
         mpy_request_tell(t, r, false);
         if (r->flags & MPY_RF_INACTIVE)
@@ -141,7 +141,7 @@ MPY_API int PMPI_Request_free(MPI_Request *request) {
     uint64_t record = MPY_LIKELY(t->trace != NULL) ? mpy_trace_enter(t->trace, mpy_trace_completion(t, MPY_OP_REQUEST_FREE, r)) : 0;
     mpy_cross_in(t);
     mpy_orphan_reap(th);
-    bool finished = r->flags & (MPY_RF_SYNC | MPY_RF_NEVER) || mpy_request_poke(th, r);
+    bool finished = r->flags & (MPY_RF_SYNC | MPY_RF_NEVER) || mpy_request_ready(t, th, r);
     bool gone = r->flags & MPY_RF_FAMILY && let_go(t, r, &finished, &rc);
     if (finished)
         mpy_request_release(th, r);

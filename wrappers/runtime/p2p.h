@@ -41,7 +41,7 @@ enum {
     MPY_RF_ORPHAN = 1 << 5,    /* the program freed it (or it is the send behind a Bsend): released when it finishes */
     MPY_RF_FAMILY = 1 << 6,    /* r->family is set: nothing about it is simple */
     MPY_RF_INACTIVE = 1 << 7,  /* persistent, and not started: complete for every completion call, which leave it alone */
-    MPY_RF_FINISHED = 1 << 8,  /* the family's finish was called for this completion */
+    MPY_RF_FINISHED = 1 << 8,  /* the family's finish has been true for this completion */
     /* what release has to give back */
     MPY_RF_REF_COMM = 1 << 16, /* the communicator was freed meanwhile and is kept alive for us */
     MPY_RF_REF_TYPE = 1 << 17, /* a reference on a derived datatype */
@@ -64,10 +64,11 @@ struct mpy_trace_call; /* <manapy/trace_ring.h> */
  * The kind of a family's slot says what the drain and a restart do with it, as for other requests (a persistent receive is a
  * RECV, a persistent collective may be an OTHER); MPY_REQ_FAMILY: only the family knows.
  *
- * A completion call (Wait*, Test*) pokes until what it needs is COMPLETE; calls finish, query and dispose, in this order, for
- * each request whose completion it reports; then gives out the status and makes the slot INACTIVE or releases it. Before that the program
- * knows nothing: it may be checkpointed and restarted between any two of these steps. A callback that doesn't return (longjmp,
- * exception) leaves a COMPLETE request. Request_get_status* does the same up to query.
+ * A completion call (Wait*, Test*) pokes until what it needs is COMPLETE, and then calls finish until that is true, too;
+ * calls query and dispose, in this order, for each request whose completion it reports; then gives out the status and
+ * makes the slot INACTIVE or releases it. Before that the program knows nothing: it may be checkpointed and restarted
+ * between any two of these steps. A callback that doesn't return (longjmp, exception) leaves a COMPLETE request.
+ * Request_get_status* does the same up to query.
  */
 typedef struct mpy_request_family {
     const char *name;
@@ -76,11 +77,13 @@ typedef struct mpy_request_family {
     /* Lower half, also in the drain; of an orphan with mpy_p2p_lock held. Is it finished? Then status and error are in the slot.
      * Not called when COMPLETE or INACTIVE; the caller sets COMPLETE. NULL: test r->real (if it is MPI_REQUEST_NULL, it's finished). */
     bool (*poke)(struct mpy_p2p_thread *th, struct mpy_request *r);
-    /* The three on the upper TLS, in_lower = 0, no lock held: callbacks of the program. They return the request's error, which is
-     * r->error until then, and may change *status (r->status).
-     * finish: once per completion. query: each time a status is asked for. dispose: once, before the handle becomes
-     * null; also in Request_free of a finished request (but not of an INACTIVE one). */
-    int (*finish)(mpy_thread_t *t, struct mpy_request *r, MPI_Status *status);
+    /* In completion calls only, of a COMPLETE slot without error, until it is true: what the drain can't do. Lower half,
+     * with ways out for callbacks of the program. Doesn't wait. Sets r->error. */
+    bool (*finish)(mpy_thread_t *t, struct mpy_p2p_thread *th, struct mpy_request *r);
+    /* These two on the upper TLS, in_lower = 0, no lock held: callbacks of the program. They return the request's error,
+     * which is r->error until then, and may change *status (r->status).
+     * query: each time a status is asked for. dispose: once, before the handle becomes null; also in Request_free of a
+     * finished request (but not of an INACTIVE one). */
     int (*query)(mpy_thread_t *t, struct mpy_request *r, MPI_Status *status);
     int (*dispose)(mpy_thread_t *t, struct mpy_request *r);
     /* Upper TLS: MPI_Start, Startall. Given an INACTIVE slot it counts on the clock and crosses by itself (mpy_cross_in ... ), starts
@@ -341,7 +344,9 @@ typedef struct mpy_wait {
 MPY_HIDDEN void mpy_wait_round(mpy_thread_t *t, mpy_wait_t *w);
 /* Test one slot; true when it is COMPLETE or INACTIVE. */
 MPY_HIDDEN bool mpy_request_poke(mpy_p2p_thread_t *th, mpy_request_t *r);
-/* The program is about to learn that r is COMPLETE: the family's callbacks, outside; `last`: the request will be collected. */
+/* The same in a completion call of the program, with ways out: true when the family has finished it, too. */
+MPY_HIDDEN bool mpy_request_ready(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r);
+/* The program is about to learn that r is ready: the family's callbacks, outside; `last`: it will be collected. */
 MPY_HIDDEN void mpy_request_tell_slow(mpy_thread_t *t, mpy_request_t *r, bool last);
 static inline void mpy_request_tell(mpy_thread_t *t, mpy_request_t *r, bool last) {
     if (MPY_UNLIKELY(r->flags & MPY_RF_FAMILY)) mpy_request_tell_slow(t, r, last);

@@ -201,7 +201,7 @@ static int start(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) {
     persistent_t *p = r->more;
     mpy_clock_enter(t, mpy_row(p->row));
     mpy_cross_in_collective(t);
-    int rc = p->fold != NULL ? mpy_fold_pack(p->fold) : MPI_SUCCESS;
+    int rc = p->fold != NULL ? mpy_fold_begin(p->fold) : MPI_SUCCESS;
     if (rc == 0) rc = MPY_REAL(Start)(&p->real);
     if (rc == 0) {
         r->real = p->real;
@@ -211,10 +211,14 @@ static int start(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) {
     return rc;
 }
 
-static int finish(mpy_thread_t *t, mpy_request_t *r, MPI_Status *status) {
-    (void)status;
+static bool finish(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) {
     const persistent_t *p = r->more;
-    return p->fold != NULL && r->error == 0 ? mpy_fold_finish(t, p->fold) : r->error;
+    return p->fold == NULL || mpy_fold_finish(t, th, p->fold, &r->error);
+}
+
+static bool let_go(mpy_thread_t *t, mpy_request_t *r) {
+    const persistent_t *p = r->more;
+    return mpy_fold_let_go(t, p->fold, r);
 }
 
 /* Which request it is on all members, and which start of it, though the record of the X_init may be overwritten. */
@@ -238,7 +242,7 @@ static void release(mpy_request_t *r) {
 
 static const mpy_request_family_t family = {
     .name = "persistent collective", .persistent = true, .in_drain = true, .finish = finish, .start = start, .traced = traced,
-    .release = release,
+    .let_go = let_go, .release = release,
 };
 
 /* ---- X_init ---- */

@@ -10,7 +10,10 @@ enum {
     MPY_TAG_NOBODY = 0, /* never sent */
     MPY_TAG_ACK = 1,
     MPY_TAG_PARTITIONED = 2,
+    MPY_TAG_OFFERS_END = 3,
     MPY_TAG_DELIVER = 16, /* + thread slot: to ourselves, not counted */
+    MPY_TAG_OFFER = 2048, /* + tag: no letters, see offer.c */
+    MPY_OFFERS_MAX = 32768 - MPY_TAG_OFFER, /* MPI_TAG_UB is 32767 at least */
 };
 
 typedef struct mpy_letter {

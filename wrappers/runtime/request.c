@@ -152,7 +152,7 @@ static inline __attribute__((always_inline)) int complete_one(int *request, int 
         if (block) {
             rc = mpy_request_finish(t, th, r, request, s);
             done = 1;
-        } else if (!simple(r) && mpy_request_poke(th, r)) {
+        } else if (!simple(r) && mpy_request_ready(t, th, r)) {
             mpy_request_tell(t, r, true);
             if (since != 0) record = mpy_trace_found(t, since, mpy_trace_completion(t, MPY_OP_TEST, r));
             rc = mpy_request_collect(th, r, request, s);
@@ -295,7 +295,7 @@ static int all_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, 
     for (;;) {
         int open = 0;
         for (int i = 0; i < n; i++)
-            if (handles[i] != MPI_REQUEST_NULL && !mpy_request_poke(th, mpy_request(handles[i]))) open++;
+            if (handles[i] != MPI_REQUEST_NULL && !mpy_request_ready(t, th, mpy_request(handles[i]))) open++;
         *done = open == 0;
         if (*done) break;
         if (!block) return MPI_SUCCESS;
@@ -456,7 +456,7 @@ static int complete_any(int n, int *handles, int *index, int *flag, MPI_Status *
             mpy_request_t *r = handles[i] == MPI_REQUEST_NULL ? NULL : mpy_request(handles[i]);
             if (r == NULL || r->flags & MPY_RF_INACTIVE) continue;
             active++;
-            if (!mpy_request_poke(th, r)) continue;
+            if (!mpy_request_ready(t, th, r)) continue;
             comm = mpy_request_comm(r);
             mpy_request_tell(t, r, true);
             rc = collect(t, th, &traced, &handles[i], status);
@@ -502,7 +502,7 @@ static bool some_round(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handle
         mpy_request_t *r = handles[i] == MPI_REQUEST_NULL ? NULL : mpy_request(handles[i]);
         if (r == NULL || r->flags & MPY_RF_INACTIVE) continue;
         active++;
-        if (!mpy_request_poke(th, r)) continue;
+        if (!mpy_request_ready(t, th, r)) continue;
         mpy_request_tell(t, r, true);
         if (r->error) {
             *comm = mpy_request_comm(r);

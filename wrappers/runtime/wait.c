@@ -160,16 +160,21 @@ bool mpy_request_poke(mpy_p2p_thread_t *th, mpy_request_t *r) {
     return true;
 }
 
+bool mpy_request_ready(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r) {
+    if (!mpy_request_poke(th, r)) return false;
+    if (!(r->flags & MPY_RF_FAMILY) || r->family->finish == NULL) return true;
+    if (r->flags & (MPY_RF_INACTIVE | MPY_RF_FINISHED)) return true;
+    if (r->error == 0 && !r->family->finish(t, th, r)) return false;
+    r->flags |= MPY_RF_FINISHED; /* not if it jumps out: then it's called again (invariant 2 of fold.c) */
+    return true;
+}
+
 /* In the lower half, with a way out. */
 void mpy_request_tell_slow(mpy_thread_t *t, mpy_request_t *r, bool last) {
     const mpy_request_family_t *f = r->family;
-    bool finish = f->finish && !(r->flags & MPY_RF_FINISHED), dispose = last && !f->persistent && f->dispose;
-    if (r->flags & MPY_RF_INACTIVE || !(finish || f->query || dispose)) return;
+    bool dispose = last && !f->persistent && f->dispose;
+    if (r->flags & MPY_RF_INACTIVE || !(f->query || dispose)) return;
     mpy_cross_out(t);
-    if (finish) {
-        r->error = f->finish(t, r, &r->status);
-        r->flags |= MPY_RF_FINISHED; /* not if it jumps out: then it's called again (invariant 2 of fold.c) */
-    }
     if (f->query) r->error = f->query(t, r, &r->status);
     if (dispose) r->error = f->dispose(t, r);
     mpy_cross_in(t);
@@ -202,7 +207,7 @@ int mpy_request_collect(mpy_p2p_thread_t *th, mpy_request_t *r, int *handle, MPI
 
 int mpy_request_finish(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_request_t *r, int *handle, MPI_Status *status) {
     mpy_wait_t w = {.handles = &r->handle, .n = 1, .mode = MPY_WAIT_ALL};
-    while (!mpy_request_poke(th, r)) mpy_wait_round(t, &w);
+    while (!mpy_request_ready(t, th, r)) mpy_wait_round(t, &w);
     mpy_request_tell(t, r, true);
     return mpy_request_collect(th, r, handle, status);
 }
