@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jobs import Job
+from jobs import PROGRAMS, Job
+from test_mpi_objects import check, restart
 
 TWICE = """
 import ctypes, os, sys, time
@@ -30,8 +32,27 @@ ctypes.CFUNCTYPE(ctypes.c_int)(dlsym(ctypes.c_void_p(copy), b"MPI_Finalize"))()
 """
 
 
-def test_two_copies_of_the_library(make_job: Callable[..., Job]) -> None:
-    """Other names are the same library, and a checkpoint doesn't mind a real copy; who calls it is told."""
+def test_copies_hand_on_to_the_first(make_job: Callable[..., Job], c_program: Callable[[Path], Path]) -> None:
+    """Two more files of the library: all three are one MPI, also after restarts."""
+    job = make_job(2)
+    copies = []
+    for name in ("one", "two"):
+        folder = job.where / name / "manapy" / "upper"  # as in another environment
+        folder.mkdir(parents=True)
+        copies.append(shutil.copy(Path(sys.prefix) / "lib/manapy/upper/libmpi.so.12", folder))
+    go = job.where / "go"
+    job.env["STATE_GO"] = str(go)
+    job.start(c_program(PROGRAMS / "two_copies.c"), *copies)
+    job.wait_for(lambda text: text.count("ready") == 2)
+    job.checkpoint()  # and goes on
+    for _ in range(2):
+        job.checkpoint()
+        restart(job)
+    check(job, go, 2)
+
+
+def test_a_copy_in_a_name_space_of_its_own(make_job: Callable[..., Job]) -> None:
+    """Other names are the same library, and a checkpoint doesn't mind a copy by dlmopen; who calls it is told."""
     job = make_job(2)
     go = job.where / "go"
     job.start(sys.executable, "-c", TWICE, go)

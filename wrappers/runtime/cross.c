@@ -5,13 +5,14 @@
  *
  * Invariants
  *  1. mpy_above is true only if the two blocks are mapped and of this build's version and table; only in one copy of
- *     this library, the first that the process loads (another one, by dlmopen or under another name, offers no hooks,
- *     and ends the job with one line when it is called); and only in the rank itself, not in children that it forks.
+ *     this library, the first that the process loads (another one offers no hooks; it hands on to the first, second.c,
+ *     or ends the job with one line when it is called); and only in the rank itself, not in children that it forks.
  *  2. A slot belongs to one live thread (used = 1); slot 0 to the thread that called MPI_Init. The thread-local
  *     pointer, the slot and pthread's destructor agree.
  *  3. A thread that waits here has in_lower = 0, and reads phase again after every wake.
  */
 #include "objects.h"
+#include "second.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -28,7 +29,7 @@
 
 __thread mpy_thread_t *mpy_self_tls;
 bool mpy_above;
-static bool second;
+static bool second; /* a copy that can't hand on */
 static pthread_key_t thread_key;
 
 extern const mpy_hooks_t mpy_hooks MPY_HIDDEN;
@@ -44,8 +45,10 @@ __attribute__((constructor)) static void find_boundary(void) {
     if (lower->magic != MPY_BOUNDARY_MAGIC) return;
     if (lower->version != MPY_BOUNDARY_VERSION || lower->table_hash != MPY_TABLE_HASH)
         lower->svc->die("libmpi.so.12 and manapy-launch are of different versions of manapy: reinstall", 1);
-    second = MPY_UPPER->code_begin != 0;
-    if (second) return;
+    if (MPY_UPPER->code_begin != 0) {
+        second = !mpy_hand_on(__ehdr_start, (const void *)MPY_UPPER->code_begin);
+        return;
+    }
     MPY_UPPER->version = MPY_BOUNDARY_VERSION;
     MPY_UPPER->hooks = mpy_hooks;
     MPY_UPPER->code_begin = (uint64_t)__ehdr_start;
