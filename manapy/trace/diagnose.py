@@ -88,8 +88,9 @@ def diagnose(
         )
 
     found = judged(trace)
-    doubtful = (State.LATE, State.UNKNOWN)
-    if live and (late := {verdict.rank for verdict in found if verdict.state in doubtful and verdict.rank is not None}):
+    accused = [verdict.rank for verdict in found if verdict.state is State.LATE]
+    doubted = [verdict.peer for verdict in found if verdict.state is State.UNKNOWN]
+    if live and (late := {rank for rank in (*accused, *doubted) if rank is not None}):
         trace = _with_activity(trace, late, looked.activity, others)
         found = judged(trace)
     if state(found) is State.HEALTHY and not parked:

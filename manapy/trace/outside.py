@@ -138,9 +138,9 @@ def _undecided(search: Suspects, rank: int, waited: int, call: Open, want: Want)
         Verdict(
             State.UNKNOWN,
             f"whether {search.name(rank)} is stuck can't be told: rank {call.rank} has waited"
-            f" {span(search.trace.now - call.since)} for its {search.needed(want, rank)}, but it had perhaps no"
+            f" {span(search.trace.now - call.since)} for it ({search.needed(want, rank)}), but it had perhaps no"
             f" processor for {span(waited)} of the last {span(search.idle(rank))}",
-            rank=rank,
+            peer=rank,
             confidence=0.0,
             evidence=tuple([*search.facts(rank), *search.victims(rank)]),
             action="look again; `manapy why --watch` knows better who had a processor, and when",

@@ -52,7 +52,8 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """sentence: for people, whole. rank, peer: world ranks or None. iteration, micro: from 0. cost_ns: by how much the iteration would be shorter
+    """sentence: for people, whole. rank, peer: world ranks or None; of an UNKNOWN one, which accuses nobody, peer is
+    whose process may tell. iteration, micro: from 0. cost_ns: by how much the iteration would be shorter
     without the fault (counterfactual), of a slow one; without a schedule, what all collectives together had to wait. confidence: 0 to 1. since_ns: when it began, on the job's clock."""
 
     state: State
