@@ -142,6 +142,16 @@ class Job:
             raise JobError(f"status failed: {done.stderr}\n{self.report()}")
         return dict(json.loads(done.stdout))
 
+    def wait_until_it_runs(self) -> None:
+        """Also after a restart, when the old coordinator is what commands find at first."""
+
+        def runs(_: str) -> bool:
+            with contextlib.suppress(JobError):
+                return bool(self.status()["state"] == "running")
+            return False
+
+        self.wait_for(runs)
+
     def pids(self) -> list[int]:
         """Process ids of the ranks, in rank order."""
         return [int(rank["pid"]) for rank in self.status()["ranks"]]

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
 from collections.abc import Callable
 
 import pytest
-from jobs import Job, JobError
-
-
-def until_it_runs(job: Job) -> None:
-    """It prints nothing for long, and until its coordinator is there, the old one is what commands find."""
-
-    def runs(_: str) -> bool:
-        with contextlib.suppress(JobError):
-            return bool(job.status()["state"] == "running")
-        return False
-
-    job.wait_for(runs)
+from jobs import Job
 
 
 @pytest.mark.parametrize(("communicators", "requests"), [(1500, 10_000)])
@@ -32,7 +20,7 @@ def test_many_rows(make_job: Callable[..., Job], communicators: int, requests: i
         job.checkpoint()
     job.kill()
     job.restart()
-    until_it_runs(job)
+    job.wait_until_it_runs()
     job.checkpoint()
     go.touch()
     assert "ok" in job.finish().splitlines()
