@@ -55,7 +55,7 @@ struct mpy_fold {
 
     /* offered: what is gathered are the tags */
     bool offers;
-    mpy_offer_t *offer; /* our contribution, from the begin of a reduction to that of the next one */
+    mpy_offer_t *offer; /* our contribution, from the begin to the end of a reduction */
     int32_t tag, *readers;
     int nreaders;
     char *window;                 /* AHEAD pieces */
@@ -247,9 +247,14 @@ static bool leave_asked(mpy_fold_t *f) {
     return open;
 }
 
+static void leave_offer(mpy_fold_t *f) {
+    if (f->offer != NULL) mpy_offer_leave(f->offer);
+    f->offer = NULL;
+}
+
 void mpy_fold_destroy(mpy_fold_t *f) {
     if (leave_asked(f)) f->window = NULL;
-    if (f->offer != NULL) mpy_offer_leave(f->offer);
+    leave_offer(f);
     take_handle_back(f);
     mpy_object_unref(MPY_OP, &f->op->obj);
     if (f->type != NULL) mpy_object_unref(MPY_DATATYPE, f->type);
@@ -274,7 +279,7 @@ int mpy_fold_begin(mpy_fold_t *f) {
     if (failed) return MPI_ERR_INTERN;
     f->at = 0;
     if (!f->offers) return pack(f, f->packed, f->packed_size);
-    if (f->offer != NULL) mpy_offer_leave(f->offer);
+    leave_offer(f); /* of a start that has failed */
     size_t bytes = (size_t)f->count * f->element;
     f->asked_piece = 0;
     f->asked_turn = 0;
@@ -428,6 +433,7 @@ bool mpy_fold_finish(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_fold_t *f, int *
         if (!take_turn(t, th, f, rc)) break;
     if (*rc == 0 && f->contributions > 0 && f->at < f->result) return false;
     take_handle_back(f);
+    leave_offer(f);
     return true;
 }
 
