@@ -1,6 +1,6 @@
 /* kv_driver.c - calls of kv.h as lines on standard input, results as lines on standard output: a program with RNICs, played by a test.
  *
- *   put KEY HEX | get KEY | find KEY,KEY... | del KEY | event JSON | connect | command | fd | timeout MS | many N | note N | wait MS | fork | linger SECONDS | cut | quit
+ *   put KEY HEX | get KEY | find KEY,KEY... | del KEY | event JSON | connect | command | fd | timeout MS | many N | note N | wait MS | fork | linger SECONDS (the child's pid) | cut | quit
  * Answers: the return value, then the value, command or reason, if there is one; and the time that the call took, in ms, before all.
  */
 #include <poll.h>

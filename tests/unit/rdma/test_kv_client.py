@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import random
 import signal
 import subprocess
@@ -18,6 +19,9 @@ from manapy.rdma import client
 
 Start = Callable[..., Agent]
 Run = Callable[..., Program]
+
+NEVER = 3600  # seconds: the test is over before
+LONG = 120_000  # ms for what must happen, on a machine that is very busy
 
 
 def test_put_get_delete(agent: Start, program: Run) -> None:
@@ -119,8 +123,9 @@ def test_no_agent(agent: Start, program: Run) -> None:
     host = agent()
     host.kill(signal.SIGTERM)
     a = program(host)
+    a("timeout", 10 * LONG)
     for _ in range(3):
-        assert a("get", "k")[0] == -errno.ECONNREFUSED and a.took < 100
+        assert a("get", "k")[0] == -errno.ECONNREFUSED and a.took < LONG, "at once: that isn't a matter of time"
     assert a("fd")[0] == -1
 
 
@@ -131,7 +136,7 @@ def test_agent_killed_and_started_again(agent: Start, program: Run) -> None:
     a.put("k2", b"2")
     a.put("k3", b"3")
     host.kill()
-    assert a("wait", 10000) == (1, "") and a("command")[0] == -errno.ECONNRESET and a("fd")[0] == -1
+    assert a("wait", LONG) == (1, "") and a("command")[0] == -errno.ECONNRESET and a("fd")[0] == -1
     assert a("get", "k1")[0] == -errno.ECONNREFUSED
     assert a("put", "k4", b"4")[0] == -errno.ECONNREFUSED
     assert a("del", "k3")[0] == -errno.ECONNREFUSED
@@ -170,28 +175,32 @@ def test_a_client_that_does_not_come_back_is_given_up(agent: Start, program: Run
     a, b = program(host), program(host)
     a.put("k", b"1")
     assert b.get("k") == b"1" and a("cut") == (0, "")
-    until(lambda: b.get("k") is None, "the end of its keys", 20)
+    until(lambda: b.get("k") is None, "the end of its keys")
     assert a("command")[0] == -errno.ECONNRESET and a("connect") == (0, "")
     assert b.get("k") == b"1"
 
 
 def test_keys_of_a_killed_program_vanish_at_once(agent: Start, program: Run) -> None:
-    host = agent()
+    host = agent(settings=f"from manapy.rdma import agent; agent.RETURN_SECONDS = {NEVER}")
     a, b = program(host), program(host)
     a.put("k", b"1")
     assert b.get("k") == b"1"
-    assert a("linger", 30)[0] > 0, "a child that holds the connection open doesn't count"
-    a.kill()
-    until(lambda: b.get("k") is None, "the keys' end", 5)
+    child, _ = a("linger", NEVER)
+    assert child > 0
+    try:
+        a.kill()
+        until(lambda: b.get("k") is None, "the keys' end: a child that holds the connection open doesn't count")
+    finally:
+        os.kill(child, signal.SIGKILL)
 
 
 def test_keys_of_a_closed_handle_vanish_at_once(agent: Start, program: Run) -> None:
-    host = agent()
+    host = agent(settings=f"from manapy.rdma import agent; agent.RETURN_SECONDS = {NEVER}")
     a, b = program(host), program(host)
     a.put("k", b"1")
     assert b.get("k") == b"1"
     assert a.quit() == 0
-    until(lambda: b.get("k") is None, "the keys' end", 5)
+    until(lambda: b.get("k") is None, "the keys' end")
 
 
 def test_forked_child_is_kept_out(agent: Start, program: Run) -> None:
@@ -203,17 +212,23 @@ def test_forked_child_is_kept_out(agent: Start, program: Run) -> None:
 
 
 def test_stopped_agent_costs_one_timeout(agent: Start, program: Run) -> None:
+    """And, later, one in a second; the agent is forgiven when something comes from it."""
     host = agent()
     a, late = program(host), program(host)
-    a("timeout", 300)
-    late("timeout", 300)
     a.put("k", b"1")
     host.process.send_signal(signal.SIGSTOP)
-    assert a("get", "k")[0] == -errno.ETIMEDOUT and 250 <= a.took < 1000
+    a("timeout", 3000)
+    late("timeout", 300)
+    assert a("get", "k")[0] == -errno.ETIMEDOUT and a.took >= 2900
+    took = []
     for _ in range(20):
-        assert a("put", "new", b"2")[0] == -errno.ETIMEDOUT and a.took < 100
+        assert a("put", "new", b"2")[0] == -errno.ETIMEDOUT
+        took.append(a.took)
+    assert min(took) < 2900, "not each of them waits"
     assert late("get", "k")[0] == -errno.ETIMEDOUT, "also who wants to connect"
     host.process.send_signal(signal.SIGCONT)
+    a("timeout", LONG)
+    late("timeout", LONG)
     until(lambda: a("get", "k") == (1, b"1".hex()), "the agent's return")
     assert a.get("new") == b"2", "the put that had failed was done"
     until(lambda: late("get", "k") == (1, b"1".hex()), "the agent's return")
@@ -225,12 +240,12 @@ def test_late_answers_are_dropped(agent: Start, program: Run) -> None:
     a = program(host)
     a.put("k1", b"1")
     a.put("k2", b"2")
-    a("timeout", 100)
     host.process.send_signal(signal.SIGSTOP)
+    a("timeout", 100)
     assert a("get", "k1")[0] == -errno.ETIMEDOUT
     host.process.send_signal(signal.SIGCONT)
-    a("timeout", 5000)
-    until(lambda: a("wait", 5000) == (1, ""), "the late answer")
+    a("timeout", LONG)
+    until(lambda: a("wait", LONG) == (1, ""), "the late answer")
     assert a.get("k2") == b"2"
 
 
@@ -240,7 +255,7 @@ def test_commands_are_pushed(agent: Start, program: Run) -> None:
     assert a("command") == (0, "") and a("connect") == (0, "") and b("connect") == (0, "")
     with client.Connection(host.place) as connection:
         assert connection.ask("MOVE", 1, 17, "rxb1") == "1"
-        assert b("wait", 10000) == (1, "")
+        assert b("wait", LONG) == (1, "")
         assert b("command") == (len("MOVE 17 rxb1"), "MOVE 17 rxb1") and b("command") == (0, "")
         assert a("command") == (0, "")
         assert connection.ask("MOVE", a.process.pid, "*", "rxb1") == "1"
@@ -302,7 +317,7 @@ def test_store_that_is_gone_is_said_and_comes_back(agent: Start, program: Run, s
 
 
 def test_unset_environment(driver: Path) -> None:
-    done = subprocess.run([str(driver)], env={}, capture_output=True, text=True, timeout=20)
+    done = subprocess.run([str(driver)], env={}, capture_output=True, text=True, timeout=LONG / 1000)
     assert done.returncode == 1 and "No such file" in done.stderr
 
 
@@ -352,12 +367,12 @@ def test_a_storm_of_accidents_loses_nothing(agent: Start, program: Run) -> None:
     if stopped:
         host.process.send_signal(signal.SIGCONT)
     for one in programs:
-        one("timeout", 5000)
+        one("timeout", LONG)
         until(lambda: one("connect") == (0, ""), "the agent")  # noqa: B023
     for reader in programs:
         for keys in wanted:
             for key, value in keys.items():
                 if value is None:  # deleted: at once, or with the lease of an agent that has died
-                    until(lambda: reader.get(key) is None, f"the end of {key}", 20)  # noqa: B023
+                    until(lambda: reader.get(key) is None, f"the end of {key}")  # noqa: B023
                 else:
                     assert reader.get(key) == value or reader.get(key) == value, f"{key}, asked again (invariant 4 of agent.py)"
