@@ -6,7 +6,8 @@ doesn't, receives take messages in order, collectives need all members.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -222,3 +223,20 @@ class Model:
         there = self._arrivals[step.comm, state.opened["context"]]
         agree = len({row["op"] for row in there}) == 1
         return max(row["enter"] for row in there) if len(there) == len(self.builder.comms[step.comm].members) and agree else None
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """How many calls of Python and C functions some work makes: what it costs, on whatever machine."""
+    count = 0
+
+    def note(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
