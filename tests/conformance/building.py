@@ -1,7 +1,7 @@
-"""Compiles programs of a copy of MPICH's test/mpi one by one, against the MPI of this Python environment.
+"""Compiles programs of a copy of MPICH's test/mpi one by one, each against the MPI of its language (languages.py).
 
 The suite is not configured and none of its build files is executed. From a folder's Makefile.am two things are read:
-which source a program has if it isn't PROGRAM.c, and the macros it is compiled with. What configure would have found
+which sources a program has if it isn't PROGRAM.c, and the macros it is compiled with. What configure would have found
 out about the system is written here for Linux with glibc and gcc. Everything is built in a directory of its own; the
 copy of the suite is never written to.
 """
@@ -13,9 +13,12 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
+from languages import C, Language, language
 from testlist import Case
 
 SYSTEM = """\
@@ -57,13 +60,18 @@ SYSTEM = """\
 #define THREAD_PACKAGE_NONE 1
 #define THREAD_PACKAGE_POSIX 2
 #define THREAD_PACKAGE_NAME THREAD_PACKAGE_POSIX
+#define HAVE_IOSTREAM 1
+#define HAVE_NAMESPACE_STD 1
+#define F77_NAME_LOWER_USCORE 1
 """
+FORTRAN_TYPES = {"@F77_MPI_ADDRESS@": "integer*8", "@F77_MPI_OFFSET@": "integer*8"}  # in NAME.h.in
 SUPPORT = ("util/mtest.c", "util/mtest_common.c", "util/dtypes.c", "dtpools/src/*.c")
 HOLD = Path(__file__).resolve().parent / "hold.c"
-STARTER = "util/run_mpitests.c"  # main() of programs that have a run() only
+STARTER = "util/run_mpitests.c"  # main() of C programs that have a run() only
 MAIN = re.compile(r"\bmain\s*\(")
 THREADED = "Makefile_threads.mtest"  # what the Makefile.am of a folder of programs with threads includes
-FLAGS = ["-O1", "-g", "-w", "-std=gnu11", "-pthread"]
+RECIPES = ("Makefile.am", "Makefile.ap")  # the second one is added to the first by the suite's own build
+FLAGS = ["-O1", "-g", "-w", "-pthread"]
 PATIENCE = 300.0  # seconds for one compilation
 
 
@@ -79,15 +87,18 @@ class Builder:
         self._lock = threading.Lock()
         self._programs: dict[str, threading.Lock] = {}
         prefix = Path(sys.prefix)
-        self._library = prefix / "lib" / "libmpi.so.12"
-        if not (prefix / "include" / "mpi.h").exists() or not self._library.exists():
+        library = prefix / "lib" / "libmpi.so.12"
+        if not (prefix / "include" / "mpi.h").exists() or not library.exists():
             raise BuildError(f"{prefix} has no MPI to compile with: pip install mpich")
+        self._mpi = [f"-I{prefix / 'include'}"]
+        found = f"-Wl,--enable-new-dtags,-rpath,{library.parent}"  # behind LD_LIBRARY_PATH, as mpicc does
+        self._library = [str(library), found, "-Wl,--allow-shlib-undefined"]
         include = where / "include"
         include.mkdir(parents=True, exist_ok=True)
         (include / "mpitestconf.h").write_text(SYSTEM)
         (include / "mtest_mpix.h").write_text("")
         (where / "dtpoolsconf.h").write_text(SYSTEM)
-        folders = (include, suite / "include", suite / "dtpools" / "include", prefix / "include")
+        folders = (include, suite / "include", suite / "dtpools" / "include")
         self._flags = [*FLAGS, *(f"-I{folder}" for folder in folders)]
 
     def program(self, case: Case) -> Path:
@@ -101,45 +112,78 @@ class Builder:
             return target
 
     def _build(self, case: Case, target: Path) -> None:
-        folder = self.suite / case.folder
-        recipe = folder / "Makefile.am"
-        text = recipe.read_text(errors="replace").replace("\\\n", " ") if recipe.exists() else ""
-        sources = [folder / name for name in _assigned(text, case.program, "SOURCES") if name.endswith(".c")]
+        folder, of = self.suite / case.folder, language(case.folder)
+        if of.missing:
+            raise BuildError(f"no compiler: apt install {of.missing}")
+        recipes = [folder / name for name in RECIPES if (folder / name).exists()]
+        text = "\n".join(recipe.read_text(errors="replace") for recipe in recipes).replace("\\\n", " ")
+        named = [folder / name for name in _assigned(text, case.program, "SOURCES")]
+        sources = [source for source in named if source.suffix in (C.suffix, of.suffix)]
+        sources = sources or [folder / f"{case.program}{of.suffix}"]
+        if not all(source.exists() for source in sources):
+            raise BuildError("no source in this copy")
+        if of is C and not any(MAIN.search(source.read_text(errors="replace")) for source in sources):
+            sources.append(self.suite / STARTER)
         macros = [word for word in _assigned(text, case.program, "CPPFLAGS") if word.startswith("-D")]
         threads = THREADED in text
-        if not sources:
-            sources = [folder / f"{case.program}.c"]
-        if missing := [source for source in sources if not source.exists()]:
-            raise BuildError(f"no source {missing[0].relative_to(self.suite)}")
-        if not any(MAIN.search(source.read_text(errors="replace")) for source in sources):
-            sources.append(self.suite / STARTER)
-        support = self._support(threads)
+        only_c = all(source.suffix == C.suffix for source in sources)
+        support = self._support(of, threads) if of is C or not only_c else self._support(of, threads, helper=False)
         target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(f".{target.name}.part")
-        flags = [*self._flags, f"-I{folder}", *macros, *(["-DMTEST_USE_THREAD"] if threads else [])]
-        found = f"-Wl,--enable-new-dtags,-rpath,{self._library.parent}"  # behind LD_LIBRARY_PATH, as mpicc does
-        link = [support, self._library, found, "-Wl,--allow-shlib-undefined", "-lm"]
-        _compile([*flags, *map(str, sources), "-o", str(part), *map(str, link)])
-        part.rename(target)
+        made = self._headers(case.folder)
+        flags = [f"-I{target.parent}", f"-I{made}", f"-I{folder}", *macros]
+        flags += ["-DMTEST_USE_THREAD"] if threads else []
+        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+            objects = self._objects(of, sources, flags, Path(scratch))
+            part = Path(scratch) / case.program
+            library = self._library if of is C else []
+            _compile(of.compiler, [*FLAGS, "-o", str(part), *objects, str(support), *library, "-lm"])
+            part.rename(target)
 
-    def _support(self, threads: bool) -> Path:
-        """What all programs are linked with."""
+    def _headers(self, folder: str) -> Path:
+        """The headers that configure would make of NAME.h.in in this folder and those beside it; where they are."""
+        beside = Path(folder).parent
+        where = self.where / "include" / beside
+        with self._lock:
+            where.mkdir(parents=True, exist_ok=True)
+            for template in (self.suite / beside).glob("*/*.h.in"):
+                text = template.read_text(errors="replace")
+                for word, kind in FORTRAN_TYPES.items():
+                    text = text.replace(word, kind)
+                (where / template.stem).write_text(text)
+        return where
+
+    def _support(self, of: Language, threads: bool, helper: bool = True) -> Path:
+        """What all programs of a language are linked with; helper: those that aren't all C, of languages other than C."""
         kind = "thread" if threads else "single"
-        target = self.where / f"support-{kind}.o"
+        if of is C or not helper:
+            files = [file for pattern in SUPPORT for file in sorted(self.suite.glob(pattern))]
+            files.append(self.suite / "util" / f"mtest_{kind}.c")
+        else:
+            files, kind = [self.suite / of.helper], Path(of.helper).stem
+        name = f"support-{kind}" if of is C else f"support-{kind}-{of.c_compiler}"
+        target = self.where / f"{name}.o"
         with self._lock:
             if not target.exists():
-                sources = [file for pattern in SUPPORT for file in sorted(self.suite.glob(pattern))]
-                sources += [self.suite / "util" / f"mtest_{kind}.c", HOLD]
-                objects = self.where / f"support-{kind}"
-                objects.mkdir(exist_ok=True)
-                flags = [*self._flags, *(["-DMTEST_USE_THREAD"] if threads else [])]
-                built = [objects / f"{source.stem}.o" for source in sources if source.exists()]
-                for source, one in zip((s for s in sources if s.exists()), built, strict=True):
-                    _compile([*flags, "-c", str(source), "-o", str(one)])
-                part = target.with_suffix(".part")
-                _compile(["-r", "-nostdlib", "-o", str(part), *map(str, built)])
+                scratch = self.where / name
+                scratch.mkdir(exist_ok=True)
+                flags = ["-DMTEST_USE_THREAD"] if threads else []
+                objects = self._objects(of, [*(file for file in files if file.exists()), HOLD], flags, scratch)
+                part = scratch / "all.part"
+                _compile(C.compiler, ["-r", "-nostdlib", "-o", str(part), *objects])
                 part.rename(target)
         return target
+
+    def _objects(self, of: Language, sources: Sequence[Path], flags: Sequence[str], where: Path) -> list[str]:
+        """Compile sources, each into an object in `where`."""
+        objects = []
+        for source in sources:
+            objects.append(str(where / f"{source.name}.o"))
+            c = source.suffix == C.suffix
+            more = ["-std=gnu11"] if c else [f"-J{where}"] if of.is_fortran else ["-fpermissive"]
+            mpi = self._mpi if of is C else []
+            arguments = [*self._flags, *more, *flags, *mpi, "-c", str(source), "-o", objects[-1]]
+            _compile(of.c_compiler if c else of.compiler, arguments)
+        return objects
 
 
 def _assigned(makefile: str, program: str, variable: str) -> list[str]:
@@ -149,13 +193,12 @@ def _assigned(makefile: str, program: str, variable: str) -> list[str]:
     return shlex.split(found[1]) if found else []
 
 
-def _compile(arguments: list[str]) -> None:
+def _compile(compiler: str, arguments: Sequence[str]) -> None:
     try:
-        done = subprocess.run(
-            [os.environ.get("CC", "gcc"), *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False
-        )
+        done = subprocess.run([compiler, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(str(error)) from None
     if done.returncode:
         lines = done.stderr.splitlines() or ["the compiler failed"]
-        raise BuildError(next((line for line in lines if "error" in line or "undefined" in line), lines[-1]))
+        told = (line for line in lines if re.search("error|undefined", line, re.IGNORECASE))
+        raise BuildError(next(told, lines[-1]))

@@ -1,8 +1,11 @@
 /* hold.c - linked to each program of the suite: lets it wait after its start of MPI until a file is there.
  *
  * Most programs need some milliseconds, less than the coordinator of a job needs to start. With MANAPY_TEST_GO they wait for that file
- * to appear, so that a checkpoint can fall into them. The functions are weak: a program that defines them itself keeps its own.
+ * to appear, so that a checkpoint can fall into them. The functions are weak: a program that defines them itself keeps its own. The
+ * PMPI names are there for mpi_f08, which calls them where the other languages call MPI_Init.
  */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <mpi.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -15,17 +18,17 @@ static int held(int code)
     return code;
 }
 
-__attribute__((weak)) int MPI_Init(int *argc, char ***argv)
-{
-    return held(PMPI_Init(argc, argv));
-}
+#define HOLD(name, parameters, arguments)                                                                                              \
+    __attribute__((weak)) int name parameters                                                                                          \
+    {                                                                                                                                  \
+        int(*next) parameters = (int(*) parameters)dlsym(RTLD_NEXT, #name);                                                            \
+                                                                                                                                       \
+        return held(next arguments);                                                                                                   \
+    }
 
-__attribute__((weak)) int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
-{
-    return held(PMPI_Init_thread(argc, argv, required, provided));
-}
-
-__attribute__((weak)) int MPI_Session_init(MPI_Info info, MPI_Errhandler handler, MPI_Session *session)
-{
-    return held(PMPI_Session_init(info, handler, session));
-}
+HOLD(MPI_Init, (int *argc, char ***argv), (argc, argv))
+HOLD(PMPI_Init, (int *argc, char ***argv), (argc, argv))
+HOLD(MPI_Init_thread, (int *argc, char ***argv, int required, int *provided), (argc, argv, required, provided))
+HOLD(PMPI_Init_thread, (int *argc, char ***argv, int required, int *provided), (argc, argv, required, provided))
+HOLD(MPI_Session_init, (MPI_Info info, MPI_Errhandler handler, MPI_Session *session), (info, handler, session))
+HOLD(PMPI_Session_init, (MPI_Info info, MPI_Errhandler handler, MPI_Session *session), (info, handler, session))

@@ -1,11 +1,11 @@
 """MPICH's own test programs natively, under manapy, and through SIGKILL and a restart, compared program by program.
 
-    python tests/conformance/mpich.py DIR                          all folders of C programs in DIR
+    python tests/conformance/mpich.py DIR                          all folders of DIR that FOLDERS names
     python tests/conformance/mpich.py DIR --only attr,comm/cmfree  folders, or programs
     python tests/conformance/mpich.py DIR --dir RESULTS            keeps results there; goes on where it was interrupted
 
 Nothing of the suite is part of manapy: DIR is somebody's copy of MPICH's test/mpi, which is read and never written to.
-Exit status 1 if anything differs that exceptions.py doesn't explain.
+Exit status 1 if anything differs that exceptions.py doesn't explain. What the suite has and this doesn't run, is told at the end.
 """
 
 from __future__ import annotations
@@ -24,14 +24,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from building import Builder, BuildError  # noqa: E402
 from results import WAYS, Found, Results, complete, report, restartable  # noqa: E402
 from running import Settings, memory_available, native, through_restart, under_manapy  # noqa: E402
-from testlist import Case, ListError, cases  # noqa: E402
+from testlist import LISTS, Case, ListError, cases  # noqa: E402
 from verdict import Outcome, Shown, differs  # noqa: E402
 
-FOLDERS = "attr,comm,errhan,datatype,topo,group,init,info,pt2pt,coll,rma,io,threads,session,spawn,part,mpi_t,errors"
+FOLDERS = "attr,comm,errhan,datatype,topo,group,init,info,pt2pt,coll,rma,io,threads,session,spawn,part,mpi_t,errors,f77,f90,f08,cxx"
+NOT_RUN = {  # folders of the suite that have a list
+    "bench": "it measures times",
+    "ckpoint": "it is for checkpoints by BLCR, which MPICH has no longer",
+    "ft": "it is for failed processes (MPIX_Comm_revoke ...), an extension of MPICH that manapy doesn't have",
+    "impls": "it is for the inside of MPICH",
+    "perf": "it measures times",
+}
+OTHER_LISTS = {"testlist.gpu": "they need GPUs", "testlist.ccl.in": "they need NCCL or RCCL"}
 
 
-def chosen(suite: Path, only: Iterable[str], ranks: int) -> list[Case]:
-    """The cases of folders and programs, less those for more ranks and those expected to fail. Raises ListError."""
+def asked_for(suite: Path, only: Iterable[str]) -> list[Case]:
+    """All cases of folders and programs. Raises ListError."""
     found: dict[str, Case] = {}
     for item in only:
         folder, program = (
@@ -40,8 +48,36 @@ def chosen(suite: Path, only: Iterable[str], ranks: int) -> list[Case]:
         of = [case for case in cases(suite, folder) if program in (None, case.program)]
         if not of:
             raise ListError(f"{item}: no such program in the lists of {suite}")
-        found.update((case.name, case) for case in of if case.ranks <= ranks and not case.expected_to_fail)
+        found.update((case.name, case) for case in of)
     return list(found.values())
+
+
+def chosen(cases: Iterable[Case], ranks: int) -> list[Case]:
+    """Cases less those for more ranks and those expected to fail."""
+    return [case for case in cases if case.ranks <= ranks and not case.expected_to_fail]
+
+
+def left_out(suite: Path, cases: Iterable[Case], ranks: int) -> Iterator[str]:
+    """Lines on what isn't run: of these cases, and of the whole suite."""
+    cases = list(cases)
+    for why, names in (
+        (f"they want more than {ranks} ranks", [case.path for case in cases if case.ranks > ranks]),
+        ("the suite expects them to fail", [case.path for case in cases if case.expected_to_fail]),
+    ):
+        if names:
+            yield f"{len(names)} not run, {why}: {', '.join(dict.fromkeys(names))}"
+    lists = sorted(file.relative_to(suite) for file in suite.glob("*/**/testlist*"))
+    folders = {file.parts[0] for file in lists}
+    for folder in sorted(folders - set(FOLDERS.split(",")) - {case.folder.split("/")[0] for case in cases}):
+        yield f"{folder} not run, {NOT_RUN.get(folder, 'this tool does not know it')}"
+    known = {file.name for file in lists} | set(LISTS)
+    for name in sorted(known):
+        where = [str(file.parent) for file in lists if file.name == name and str(file.parent) not in NOT_RUN]
+        if name not in LISTS and where:
+            why = OTHER_LISTS.get(name, "this tool does not know it")
+            yield f"{name} of {', '.join(where)} not run, {why}"
+        elif name in LISTS[3:] and not where:
+            yield f"{name} not run, this copy has none: the suite's autogen.sh makes it"
 
 
 def run(case: Case, builder: Builder, where: Path, settings: Settings, ways: tuple[str, ...], found: Found) -> Found:
@@ -119,7 +155,8 @@ def main(argv: list[str] | None = None) -> int:
     base = options.dir.resolve() if options.dir else Path(tempfile.mkdtemp(prefix="manapy-conformance-"))
     base.mkdir(parents=True, exist_ok=True)
     try:
-        wanted = chosen(suite, options.only.split(","), options.ranks)
+        asked = asked_for(suite, options.only.split(","))
+        wanted = chosen(asked, options.ranks)
         builder = Builder(suite, base / "build")
     except (ListError, BuildError) as error:
         print(f"conformance --mpich: {error}", file=sys.stderr)
@@ -142,7 +179,7 @@ def main(argv: list[str] | None = None) -> int:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     text, unexplained = report(wanted, results)
-    print(text)
+    print(text, *left_out(suite, asked, options.ranks), sep="\n")
     if unexplained or options.dir:
         print(f"results are in {base}")
     else:

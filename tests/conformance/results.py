@@ -72,6 +72,15 @@ def differing(cases: list[Case], results: Results) -> Iterator[tuple[Case, str]]
                 yield case, way
 
 
+def not_built(cases: list[Case], results: Results) -> Iterator[str]:
+    """A line for each reason, with the programs."""
+    natively = [(case.path, results.found[case.name]["native"]) for case in cases]
+    failed = [(shown.detail, path) for path, shown in natively if shown.outcome is Outcome.NOT_BUILT]
+    for why in dict.fromkeys(detail for detail, _ in failed):
+        paths = list(dict.fromkeys(path for detail, path in failed if detail == why))
+        yield f"{len(paths)} not built, {why}: {', '.join(paths)}"
+
+
 def report(cases: list[Case], results: Results) -> tuple[str, bool]:
     """The table and totals; does anything differ that isn't explained?"""
     lines, unexplained = [], False
@@ -93,5 +102,6 @@ def report(cases: list[Case], results: Results) -> tuple[str, bool]:
             lines.append(f"{count[Outcome.PASSED]} of {len(shown)} pass {what}" + (f" ({others})" if others else ""))
         reasons = collections.Counter(one.detail for one in shown if one.outcome is Outcome.REFUSED)
         lines += [f"{times} checkpoints refused: {reason}" for reason, times in reasons.most_common()]
+    lines += list(not_built(cases, results))
     lines.append("they differ" if unexplained else "equal" + (", but for known exceptions" if different else ""))
     return "\n".join(lines), unexplained

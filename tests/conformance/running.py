@@ -24,14 +24,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "integration"))
 
 from jobs import BIN, Job, JobError  # noqa: E402
+from languages import language  # noqa: E402
 from testlist import Case  # noqa: E402
 from verdict import Outcome, Shown, judge  # noqa: E402
 
 LONG = 3.0  # seconds under manapy: less is mostly start and end
 AT_ONCE = 0.01  # seconds: how long a program is held after it was asked, at most
-SOURCES = (".c", ".h", ".am", ".in")  # all other files of a folder may be read by its programs
-# Folders whose programs make and delete files, which aren't part of a checkpoint: there the job ends with it.
-FILES = ("io", "errors/io")
+SOURCES = (".c", ".cxx", ".f", ".f90", ".h", ".am", ".ap", ".in")  # all other files of a folder may be read by its programs
+# In folders of this name, programs make and delete files, which aren't part of a checkpoint: there the job ends with it.
+FILES = "io"
 POLL = 0.002  # seconds
 
 
@@ -78,7 +79,7 @@ def through_restart(case: Case, program: Path, where: Path, settings: Settings, 
             if held is None:
                 _let_go(job)
                 time.sleep(chance.uniform(0, span))
-            refusal = _checkpoint(job, "exit" if case.folder in FILES else "continue", limit, held or 0.0)
+            refusal = _checkpoint(job, "exit" if _makes_files(case) else "continue", limit, held or 0.0)
             _let_go(job)
             if refusal is None:
                 return _restarted(job, case, limit, start)
@@ -105,7 +106,12 @@ def _job(case: Case, program: Path, where: Path, settings: Settings, **env: str)
             shutil.copy(file, where)
     (where / case.program).symlink_to(program)
     (where / "traces").mkdir()
-    return Job(where, case.ranks, env={**dict(case.env), "MANAPY_TRACE_ROOT": str(where / "traces"), **env})
+    env = {**dict(case.env), "MANAPY_TRACE_ROOT": str(where / "traces"), **env}
+    return Job(where, case.ranks, [language(case.folder).mpirun], env=env)
+
+
+def _makes_files(case: Case) -> bool:
+    return case.folder.rpartition("/")[2] == FILES
 
 
 def _launch(job: Job, case: Case) -> None:
@@ -191,7 +197,7 @@ def _checkpoint(job: Job, then: str, limit: float, held: float) -> str | None:
 
 def _restarted(job: Job, case: Case, limit: float, start: float) -> Shown:
     """SIGKILL and restart."""
-    if case.folder in FILES:
+    if _makes_files(case):
         _wait(job, limit)
     else:
         with contextlib.suppress(JobError):  # it has ended in the meantime: the checkpoint is there all the same

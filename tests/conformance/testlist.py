@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-LISTS = ("testlist", "testlist.in", "testlist.dtp")  # of the first two, the one that is there
+# Of the first two, the one that is there. The last two are made by the suite's autogen.sh.
+LISTS = ("testlist", "testlist.in", "testlist.ap", "testlist.dtp", "testlist.collalgo")
 RANKS = 2  # if a line doesn't say
 LIMIT = 180.0  # seconds, if a line doesn't say
 FOLDER = re.compile(r"@(\w+)dir@")
@@ -98,15 +99,21 @@ def parse(line: str, folder: str) -> Case | None:
 
 def cases(suite: Path, folder: str) -> Iterator[Case]:
     """All cases of a folder and of those below it that its list names. Raises ListError if it has no list."""
-    found = [suite / folder / name for name in LISTS if (suite / folder / name).exists()]
+    found = _lists(suite / folder)
     if not found:
         raise ListError(f"{suite / folder} has no testlist")
-    if found[0].name == "testlist":
-        found = [file for file in found if file.name != "testlist.in"]
     for file in found:
         for line in file.read_text(errors="replace").splitlines():
             words = FOLDER.sub(r"\1", line.partition("#")[0]).split()
-            if words and (suite / folder / words[0]).is_dir():
+            if words and _lists(suite / folder / words[0]):
                 yield from cases(suite, f"{folder}/{words[0]}")
             elif not FOLDER.match(line) and (case := parse(line, folder)) is not None:
                 yield case
+
+
+def _lists(folder: Path) -> list[Path]:
+    """The lists of a folder that are read."""
+    found = [folder / name for name in LISTS if (folder / name).exists()]
+    if found and found[0].name == "testlist":
+        found = [file for file in found if file.name != "testlist.in"]
+    return found

@@ -11,6 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "conformance"))
 
 import mpich  # noqa: E402
+from languages import LANGUAGES  # noqa: E402
 
 SUPPORT = """\
 #include <mpi.h>
@@ -125,6 +126,49 @@ def test_what_differs_is_told(suite: Path, tmp_path: Path, capsys: pytest.Captur
         "first/absent 1": ["native"],
         "first/below/differs 1 WANTED=yes": ["manapy", "native"],
     }
+
+
+FORTRAN = """
+      program main
+      include 'mpif.h'
+      include 'size.h'
+      integer ierr
+      call mpi_init(ierr)
+      asize = 7
+      if (asize .eq. 7) call mtest_tell()
+      call mpi_finalize(ierr)
+      end
+"""
+TELL = """
+      subroutine mtest_tell()
+      include 'mpif.h'
+      integer rank, ierr
+      call mpi_comm_rank(MPI_COMM_WORLD, rank, ierr)
+      if (rank .eq. 0) print *, ' No Errors'
+      end
+"""
+
+
+@pytest.mark.skipif(LANGUAGES["f77"].missing is not None, reason=f"apt install {LANGUAGES['f77'].missing}")
+def test_fortran(suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in (
+        ("util/mtest_f77.f", TELL),
+        ("f77/testlist", "below\nelsewhere\n"),
+        ("f77/below/testlist", "hello 2\nabsent 1\n"),
+        ("f77/below/testlist.gpu", "hello 2\n"),
+        ("f77/below/size.h.in", "      @F77_MPI_ADDRESS@ asize\n"),
+        ("f77/below/hello.f", FORTRAN),
+        ("strange/testlist", "hello 2\n"),
+    ):
+        file = suite / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    assert mpich.main([str(suite), "--only", "f77", "--dir", str(tmp_path / "results")]) == 0
+    told = capsys.readouterr().out
+    assert "1 of 1 pass through a checkpoint, SIGKILL and a restart\n" in told, told
+    assert "2 not built, no source in this copy: f77/below/absent, f77/elsewhere\n" in told, told
+    assert "strange not run, this tool does not know it\n" in told, told
+    assert "testlist.gpu of f77/below not run, they need GPUs\n" in told, told
 
 
 @pytest.mark.parametrize(
