@@ -147,7 +147,7 @@ def call_argument(f: Function, a: Argument, comm: str) -> str:
     if a.kind == "WIN":
         return "w->obj.real"
     if a.kind in ADOPTED:
-        return f"&real_{a.name}"
+        return f"{a.name} != NULL ? &real_{a.name} : NULL"
     if a.kind == "FILE":
         return "mpy_real_file(f)"
     if a.kind == "DATATYPE_ARRAY":
@@ -175,6 +175,21 @@ def length(a: Argument) -> str:
 def in_place(f: Function, a: Argument) -> str:
     """With MPI_IN_PLACE the types to send are ignored and may be no array at all."""
     return f"sendbuf == MPI_IN_PLACE ? NULL : {a.name}" if a.name == "sendtypes" else a.name
+
+
+def translation(f: Function, arrays: list[Argument], i: int, function: str, where: str) -> str:
+    """The real handles of an array. One given twice is translated once: MPI compares addresses to find aliased buffers."""
+    array = arrays[i].name
+    own = f"{function}({in_place(f, arrays[i])}, n_{array}, {where})"
+    if i == 0:
+        return own
+    first = arrays[0].name
+    return f"{array} == {first} && n_{array} == n_{first} && real_{first} != NULL ? real_{first} : {own}"
+
+
+def shared(arrays: list[Argument], i: int) -> str:
+    """Before the end of a translation that may be the first array's."""
+    return f"if (real_{arrays[i].name} != real_{arrays[0].name}) " if i else ""
 
 
 # What a collective is called in the trace (mpy_trace_op_t): the first that its name begins with.
@@ -255,9 +270,15 @@ def blocking(f: Function, arrays: list[Argument]) -> list[str]:
         trace_enter(f),
         "    mpy_collective_enter(t, c);",
         "    mpy_cross_in_collective(t);",
-        *(f"    real_{a.name} = mpy_real_datatypes({in_place(f, a)}, n_{a.name}, local_{a.name});" for a in arrays),
+        *(
+            f"    real_{a.name} = {translation(f, arrays, i, 'mpy_real_datatypes', f'local_{a.name}')};"
+            for i, a in enumerate(arrays)
+        ),
         f"    rc = {real_call(f, 'c->obj.real')};",
-        *(f"    mpy_real_datatypes_free(real_{a.name}, n_{a.name}, local_{a.name});" for a in arrays),
+        *(
+            f"    {shared(arrays, i)}mpy_real_datatypes_free(real_{a.name}, n_{a.name}, local_{a.name});"
+            for i, a in enumerate(arrays)
+        ),
         "    mpy_collective_leave(t, mpy_row(c->row), rc);",
         "    mpy_traced(t, record, rc);",
     ]
@@ -274,7 +295,8 @@ def nonblocking(f: Function, arrays: list[Argument]) -> list[str]:
         sizes = [f"n_{a.name}" for a in arrays]
         lines += [f"    size_t bytes = (size_t)({' + '.join(sizes)} + 1) * sizeof(int);", "    int *types = mpy_alloc(bytes);"]
         for i, a in enumerate(arrays):
-            lines += [f"    int *real_{a.name} = mpy_real_datatypes_to({in_place(f, a)}, n_{a.name}, {' + '.join(['types', *sizes[:i]])});"]
+            own = translation(f, arrays, i, "mpy_real_datatypes_to", " + ".join(["types", *sizes[:i]]))
+            lines += [f"    int *real_{a.name} = {own};"]
     lines += [f"    rc = {real_call(f, 'c->obj.real')};"]
     result = "mpy_request_keep(r, types, bytes)" if arrays else "r->handle"
     lines += [

@@ -1,4 +1,4 @@
-! MPI from Fortran 2008 (use mpi_f08) over a checkpoint and restart: test_fortran.py.
+! MPI from Fortran 2008 (use mpi_f08) over a checkpoint and restart: test_languages.py.
 program fortran_f08
   use mpi_f08
   use, intrinsic :: iso_c_binding
@@ -15,6 +15,7 @@ program fortran_f08
   type(MPI_Request) :: request
   type(MPI_Status) :: status
   type(MPI_Errhandler) :: handler
+  type(MPI_Win) :: window
   integer :: a(3), b(3), matrix(4, 4), column_in(4)
   character(len=20) :: text
   character(len=1024) :: go
@@ -38,6 +39,7 @@ program fortran_f08
   call MPI_Comm_group(comm, group)
   call MPI_Info_create(info)
   call MPI_Info_set(info, 'language', 'Fortran')
+  call MPI_Win_create(column_in, 16_MPI_ADDRESS_KIND, 4, MPI_INFO_NULL, comm, window)
   call MPI_Irecv(received, 1, MPI_INTEGER, before, 5, comm, request)
 
   call get_environment_variable('STATE_GO', go)
@@ -73,6 +75,11 @@ program fortran_f08
   call check(deleted == 1, 'deleted attribute')
   call MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, found, flag)
   call check(flag .and. found >= 32767, 'predefined attribute')
+  call MPI_Win_get_attr(window, MPI_WIN_SIZE, found, flag)
+  call check(flag .and. found == 16, 'size of a window')
+  call MPI_Win_get_attr(window, MPI_WIN_DISP_UNIT, found, flag)
+  call check(flag .and. found == 4, 'unit of a window')
+  call MPI_Win_free(window)
   call MPI_Send(rank, 1, MPI_INTEGER, size + 1, 0, comm, i)
   call check(handled == 1, 'error handler')
   call MPI_Status_set_elements(status, MPI_INTEGER, 3)

@@ -1,4 +1,5 @@
-! MPI from Fortran with integer handles over a checkpoint and restart: test_fortran.py. With MPIFH by mpif.h, else by "use mpi".
+! MPI from Fortran with integer handles over a checkpoint and restart: test_languages.py. With MPIFH by mpif.h,
+! else by "use mpi".
 program fortran_mpi
 #ifndef MPIFH
   use mpi
@@ -8,11 +9,12 @@ program fortran_mpi
   include 'mpif.h'
 #endif
   integer :: rank, size, next, before, keyval, old_keyval, i, ierror, comm, copy, column, group, info, op, request
+  integer :: window
   integer :: received, failures, requests(2), pair(2), simple, general
   integer :: released
   common /callbacks/ released
   integer :: a(3), b(3), matrix(4, 4), column_in(4), status(MPI_STATUS_SIZE), statuses(MPI_STATUS_SIZE, 2)
-  integer(kind=MPI_ADDRESS_KIND) :: value, found, extra
+  integer(kind=MPI_ADDRESS_KIND) :: value, found, extra, address
   logical :: flag
   character(len=20) :: text
   character(len=1024) :: go
@@ -41,6 +43,7 @@ program fortran_mpi
   call MPI_INFO_CREATE(info, ierror)
   call MPI_INFO_SET(info, 'language', 'Fortran', ierror)
   call MPI_COMM_SET_ERRHANDLER(comm, MPI_ERRORS_RETURN, ierror)
+  call MPI_WIN_CREATE(column_in, 16_MPI_ADDRESS_KIND, 4, MPI_INFO_NULL, comm, window, ierror)
   call MPI_IRECV(received, 1, MPI_INTEGER, before, 5, comm, request, ierror)
   call MPI_GREQUEST_START(query, release, cancel, extra, general, ierror)
 
@@ -86,6 +89,12 @@ program fortran_mpi
   call MPI_COMM_FREE(copy, ierror)
   call MPI_COMM_GET_ATTR(MPI_COMM_WORLD, MPI_TAG_UB, found, flag, ierror)
   call check(flag .and. found >= 32767, 'predefined attribute')
+  call MPI_WIN_GET_ATTR(window, MPI_WIN_BASE, found, flag, ierror)
+  call MPI_GET_ADDRESS(column_in, address, ierror)
+  call check(flag .and. found == address, 'base of a window')
+  call MPI_WIN_GET_ATTR(window, MPI_WIN_CREATE_FLAVOR, found, flag, ierror)
+  call check(flag .and. found == MPI_WIN_FLAVOR_CREATE, 'flavor of a window')
+  call MPI_WIN_FREE(window, ierror)
   call MPI_SEND(rank, 1, MPI_INTEGER, size + 1, 0, comm, ierror)
   call MPI_ERROR_CLASS(ierror, i, ierror)
   call check(i == MPI_ERR_RANK, 'error')

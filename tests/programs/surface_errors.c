@@ -66,7 +66,10 @@ static void handlers_check(void) {
     MPI_Comm_free(&old_style);
 }
 
-static void bad_handlers_set_up(void) {}
+/* A window whose handler was never set: its errors are those of no object (in MPICH). */
+static MPI_Win unhandled;
+
+static void bad_handlers_set_up(void) { MPI_Win_create(NULL, 0, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &unhandled); }
 
 static void bad_handlers_check(void) {
     MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
@@ -77,6 +80,10 @@ static void bad_handlers_check(void) {
     CHECK(class_of(MPI_Errhandler_free(&handler)) == MPI_ERR_ERRHANDLER);
     CHECK(class_of(MPI_Comm_call_errhandler(MPI_COMM_NULL, MPI_ERR_TAG)) == MPI_ERR_COMM);
     CHECK(class_of(MPI_Comm_get_errhandler(MPI_COMM_NULL, &handler)) == MPI_ERR_COMM);
+    CHECK(class_of(MPI_Put(&rank, 1, MPI_INT, size + 3, 0, 1, MPI_INT, unhandled)) == MPI_ERR_RANK);
+    MPI_Win_get_errhandler(unhandled, &handler);
+    CHECK(handler == MPI_ERRORS_ARE_FATAL);
+    MPI_Win_free(&unhandled);
 }
 
 /* ---- error classes, codes and texts of the program ---- */

@@ -22,10 +22,12 @@ static void sum_is_right(MPI_Comm on) {
 /* ---- blocking ---- */
 
 static void blocking(void) {
-    int counts[64] = {0}, values[64];
-    MPI_Datatype types[64], open;
+    int counts[64] = {0}, none[64] = {0}, values[64];
+    MPI_Count big_none[64] = {0};
+    MPI_Aint nowhere[64] = {0};
+    MPI_Datatype types[64], ints[64], open;
     MPI_Type_contiguous(2, MPI_INT, &open); /* not committed */
-    for (int i = 0; i < 64; i++) types[i] = MPI_DATATYPE_NULL;
+    for (int i = 0; i < 64; i++) types[i] = MPI_DATATYPE_NULL, ints[i] = MPI_INT;
     counts[size - 1] = -1;
     TIMES {
         WRONG(MPI_Bcast(values, -1, MPI_INT, 0, lenient));
@@ -35,6 +37,8 @@ static void blocking(void) {
         WRONG(MPI_Allreduce(MPI_IN_PLACE, values, 1, MPI_INT, MPI_OP_NULL, lenient));
         WRONG(MPI_Bcast_c(values, -1, MPI_INT, 0, lenient));
         WRONG(MPI_Alltoallw(MPI_IN_PLACE, NULL, NULL, NULL, values, counts, counts, types, lenient));
+        WRONG(MPI_Alltoallw(values, none, none, ints, values, none, none, ints, lenient));
+        WRONG(MPI_Alltoallw_c(values, big_none, nowhere, ints, values, big_none, nowhere, ints, lenient));
         WRONG(MPI_Allgatherv(values, 1, MPI_INT, values, counts, counts, MPI_INT, lenient));
     }
     MPI_Type_free(&open);
@@ -63,8 +67,15 @@ static void add(void *in, void *inout, int *n, MPI_Datatype *type) {
 
 static void nonblocking(void) {
     MPI_Request request = MPI_REQUEST_NULL;
-    int values[64], result[64];
+    int values[64], result[64], none[64] = {0};
+    MPI_Datatype ints[64];
+    for (int i = 0; i < 64; i++) ints[i] = MPI_INT;
     TIMES {
+        WRONG(MPI_Ialltoallw(values, none, none, ints, values, none, none, ints, lenient, &request));
+        WRONG(MPI_Alltoallv_init(values, none, none, MPI_INT, values, none, none, MPI_INT, lenient, MPI_INFO_NULL,
+                                 &request));
+        WRONG(MPI_Alltoallw_init(values, none, none, ints, values, none, none, ints, lenient, MPI_INFO_NULL,
+                                 &request));
         WRONG(MPI_Ibcast(values, -1, MPI_INT, 0, lenient, &request));
         WRONG(MPI_Ibcast(values, 1, MPI_INT, -7, lenient, &request));
         WRONG(MPI_Iallreduce(values, result, 1, MPI_DATATYPE_NULL, own, lenient, &request));

@@ -48,6 +48,7 @@ static void release(mpy_keyval_t *k) {
 }
 
 static int keyval_create(MPI_Comm_copy_attr_function *copy, MPI_Comm_delete_attr_function *remove, int *keyval, void *extra, int kind) {
+    if (keyval == NULL) return mpy_error(NULL, MPI_ERR_ARG, "MPI_Comm_create_keyval");
     mpy_thread_t *t = mpy_self();
     mpy_guard_in(t);
     mpy_keyval_t *k = mpy_alloc(sizeof *k);
@@ -355,11 +356,13 @@ static int win_set(MPI_Win win, int keyval, void *value, int type) {
     return mpy_win_error(w, attr_set(win, &w->team.attrs, k, value, type), "MPI_Win_set_attr");
 }
 
-/* The base is the attribute's value itself; of the others C sees where they lie, Fortran the value (MPI-4 12.2.6). */
+/* The base is the attribute's value itself; of the others C sees where they lie, Fortran the value (MPI-4 12.2.6).
+ * Fortran's keyvals are the even ones, each one more than C's.
+ */
 static bool win_predefined(mpy_win_t *w, int keyval, void **value, int type) {
     void *address;
     intptr_t integer;
-    switch (keyval) {
+    switch (keyval % 2 != 0 ? keyval : keyval - 1) {
     case MPI_WIN_BASE: address = w->base, integer = (intptr_t)w->base; break;
     case MPI_WIN_SIZE: address = &w->size, integer = w->size; break;
     case MPI_WIN_DISP_UNIT: address = &w->disp_unit, integer = w->disp_unit; break; /* C's int is its low half */

@@ -71,7 +71,7 @@ int PMPI_Comm_dup(MPI_Comm comm, MPI_Comm *newcomm) {
     int rc = copy_attributes(comm, &attrs);
     if (rc != 0) return mpy_error(mpy_comm(comm), mpy_or_null(rc, newcomm, MPI_COMM_NULL), "MPI_Comm_dup");
     mpy_construction_t k = mpy_construct_begin(comm);
-    k.rc = MPY_REAL(Comm_dup)(mpy_real_comm(comm), &k.real);
+    k.rc = MPY_REAL(Comm_dup)(mpy_real_comm(comm), MPY_OUT(newcomm, k.real));
     return end_dup(&k, k.parent != NULL ? k.parent->info : MPI_INFO_NULL, attrs, newcomm, "MPI_Comm_dup");
 }
 
@@ -80,7 +80,7 @@ int PMPI_Comm_dup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newcomm) {
     int rc = copy_attributes(comm, &attrs);
     if (rc != 0) return mpy_error(mpy_comm(comm), mpy_or_null(rc, newcomm, MPI_COMM_NULL), "MPI_Comm_dup_with_info");
     mpy_construction_t k = mpy_construct_begin(comm);
-    k.rc = MPY_REAL(Comm_dup_with_info)(mpy_real_comm(comm), mpy_real_info(info), &k.real);
+    k.rc = MPY_REAL(Comm_dup_with_info)(mpy_real_comm(comm), mpy_real_info(info), MPY_OUT(newcomm, k.real));
     return end_dup(&k, info, attrs, newcomm, "MPI_Comm_dup_with_info");
 }
 
@@ -112,17 +112,19 @@ typedef struct idup {
     int *real, request;    /* where the real library puts its handles, the first perhaps when it completes */
 } idup_t;
 
-static int begin_idup(idup_t *d, MPI_Comm comm, MPI_Comm *newcomm, MPI_Request *request, const char *name) {
-    int rc = copy_attributes(comm, &d->attrs);
-    if (rc != 0) {
-        mpy_or_null(rc, request, MPI_REQUEST_NULL);
-        return mpy_error(mpy_comm(comm), mpy_or_null(rc, newcomm, MPI_COMM_NULL), name);
+/* False if the call has failed; then it returns *rc, which the program's error handler may have made MPI_SUCCESS. */
+static bool begin_idup(idup_t *d, MPI_Comm comm, MPI_Comm *newcomm, MPI_Request *request, const char *name, int *rc) {
+    *rc = newcomm == NULL || request == NULL ? MPI_ERR_ARG : copy_attributes(comm, &d->attrs);
+    if (*rc != MPI_SUCCESS) {
+        mpy_or_null(*rc, request, MPI_REQUEST_NULL);
+        *rc = mpy_error(mpy_comm(comm), mpy_or_null(*rc, newcomm, MPI_COMM_NULL), name);
+        return false;
     }
     d->th = mpy_p2p_self(mpy_self());
     d->k = mpy_construct_begin(comm);
     d->c = d->k.parent != NULL ? mpy_comm_copy(d->k.parent) : NULL;
     d->real = d->c != NULL ? &d->c->obj.real : &d->k.real;
-    return rc;
+    return true;
 }
 
 static int end_idup(idup_t *d, MPI_Info info, MPI_Comm *newcomm, MPI_Request *request, const char *name) {
@@ -147,16 +149,16 @@ static int end_idup(idup_t *d, MPI_Info info, MPI_Comm *newcomm, MPI_Request *re
 
 int PMPI_Comm_idup(MPI_Comm comm, MPI_Comm *newcomm, MPI_Request *request) {
     idup_t d;
-    int rc = begin_idup(&d, comm, newcomm, request, "MPI_Comm_idup");
-    if (rc != 0) return rc;
+    int rc;
+    if (!begin_idup(&d, comm, newcomm, request, "MPI_Comm_idup", &rc)) return rc;
     d.k.rc = MPY_REAL(Comm_idup)(mpy_real_comm(comm), d.real, &d.request);
     return end_idup(&d, d.c != NULL ? d.k.parent->info : MPI_INFO_NULL, newcomm, request, "MPI_Comm_idup");
 }
 
 int PMPI_Comm_idup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newcomm, MPI_Request *request) {
     idup_t d;
-    int rc = begin_idup(&d, comm, newcomm, request, "MPI_Comm_idup_with_info");
-    if (rc != 0) return rc;
+    int rc;
+    if (!begin_idup(&d, comm, newcomm, request, "MPI_Comm_idup_with_info", &rc)) return rc;
     d.k.rc = MPY_REAL(Comm_idup_with_info)(mpy_real_comm(comm), mpy_real_info(info), d.real, &d.request);
     return end_idup(&d, info, newcomm, request, "MPI_Comm_idup_with_info");
 }
@@ -165,13 +167,14 @@ int PMPI_Comm_idup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newcomm, MP
 
 int PMPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm *newcomm) {
     mpy_construction_t k = mpy_construct_begin(comm);
-    k.rc = MPY_REAL(Comm_split)(mpy_real_comm(comm), color, key, &k.real);
+    k.rc = MPY_REAL(Comm_split)(mpy_real_comm(comm), color, key, MPY_OUT(newcomm, k.real));
     return mpy_construct_end(&k, newcomm, "MPI_Comm_split");
 }
 
 int PMPI_Comm_split_type(MPI_Comm comm, int split_type, int key, MPI_Info info, MPI_Comm *newcomm) {
     mpy_construction_t k = mpy_construct_begin(comm);
-    k.rc = MPY_REAL(Comm_split_type)(mpy_real_comm(comm), split_type, key, mpy_real_info(info), &k.real);
+    k.rc = MPY_REAL(Comm_split_type)(mpy_real_comm(comm), split_type, key, mpy_real_info(info),
+                                     MPY_OUT(newcomm, k.real));
     mpy_info_reread(info); /* with MPI_COMM_TYPE_HW_UNGUIDED the library says there what it has found */
     return mpy_construct_end(&k, newcomm, "MPI_Comm_split_type");
 }
@@ -179,7 +182,7 @@ int PMPI_Comm_split_type(MPI_Comm comm, int split_type, int key, MPI_Info info, 
 int PMPI_Comm_create(MPI_Comm comm, MPI_Group group, MPI_Comm *newcomm) {
     mpy_construction_t k = mpy_construct_begin(comm);
     k.errhandler = MPI_ERRHANDLER_NULL; /* MPICH doesn't hand it on here, in Comm_create_group and in Intercomm_merge */
-    k.rc = MPY_REAL(Comm_create)(mpy_real_comm(comm), mpy_real_group(group), &k.real);
+    k.rc = MPY_REAL(Comm_create)(mpy_real_comm(comm), mpy_real_group(group), MPY_OUT(newcomm, k.real));
     return mpy_construct_end(&k, newcomm, "MPI_Comm_create");
 }
 
@@ -248,14 +251,14 @@ int PMPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm *ne
     mpy_comm_t *parent = mpy_comm(comm);
     const mpy_group_t *g = mpy_group_with_us(group);
     int real = MPI_COMM_NULL, rc;
-    if (parent != NULL && g != NULL) {
+    if (parent != NULL && g != NULL && newcomm != NULL) {
         rc = mpy_comm_create_group(t, g, tag, MPI_ERRHANDLER_NULL, comm, newcomm);
         if (rc == 0) mpy_comm(*newcomm)->session = parent->session;
     } else { /* wrong arguments: the native error */
         mpy_cross_in(t);
-        rc = MPY_REAL(Comm_create_group)(mpy_real_comm(comm), mpy_real_group(group), tag, &real);
+        rc = MPY_REAL(Comm_create_group)(mpy_real_comm(comm), mpy_real_group(group), tag, MPY_OUT(newcomm, real));
         mpy_cross_out(t);
-        *newcomm = MPI_COMM_NULL;
+        if (newcomm != NULL) *newcomm = MPI_COMM_NULL;
     }
     return rc == 0 ? rc : mpy_error(parent, mpy_or_null(rc, newcomm, MPI_COMM_NULL), "MPI_Comm_create_group");
 }

@@ -114,7 +114,7 @@ static making_t begin(int combiner, bool big, int nints, int naints, int ncounts
 }
 
 static int end(making_t m, MPI_Datatype *newtype, const char *name) {
-    int rc = mpy_datatype_construct(m.d);
+    int rc = newtype != NULL ? mpy_datatype_construct(m.d) : MPI_ERR_ARG;
     if (rc == 0)
         *newtype = mpy_datatype_add(m.d);
     else

@@ -236,7 +236,8 @@ static int meet(int slot, const char *port_name, MPI_Info info, int root, MPI_Co
     mpy_construction_t k = mpy_construct_begin(comm);
     mpy_comm_t *c = NULL;
     const char *port = k.parent != NULL && k.parent->rank == root ? real_port(port_name) : port_name; /* elsewhere it means nothing */
-    k.rc = ((mpy_fn_Comm_accept_t)MPY_LOWER->mpi[slot])(port, mpy_real_info(info), root, mpy_real_comm(comm), &k.real);
+    mpy_fn_Comm_accept_t meet = (mpy_fn_Comm_accept_t)MPY_LOWER->mpi[slot];
+    k.rc = meet(port, mpy_real_info(info), root, mpy_real_comm(comm), MPY_OUT(newcomm, k.real));
     if (k.rc == 0 && k.parent != NULL) c = adopt_pair(k.real, k.parent, k.seq, name);
     wait_end();
     return mpy_construct_leave(&k, c, newcomm, name);
@@ -255,7 +256,7 @@ int PMPI_Comm_join(int fd, MPI_Comm *intercomm) {
     wait_begin(mpy_self(), name);
     mpy_construction_t k = mpy_construct_begin(MPI_COMM_SELF);
     mpy_comm_t *c = NULL;
-    k.rc = MPY_REAL(Comm_join)(fd, &k.real);
+    k.rc = MPY_REAL(Comm_join)(fd, MPY_OUT(intercomm, k.real));
     if (k.rc == 0 && k.real != MPI_COMM_NULL) c = adopt_pair(k.real, k.parent, k.seq, name);
     wait_end();
     return mpy_construct_leave(&k, c, intercomm, name);
@@ -265,7 +266,8 @@ int PMPI_Comm_spawn(const char *command, char *argv[], int maxprocs, MPI_Info in
     static const char name[] = "MPI_Comm_spawn";
     wait_begin(mpy_self(), name);
     mpy_construction_t k = mpy_construct_begin(comm);
-    k.rc = MPY_REAL(Comm_spawn)(command, argv, maxprocs, mpy_real_info(info), root, mpy_real_comm(comm), &k.real, array_of_errcodes);
+    k.rc = MPY_REAL(Comm_spawn)(command, argv, maxprocs, mpy_real_info(info), root, mpy_real_comm(comm),
+                                MPY_OUT(intercomm, k.real), array_of_errcodes);
     wait_end();
     return mpy_construct_end(&k, intercomm, name);
 }
@@ -278,8 +280,9 @@ int PMPI_Comm_spawn_multiple(int count, char *array_of_commands[], char **array_
     bool root_here = k.parent != NULL && k.parent->rank == root && count > 0 && array_of_info != NULL; /* elsewhere the arrays mean nothing */
     int *infos = root_here ? mpy_alloc((size_t)count * sizeof *infos) : NULL;
     for (int i = 0; infos != NULL && i < count; i++) infos[i] = mpy_real_info(array_of_info[i]);
-    k.rc = MPY_REAL(Comm_spawn_multiple)(count, array_of_commands, array_of_argv, array_of_maxprocs, root_here ? infos : array_of_info, root, mpy_real_comm(comm), &k.real,
-                                         array_of_errcodes);
+    k.rc = MPY_REAL(Comm_spawn_multiple)(count, array_of_commands, array_of_argv, array_of_maxprocs,
+                                         root_here ? infos : array_of_info, root, mpy_real_comm(comm),
+                                         MPY_OUT(intercomm, k.real), array_of_errcodes);
     if (infos != NULL) mpy_free(infos, (size_t)count * sizeof *infos);
     wait_end();
     return mpy_construct_end(&k, intercomm, name);

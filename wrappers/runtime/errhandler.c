@@ -32,12 +32,14 @@ void mpy_errhandler_unref(int handle) {
 
 bool mpy_errhandler_valid(int handle, mpy_errhandler_kind_t kind) {
     if (handle == MPI_ERRORS_ARE_FATAL || handle == MPI_ERRORS_RETURN || handle == MPI_ERRORS_ABORT) return true;
+    if (handle == MPY_ERRORS_THROW_EXCEPTIONS) return true;
     mpy_errhandler_t *e = find(handle);
     return e != NULL && e->kind == kind;
 }
 
 static int create(mpy_errhandler_kind_t kind, void *function, MPI_Errhandler *handle, const char *name) {
-    if (function == NULL) return mpy_error(NULL, mpy_or_null(MPI_ERR_ARG, handle, MPI_ERRHANDLER_NULL), name);
+    if (function == NULL || handle == NULL)
+        return mpy_error(NULL, mpy_or_null(MPI_ERR_ARG, handle, MPI_ERRHANDLER_NULL), name);
     mpy_thread_t *t = mpy_self();
     mpy_guard_in(t);
     mpy_errhandler_t *e = mpy_alloc(sizeof *e);
@@ -86,6 +88,13 @@ int PMPI_Win_create_errhandler(MPI_Win_errhandler_function *function, MPI_Errhan
 }
 int PMPI_Session_create_errhandler(MPI_Session_errhandler_function *function, MPI_Errhandler *errhandler) {
     return create(MPY_ERRHANDLER_SESSION, (void *)function, errhandler, "MPI_Session_create_errhandler");
+}
+
+/* Called by MPICH's C++ library, right after MPI_X_create_errhandler. */
+extern __attribute__((visibility("default"))) void MPII_Errhandler_set_cxx(MPI_Errhandler, void (*)(void));
+void MPII_Errhandler_set_cxx(MPI_Errhandler errhandler, void (*proxy)(void)) {
+    mpy_errhandler_t *e = find(errhandler);
+    if (e != NULL) e->proxy = (mpy_errhandler_proxy_t *)proxy;
 }
 
 int PMPI_Comm_set_errhandler(MPI_Comm comm, MPI_Errhandler errhandler) {

@@ -181,7 +181,7 @@ static void end_job(const mpy_comm_t *comm, int code, const char *function) {
 
 /* What the call returns: the code, but MPI_SUCCESS when the program's own handler has returned, as MPICH has it since 4.3. */
 static int handled(void *handle, int errhandler, const mpy_comm_t *comm, int code, const char *function) {
-    if (errhandler == MPI_ERRORS_RETURN) return code;
+    if (errhandler == MPI_ERRORS_RETURN || errhandler == MPY_ERRORS_THROW_EXCEPTIONS) return code;
     mpy_errhandler_t *e = (mpy_errhandler_t *)mpy_lookup(MPY_ERRHANDLER, errhandler);
     if (e == NULL) {
         end_job(comm, code, function);
@@ -189,7 +189,10 @@ static int handled(void *handle, int errhandler, const mpy_comm_t *comm, int cod
     }
     int given = code;
     /* The handlers of all kinds of objects have one type but for what their first argument points to. */
-    ((void (*)(void *, int *, ...))e->function)(handle, &given, function, (char *)NULL);
+    if (e->proxy != NULL)
+        e->proxy((int)e->kind, handle, &given, e->function);
+    else
+        ((void (*)(void *, int *, ...))e->function)(handle, &given, function, (char *)NULL);
     return MPI_SUCCESS;
 }
 

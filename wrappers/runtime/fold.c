@@ -353,10 +353,7 @@ static int unpack(const mpy_fold_t *f, const char *from, void *to) {
 
 static void combine(const mpy_op_t *op, char *in, char *inout, MPI_Count count, int datatype) {
     int n = (int)count;
-    if (op->big)
-        ((MPI_User_function_c *)op->function)(in, inout, &count, &datatype);
-    else
-        ((MPI_User_function *)op->function)(in, inout, &n, &datatype);
+    mpy_op_apply(op, in, inout, op->big ? (void *)&count : &n, &datatype);
 }
 
 /* inout = in op inout. Comes here again if the function has never returned. */

@@ -43,7 +43,11 @@ static inline void mpy_link_remove(mpy_link_t *l) {
     l->next->prev = l->prev;
 }
 
-/* ---- constructors: one that fails leaves the null handle ---- */
+/* ---- constructors ---- */
+/* Where the real library puts what the program gets another value for. A NULL it gets too, and calls it wrong. */
+#define MPY_OUT(pointer, real) ((pointer) != NULL ? &(real) : NULL)
+
+/* One that fails leaves the null handle. */
 static inline int mpy_or_null(int rc, int *handle, int null) {
     if (MPY_UNLIKELY(rc != 0) && handle != NULL) *handle = null;
     return rc;
@@ -114,22 +118,30 @@ MPY_HIDDEN int *mpy_real_datatypes(const int *handles, int64_t n, int *local);
 MPY_HIDDEN void mpy_real_datatypes_free(int *real, int64_t n, int *local);
 
 /* ---- operations ---- */
+typedef void mpy_op_proxy_t(const void *in, void *inout, int count, MPI_Datatype datatype, void *function);
 typedef struct mpy_op {
     mpy_object_t obj;
     void *function;
+    mpy_op_proxy_t *proxy; /* of MPICH's C++ library, which calls the function; NULL: it is called as C's */
     bool big;
     int commute;
     int thunk;
 } mpy_op_t;
+/* Calls the program's function. *count is an int, or an MPI_Count if the operation is `big`. With the upper TLS. */
+MPY_HIDDEN void mpy_op_apply(const mpy_op_t *op, void *in, void *inout, void *count, int *datatype);
 
 /* ---- error handlers ---- */
 typedef enum { MPY_ERRHANDLER_COMM, MPY_ERRHANDLER_FILE, MPY_ERRHANDLER_WIN, MPY_ERRHANDLER_SESSION } mpy_errhandler_kind_t;
+typedef void mpy_errhandler_proxy_t(int kind, void *handle, int *code, void *function);
 typedef struct mpy_errhandler {
     mpy_object_t obj;   /* refs: handles included */
     mpy_errhandler_kind_t kind;
     void *function;
+    mpy_errhandler_proxy_t *proxy; /* of MPICH's C++ library, as for operations; its numbers of kinds are ours */
     int32_t handles;    /* that the program has */
 } mpy_errhandler_t;
+/* MPICH's MPI::ERRORS_THROW_EXCEPTIONS: as with MPI_ERRORS_RETURN the call returns its code; its C++ library throws. */
+enum { MPY_ERRORS_THROW_EXCEPTIONS = 0x54000002 };
 /* Put `handle` into *slot, an object's handler; MPI_SUCCESS or MPI_ERR_ERRHANDLER. And the answer to X_get_errhandler. */
 MPY_HIDDEN int mpy_errhandler_put(int *slot, int handle, mpy_errhandler_kind_t kind);
 MPY_HIDDEN int mpy_errhandler_get(int slot, MPI_Errhandler *handle);

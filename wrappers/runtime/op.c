@@ -15,21 +15,28 @@ enum { THUNKS = 1024 }; /* as in thunks.S */
 extern char mpy_op_thunks[] MPY_HIDDEN; /* THUNKS entries of 16 bytes */
 static mpy_op_t *by_thunk[THUNKS];
 
+void mpy_op_apply(const mpy_op_t *op, void *in, void *inout, void *count, int *datatype) {
+    if (op->proxy != NULL)
+        op->proxy(in, inout, *(int *)count, *datatype, op->function);
+    else
+        ((void (*)(void *, void *, void *, int *))op->function)(in, inout, count, datatype);
+}
+
 typedef struct reduction {
-    void (*function)(void *, void *, void *, int *);
+    const mpy_op_t *op;
     void *in, *inout, *count;
     int datatype;
 } reduction_t;
 
 static void reduce(void *argument) {
     reduction_t *r = argument;
-    r->function(r->in, r->inout, r->count, &r->datatype);
+    mpy_op_apply(r->op, r->in, r->inout, r->count, &r->datatype);
 }
 
 /* Called by the thunks: (in, inout, &count, &datatype, thunk). `count` is an int or an MPI_Count; the functions take pointers. */
 MPY_HIDDEN void mpy_op_call(void *in, void *inout, void *count, int *datatype, uint64_t thunk);
 void mpy_op_call(void *in, void *inout, void *count, int *datatype, uint64_t thunk) {
-    reduction_t r = {(void (*)(void *, void *, void *, int *))by_thunk[thunk]->function, in, inout, count, mpy_datatype_virtual(*datatype)};
+    reduction_t r = {by_thunk[thunk], in, inout, count, mpy_datatype_virtual(*datatype)};
     mpy_callback(reduce, &r);
 }
 
@@ -55,7 +62,9 @@ static int create(void *function, int commute, bool big, MPI_Op *handle, const c
     mpy_unlock(&mpy_objects_lock);
     if (thunk == THUNKS) MPY_LOWER->svc->die("too many user-defined operations at once (1024)", 1);
     op->thunk = thunk;
-    if (function == NULL) /* the native error */
+    if (handle == NULL)
+        rc = MPI_ERR_ARG;
+    else if (function == NULL) /* the native error */
         rc = big ? MPY_REAL(Op_create_c)(NULL, commute, &op->obj.real) : MPY_REAL(Op_create)(NULL, commute, &op->obj.real);
     else
         rc = create_real(op);
@@ -74,6 +83,13 @@ int PMPI_Op_create(MPI_User_function *user_fn, int commute, MPI_Op *op) {
 }
 int PMPI_Op_create_c(MPI_User_function_c *user_fn, int commute, MPI_Op *op) {
     return create((void *)user_fn, commute, true, op, "MPI_Op_create_c");
+}
+
+/* Called by MPICH's C++ library, right after MPI_Op_create. */
+extern __attribute__((visibility("default"))) void MPII_Op_set_cxx(MPI_Op op, void (*proxy)(void));
+void MPII_Op_set_cxx(MPI_Op handle, void (*proxy)(void)) {
+    mpy_op_t *op = (mpy_op_t *)mpy_lookup(MPY_OP, handle);
+    if (op != NULL) op->proxy = (mpy_op_proxy_t *)proxy;
 }
 
 int PMPI_Op_free(MPI_Op *handle) {

@@ -35,6 +35,8 @@ typedef struct kept { /* an argument */
     int64_t ntypes;
     mpy_object_t **types; /* derived datatypes; NULL where one is predefined */
     int *real_types;      /* MPY_ARG_TYPES */
+    int same; /* 1 + the number of an earlier argument given the same array, which keeps it for both: MPI compares
+                 their addresses to find the wrong use of a buffer */
 } kept_t;
 
 typedef struct persistent {
@@ -101,6 +103,13 @@ static void keep(persistent_t *p, const mpy_argument_t *given, int i) {
     if (kind < MPY_ARG_INTS || given[i].pointer == NULL) return;
     int64_t n = length(p, given, i);
     k->bytes = (size_t)n * sizes[kind];
+    for (int j = 0; j < i; j++)
+        if (p->call->arguments[j].kind == kind && given[j].pointer == given[i].pointer &&
+            p->arguments[j].bytes == k->bytes) {
+            k->same = 1 + j;
+            k->given.pointer = p->arguments[j].given.pointer;
+            return;
+        }
     k->given.pointer = mpy_alloc(k->bytes);
     __builtin_memcpy(k->given.pointer, given[i].pointer, k->bytes);
     if (kind != MPY_ARG_TYPES) return;
@@ -127,7 +136,7 @@ static void destroy(persistent_t *p) {
             if (k->types[j] != NULL) mpy_object_unref(MPY_DATATYPE, k->types[j]);
         mpy_free(k->types, (size_t)k->ntypes * sizeof *k->types);
         mpy_free(k->real_types, k->bytes);
-        if (p->call->arguments[i].kind >= MPY_ARG_INTS) mpy_free(k->given.pointer, k->bytes);
+        if (p->call->arguments[i].kind >= MPY_ARG_INTS && k->same == 0) mpy_free(k->given.pointer, k->bytes);
     }
     if (p->fold != NULL) mpy_fold_destroy(p->fold);
     if (p->info != MPI_INFO_NULL) mpy_info_drop(p->info);
@@ -184,7 +193,7 @@ static int make(persistent_t *p, int real_info) {
     mpy_argument_t a[MPY_ARGUMENTS];
     for (int i = 0; i < p->call->n; i++) {
         const kept_t *k = &p->arguments[i];
-        a[i] = k->given;
+        a[i] = k->same != 0 ? a[k->same - 1] : k->given;
         if (p->call->arguments[i].kind == MPY_ARG_TYPE) a[i].value = k->types[0] != NULL ? k->types[0]->real : mpy_real_datatype((int)k->given.value);
         if (k->real_types == NULL) continue;
         const int *handles = k->given.pointer;

@@ -14,8 +14,9 @@
 
 static mpy_link_t all = {&all, &all};
 
+/* As in MPICH, errors of a window whose handler was never set are those of no object. */
 int mpy_win_error(mpy_win_t *w, int code, const char *function) {
-    if (w == NULL) return mpy_error(NULL, code, function);
+    if (w == NULL || w->team.errhandler == MPI_ERRHANDLER_NULL) return mpy_error(NULL, code, function);
     MPI_Win handle = w->obj.handle;
     return mpy_error_of(&handle, w->team.errhandler, code, function);
 }
@@ -47,7 +48,7 @@ static mpy_win_t *win_alloc(const wanted_t *q, const mpy_comm_t *c) {
     w->team.rank = c->rank;
     w->team.size = c->size;
     w->team.world = __builtin_memcpy(mpy_alloc(n * sizeof(int32_t)), c->world, n * sizeof(int32_t));
-    w->team.errhandler = MPI_ERRORS_ARE_FATAL;
+    w->team.errhandler = MPI_ERRHANDLER_NULL;
     w->team.topology = MPI_UNDEFINED;
     w->team.info = MPI_INFO_NULL;
     w->team.foreign = c->foreign;
@@ -89,6 +90,7 @@ static void adopt(mpy_win_t *w, uint64_t cid, MPI_Info info) {
 static int construct(const wanted_t *q, MPI_Comm comm, void *baseptr, MPI_Win *win, const char *name) {
     mpy_comm_t *c = mpy_comm(comm);
     if (c == NULL || c->remote_size != 0) return mpy_error(c, mpy_or_null(MPI_ERR_COMM, win, MPI_WIN_NULL), name);
+    if (win == NULL) return mpy_error(c, MPI_ERR_ARG, name);
     mpy_thread_t *t = mpy_self();
     uint64_t record = MPY_TRACE(t, .op = MPY_OP_WIN_CREATE, MPY_TRACE_COLLECTIVE(c));
     mpy_clock_enter(t, mpy_row(c->row));
@@ -257,7 +259,7 @@ int PMPI_Win_get_group(MPI_Win win, MPI_Group *group) {
     mpy_thread_t *t = mpy_self();
     int real;
     mpy_cross_in(t);
-    int rc = MPY_REAL(Win_get_group)(w->obj.real, &real);
+    int rc = MPY_REAL(Win_get_group)(w->obj.real, MPY_OUT(group, real));
     if (rc == 0) *group = mpy_group_adopt(real);
     mpy_cross_out(t);
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_get_group");
@@ -269,7 +271,7 @@ int PMPI_Win_get_info(MPI_Win win, MPI_Info *info) {
     mpy_thread_t *t = mpy_self();
     int real;
     mpy_cross_in(t);
-    int rc = MPY_REAL(Win_get_info)(w->obj.real, &real);
+    int rc = MPY_REAL(Win_get_info)(w->obj.real, MPY_OUT(info, real));
     if (rc == 0) *info = mpy_info_adopt(real);
     mpy_cross_out(t);
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_get_info");

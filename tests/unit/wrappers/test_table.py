@@ -17,11 +17,15 @@ def table():  # type: ignore[no-untyped-def]
     return generator().read_table(TABLE)
 
 
+# In an MPICH that is built with its C++ bindings.
+CXX = {"MPII_Errhandler_set_cxx", "MPII_Op_set_cxx"}
+
+
 def test_every_symbol_of_mpich_is_in_the_table(table) -> None:  # type: ignore[no-untyped-def]
     real = {name for name in dynamic_symbols(prefix() / "lib/libmpi.so.12") if OURS.match(name)}
     listed = {name for f in table.functions for name in (f.symbol, "P" + f.symbol)} | set(table.data) | set(table.internal)
     assert real - listed == set()
-    assert listed - real == set()
+    assert listed - real == CXX
 
 
 def test_names_are_unique(table) -> None:  # type: ignore[no-untyped-def]

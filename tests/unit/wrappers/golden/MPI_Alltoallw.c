@@ -14,10 +14,10 @@ int PMPI_Alltoallw(const void *sendbuf, const int sendcounts[], const int sdispl
     mpy_collective_enter(t, c);
     mpy_cross_in_collective(t);
     real_sendtypes = mpy_real_datatypes(sendbuf == MPI_IN_PLACE ? NULL : sendtypes, n_sendtypes, local_sendtypes);
-    real_recvtypes = mpy_real_datatypes(recvtypes, n_recvtypes, local_recvtypes);
+    real_recvtypes = recvtypes == sendtypes && n_recvtypes == n_sendtypes && real_sendtypes != NULL ? real_sendtypes : mpy_real_datatypes(recvtypes, n_recvtypes, local_recvtypes);
     rc = MPY_REAL(Alltoallw)(sendbuf, sendcounts, sdispls, real_sendtypes, recvbuf, recvcounts, rdispls, real_recvtypes, c->obj.real);
     mpy_real_datatypes_free(real_sendtypes, n_sendtypes, local_sendtypes);
-    mpy_real_datatypes_free(real_recvtypes, n_recvtypes, local_recvtypes);
+    if (real_recvtypes != real_sendtypes) mpy_real_datatypes_free(real_recvtypes, n_recvtypes, local_recvtypes);
     mpy_collective_leave(t, mpy_row(c->row), rc);
     mpy_traced(t, record, rc);
     return MPY_LIKELY(rc == 0) ? 0 : mpy_error(c, rc, "MPI_Alltoallw");

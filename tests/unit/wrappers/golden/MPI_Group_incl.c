@@ -2,7 +2,7 @@ int PMPI_Group_incl(MPI_Group group, int n, const int ranks[], MPI_Group *newgro
     mpy_thread_t *t = mpy_self();
     int real_newgroup;
     mpy_cross_in(t);
-    int rc = MPY_REAL(Group_incl)(mpy_real_group(group), n, ranks, &real_newgroup);
+    int rc = MPY_REAL(Group_incl)(mpy_real_group(group), n, ranks, newgroup != NULL ? &real_newgroup : NULL);
     if (rc == 0) *newgroup = mpy_group_adopt(real_newgroup);
     mpy_or_null(rc, newgroup, MPI_GROUP_NULL);
     mpy_cross_out(t);

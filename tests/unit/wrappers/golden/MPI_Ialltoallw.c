@@ -18,7 +18,7 @@ int PMPI_Ialltoallw(const void *sendbuf, const int sendcounts[], const int sdisp
     size_t bytes = (size_t)(n_sendtypes + n_recvtypes + 1) * sizeof(int);
     int *types = mpy_alloc(bytes);
     int *real_sendtypes = mpy_real_datatypes_to(sendbuf == MPI_IN_PLACE ? NULL : sendtypes, n_sendtypes, types);
-    int *real_recvtypes = mpy_real_datatypes_to(recvtypes, n_recvtypes, types + n_sendtypes);
+    int *real_recvtypes = recvtypes == sendtypes && n_recvtypes == n_sendtypes && real_sendtypes != NULL ? real_sendtypes : mpy_real_datatypes_to(recvtypes, n_recvtypes, types + n_sendtypes);
     rc = MPY_REAL(Ialltoallw)(sendbuf, sendcounts, sdispls, real_sendtypes, recvbuf, recvcounts, rdispls, real_recvtypes, c->obj.real, &real_request);
     if (MPY_LIKELY(rc == 0)) {
         mpy_request_t *r = mpy_request_other(th, real_request, c);

@@ -1,4 +1,6 @@
-"""Fortran programs, built with Debian's MPICH wrapper: mpif.h, "use mpi", "use mpi_f08" (tests/programs/fortran_*)."""
+"""Programs in Fortran (mpif.h, "use mpi", "use mpi_f08": tests/programs/fortran_*) and C++ (namespace MPI: cxx_bindings.cpp),
+built with the wrappers of Debian's MPICH.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,19 @@ from jobs import PROGRAMS, Job
 from test_mpi_objects import check, restart
 
 RANKS = 3
-SOURCES = {"f08": ["fortran_f08.f90"], "use mpi": ["fortran_mpi.F90"], "mpif.h": ["-DMPIFH", "fortran_mpi.F90"]}
+SOURCES = {
+    "f08": ["mpifort.mpich", "fortran_f08.f90"],
+    "use mpi": ["mpifort.mpich", "fortran_mpi.F90"],
+    "mpif.h": ["mpifort.mpich", "-DMPIFH", "fortran_mpi.F90"],
+    "C++": ["mpicxx.mpich", "cxx_bindings.cpp"],
+}
 
 
 @pytest.fixture
 def program(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    wrapper = shutil.which("mpifort.mpich")
-    if wrapper is None or shutil.which("gfortran") is None:
-        pytest.skip("no Fortran compiler for MPI (apt install gfortran libmpich-dev)")
-    *flags, source = SOURCES[request.param]
+    wrapper, *flags, source = SOURCES[request.param]
+    if shutil.which(wrapper) is None or shutil.which("gfortran") is None:
+        pytest.skip("no Fortran or C++ compiler for MPI (apt install gfortran g++ libmpich-dev)")
     built = tmp_path / "program"
     subprocess.run([wrapper, "-O1", "-g", *flags, str(PROGRAMS / source), "-o", str(built)], check=True)
     return built
