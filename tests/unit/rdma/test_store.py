@@ -17,7 +17,9 @@ from manapy.rdma.store import KEYS_MAX, Store, Url, open_store
 
 _WRITER = """
 import sys
+from manapy.rdma import sqlite
 from manapy.rdma.store import open_store
+sqlite.PATIENCE_SECONDS = 120.0 # a disk may be slow
 store = open_store(sys.argv[1], "job")
 lease = store.lease()
 for i in range(50):
