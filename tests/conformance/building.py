@@ -8,7 +8,6 @@ copy of the suite is never written to.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
