@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from histories import History
@@ -12,8 +13,10 @@ from histories import History
 ROOT = Path(__file__).resolve().parent.parent
 UNTIL = float(os.environ.get("MANAPY_TEST_UNTIL", "inf"))  # seconds since the epoch: no test is begun later (tools/test says why)
 # Several processes share the whole suite (tools/test), a file at a time and in this order: what takes longest first, then what mostly
-# waits; unit tests fill what is left at the end. A file's tests share what its fixtures have started, so they stay together.
-ORDER = ("rdma/test_shift", "integration/test_slurm", "integration/test_conformance", "rdma/", "integration/", "unit/")
+# waits; unit tests fill what is left at the end. A file's tests share what its fixtures have started, so they stay together; so do
+# all files that use the RDMA machine, of which two at once would take all processors from everybody.
+ORDER = ("rdma/", "integration/test_slurm", "integration/test_conformance", "integration/", "unit/")
+TOGETHER = "tests/rdma/"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,6 +34,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
         items[:] = kept
     items.sort(key=lambda item: _place(item.path.relative_to(ROOT / "tests").as_posix()))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Hand out files, and those that stay together as one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return TOGETHER if nodeid.startswith(TOGETHER) else str(super()._split_scope(nodeid))
+
+    return Scheduling(config, log)
 
 
 def _place(path: str) -> int:
