@@ -70,6 +70,12 @@ class Job:
         """The job directory."""
         return self.where / "job"
 
+    def hold(self, step: int) -> Path:
+        """Before it is started: a program with steps.py won't go beyond a step before this file exists."""
+        go = self.where / "go"
+        self.env = self.env | {"STEPS_HOLD": f"{step} {go}"}
+        return go
+
     def start(self, *program: str | Path, options: Sequence[str | Path] = ()) -> Job:
         """mpirun -n RANKS manapy-launch --dir DIR OPTIONS PROGRAM"""
         return self.spawn([*self.mpirun, "-n", str(self.ranks), BIN / "manapy-launch", "--dir", self.dir, *options, *program])

@@ -41,13 +41,6 @@ def stress(job: Job, seed: int, steps: int, program: str = "stress.py", options:
     return job.start_python(program, str(seed), str(steps), "--pause", PAUSE, *more, options=["--keep", "2", *options])
 
 
-def hold(job: Job, step: int) -> Path:
-    """Before it is started: a program with steps.py won't go beyond one before a file exists."""
-    go = job.where / "go"
-    job.env = job.env | {"STEPS_HOLD": f"{step} {go}"}
-    return go
-
-
 def in_output(job: Job, line: str) -> bool:
     """Has any run printed it? (What a run prints just before SIGKILL may be lost, or come with the run before.)"""
     return any(line in job.output(run).splitlines() for run in range(len(job.runs)))
@@ -78,7 +71,7 @@ def ended(job: Job) -> bool:
 def test_and_go_on(make_job: Callable[..., Job], ranks: int, program: str) -> None:
     seed, steps = 100 + ranks, 120
     job = make_job(ranks, env=ENV)
-    go = hold(job, steps - 20)
+    go = job.hold(steps - 20)
     stress(job, seed, steps, program)
     checkpoints(job, go, random.Random(ranks))
     assert in_output(job, native(seed, ranks, steps, program)), job.report()
@@ -110,7 +103,7 @@ def test_twice_at_once(make_job: Callable[..., Job]) -> None:
 
 def generations(job: Job, seed: int, steps: int, wanted: int, program: str = "stress.py", options: Sequence[str] = (), more: Sequence[str] = ()) -> None:
     """Checkpoint, kill, restart again and again from the very start."""
-    go = hold(job, steps - 20)
+    go = job.hold(steps - 20)
     stress(job, seed, steps, program, options, more)
     job.wait_for(lambda _: (job.dir / "job.json").exists())
     kills(job, go, seed, wanted)
@@ -144,7 +137,7 @@ def test_at_once_after_a_restart(make_job: Callable[..., Job]) -> None:
     """Who asks before the restart has its coordinator is told that the job doesn't run; the coordinator of the ranks that were killed,
     if it is still there, takes no checkpoint."""
     job = make_job(2, env=ENV)
-    hold(job, 100)
+    job.hold(100)
     stress(job, 125, 120)
     job.wait_for("step 10")
     job.checkpoint()
@@ -362,7 +355,7 @@ def test_full_disk_keeps_the_last_checkpoint(make_job: Callable[..., Job], mount
     seed, steps = 160, 150
     job = make_job(2, env=ENV)
     job.where = mounted("-t", "tmpfs", "-o", "size=150m", "manapy-test")
-    go = hold(job, 100)
+    go = job.hold(100)
     stress(job, seed, steps)
     job.wait_for("step 10")
     last = job.checkpoint()
@@ -381,7 +374,7 @@ def test_directory_becomes_unwritable(make_job: Callable[..., Job], mounted: Cal
     seed, steps = 170, 150
     job = make_job(2, env=ENV)
     job.where = mounted("-t", "tmpfs", "-o", "size=150m", "manapy-test")
-    go = hold(job, 100)
+    go = job.hold(100)
     stress(job, seed, steps)
     job.wait_for("step 10")
     last = job.checkpoint()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from jobs import BIN, PROGRAMS, Job, JobError
 from test_mpi_objects import check, restart
-from test_random_moments import ENV, TOO_LATE, answer, checkpoints, ended, generations, hold, in_output, native, request, stress
+from test_random_moments import ENV, TOO_LATE, answer, checkpoints, ended, generations, in_output, native, request, stress
 
 PROGRAM = "rma_stress.py"
 
@@ -20,7 +20,7 @@ PROGRAM = "rma_stress.py"
 def test_and_go_on(make_job: Callable[..., Job], ranks: int) -> None:
     seed, steps = 200 + ranks, 120
     job = make_job(ranks, env=ENV)
-    go = hold(job, steps - 20)
+    go = job.hold(steps - 20)
     stress(job, seed, steps, PROGRAM)
     checkpoints(job, go, random.Random(ranks))
     assert in_output(job, native(seed, ranks, steps, PROGRAM)), job.report()

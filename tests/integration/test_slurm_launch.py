@@ -56,6 +56,20 @@ def last(output: str) -> str:
     return [line for line in output.splitlines() if not line.startswith(("srun:", "slurmstepd"))][-1]
 
 
+def start_ring(job: Job) -> Job:
+    """It stays before its last steps until it is let go."""
+    job.hold(int(RING[1]) - 10)
+    job.start_python(*RING)
+    job.wait_for("step 10\n")
+    return job
+
+
+def end_ring(job: Job) -> str:
+    """Its last line."""
+    (job.where / "go").touch()
+    return last(job.finish())
+
+
 def hosts(job: Job) -> set[str]:
     """Slurm's names of the nodes where the job's ranks are, by their environment."""
     job.wait_for(lambda _: all(rank["pid"] for rank in job.status()["ranks"]))
@@ -83,38 +97,35 @@ def test_the_cluster_runs_jobs_requeues_them_and_loses_nodes(cluster: Cluster) -
 
 @pytest.mark.parametrize("first, then", [(SRUN, SRUN), (HYDRA, HYDRA), (SRUN, HYDRA), (HYDRA, SRUN)], ids=["srun", "hydra", "srun-hydra", "hydra-srun"])
 def test_checkpoint_and_restart(slurm_job: Callable[..., Job], undisturbed: str, first: list[str | Path], then: list[str | Path]) -> None:
-    job = slurm_job(first).start_python(*RING)
-    job.wait_for("step 10\n")
+    job = start_ring(slurm_job(first))
     assert len(hosts(job)) == NODES
     job.checkpoint()
     job.wait_for(lambda text: text.count("step") > 4)  # it goes on
     job.kill()
     job.mpirun = then
     job.restart()
-    job.wait_for("step")
+    job.wait_until_it_runs()
     assert len(hosts(job)) == NODES
     job.checkpoint()  # of a restarted job, too
-    assert last(job.finish()) == undisturbed
+    assert end_ring(job) == undisturbed
 
 
 def test_restart_by_command(slurm_job: Callable[..., Job], undisturbed: str) -> None:
     """What srun has started goes on under srun, inside the allocation."""
-    job = slurm_job(SRUN).start_python(*RING)
-    job.wait_for("step 10\n")
+    job = start_ring(slurm_job(SRUN))
     job.checkpoint("--then", "exit")
     job.wait()
     assert json.loads((job.dir / "latest" / "manifest.json").read_text())["mpirun"] == "srun --mpi=pmi2"
     job.restart_by_command("--", "--label")
-    assert last(job.finish()) == f"0: {undisturbed}"  # srun has labelled it
+    assert end_ring(job) == f"0: {undisturbed}"  # srun has labelled it
 
 
 def test_restart_by_command_under_another_launcher(slurm_job: Callable[..., Job], undisturbed: str) -> None:
-    job = slurm_job(HYDRA).start_python(*RING)
-    job.wait_for("step 10\n")
+    job = start_ring(slurm_job(HYDRA))
     job.checkpoint()
     job.kill()
     job.restart_by_command("--mpirun", "srun --mpi=pmi2 --label")
-    assert last(job.finish()) == f"0: {undisturbed}"
+    assert end_ring(job) == f"0: {undisturbed}"
 
 
 def natively_and_here(job: Job, *program: str | Path) -> tuple[subprocess.CompletedProcess[str], int]:
@@ -144,8 +155,7 @@ def test_abort(slurm_job: Callable[..., Job]) -> None:
 
 def test_a_rank_dies(slurm_job: Callable[..., Job]) -> None:
     """With srun --kill-on-bad-exit the others go as well, as natively; the checkpoint taken before remains."""
-    job = slurm_job([*SRUN, "--kill-on-bad-exit"]).start_python(*RING)
-    job.wait_for("step 10\n")
+    job = start_ring(slurm_job([*SRUN, "--kill-on-bad-exit"]))
     job.checkpoint()
     os.kill(job.pids()[3], signal.SIGKILL)
     assert job.wait() in (128 + signal.SIGKILL, 128 + signal.SIGTERM), job.report()  # the dead one's, or that of one that Slurm ended
@@ -162,10 +172,11 @@ def test_program_that_never_calls_mpi(slurm_job: Callable[..., Job]) -> None:
 def test_ranks_that_exec(slurm_job: Callable[..., Job], undisturbed: str) -> None:
     """A script that execs the program: the second lower half comes to the same process manager."""
     job = slurm_job(SRUN)
+    job.hold(int(RING[1]) - 10)
     job.start("/bin/sh", "-c", f'exec {BIN / "python"} "$@"', "sh", PROGRAMS / RING[0], *RING[1:])
     job.wait_for("step 10\n")
     job.checkpoint()
-    assert last(job.finish()) == undisturbed
+    assert end_ring(job) == undisturbed
 
 
 def test_shared_memory_of_a_killed_step_of_the_same_name(slurm_job: Callable[..., Job], allocation: dict[str, str], undisturbed: str) -> None:
@@ -198,21 +209,19 @@ def test_one_rank_in_a_batch_script(cluster: Cluster) -> None:
 
 def test_coordinator_ignores_what_schedulers_send(slurm_job: Callable[..., Job], undisturbed: str) -> None:
     """Slurm signals every process of a step, where it finds them by cgroup; the checkpoint that follows needs the coordinator."""
-    job = slurm_job(SRUN).start_python(*RING)
-    job.wait_for("step 10\n")
+    job = start_ring(slurm_job(SRUN))
     coordinator = job.status()["pid"]
     for number in (signal.SIGCONT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT, signal.SIGHUP):
         os.kill(coordinator, number)
     job.checkpoint()
-    assert last(job.finish()) == undisturbed
+    assert end_ring(job) == undisturbed
 
 
 def test_nothing_remains_of_a_step(cluster: Cluster, slurm_job: Callable[..., Job], undisturbed: str) -> None:
     """Slurm calls a step finished although the coordinator is in a session of its own; it ends by itself."""
-    job = slurm_job(SRUN).start_python(*RING)
-    job.wait_for("step 10\n")
+    job = start_ring(slurm_job(SRUN))
     coordinator = int(job.status()["pid"])
-    assert last(job.finish()) == undisturbed
+    assert end_ring(job) == undisturbed
     deadline = time.monotonic() + PATIENCE
     while Path(f"/proc/{coordinator}").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
