@@ -264,11 +264,20 @@ def collective_body(f: Function) -> list[str]:
     ]
 
 
+def aging(f: Function) -> list[str]:
+    """Count a call by whose number MPICH chooses its algorithm; those of no data it counts only for MPI_Allreduce."""
+    name = f.name.removesuffix("_c")
+    if name not in ("Allreduce", "Reduce", "Bcast", "Barrier"):
+        return []
+    return [f"    c->had[MPY_AGING_{name.upper()}]{' += count != 0' if name in ('Reduce', 'Bcast') else '++'};"]
+
+
 def blocking(f: Function, arrays: list[Argument]) -> list[str]:
     return [
         *(f"    int local_{a.name}[MPY_LOCAL_TYPES], *real_{a.name}, n_{a.name} = {length(a)};" for a in arrays),
         trace_enter(f),
         "    mpy_collective_enter(t, c);",
+        *aging(f),
         "    mpy_cross_in_collective(t);",
         *(
             f"    real_{a.name} = {translation(f, arrays, i, 'mpy_real_datatypes', f'local_{a.name}')};"

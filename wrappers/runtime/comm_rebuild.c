@@ -7,8 +7,15 @@
  *     communicators can't wait for each other.
  *  2. Every communicator is made from MPI_COMM_WORLD and the world ranks of its groups: nothing is left of how the program made
  *     it, and its ranks are the same.
+ *  3. A sum of floating-point numbers has the same bits after a restart as without one. Where ranks share a node and MPI
+ *     is used by one thread, MPICH adds in another order from a communicator's fifth reduction on
+ *     (MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD). MPI_Allreduce counts on the communicator; MPI_Reduce, MPI_Bcast and
+ *     MPI_Barrier count on one of the node below it. So a new communicator gets as many of each call as the old one has
+ *     had, or ENOUGH. Nonblocking calls don't count: members agree by one, as they may differ in failed calls.
  */
 #include "comm.h"
+
+enum { ENOUGH = 8 };
 
 /* Tags keep different communicators of one group apart while not all members have come. */
 static int tag_of(const mpy_comm_record_t *r) { return (int)(r->cid & 0x7fff); }
@@ -23,6 +30,29 @@ static int make_intra(const mpy_comm_record_t *r, int *real) {
 
 static int make_inter(const mpy_comm_record_t *r, int local, int *real) {
     return MPY_REAL(Intercomm_create)(local, 0, MPI_COMM_WORLD, r->comm.remote_world[0], tag_of(r), real);
+}
+
+static int call_again(mpy_aging_t which, int real) {
+    int32_t one = 0, sum;
+    switch (which) {
+    case MPY_AGING_ALLREDUCE: return MPY_REAL(Allreduce)(&one, &sum, 1, MPI_INT32_T, MPI_MAX, real);
+    case MPY_AGING_REDUCE: return MPY_REAL(Reduce)(&one, &sum, 1, MPI_INT32_T, MPI_MAX, 0, real);
+    case MPY_AGING_BCAST: return MPY_REAL(Bcast)(&one, 1, MPI_INT32_T, 0, real);
+    default: return MPY_REAL(Barrier)(real);
+    }
+}
+
+/* To the age of the old one. */
+static int age(const mpy_comm_t *c) {
+    uint64_t had[MPY_AGINGS];
+    int request;
+    if (c->remote_world != NULL || c->size == 1) return 0;
+    int rc = MPY_REAL(Iallreduce)(c->had, had, MPY_AGINGS, MPI_UINT64_T, MPI_MAX, c->obj.real, &request);
+    if (rc == 0) rc = MPY_REAL(Wait)(&request, MPI_STATUS_IGNORE);
+    for (int which = 0; which < MPY_AGINGS; which++)
+        for (uint64_t i = 0; rc == 0 && i < had[which] && i < ENOUGH; i++)
+            rc = call_again((mpy_aging_t)which, c->obj.real);
+    return rc;
 }
 
 static int rebuild_one(mpy_comm_record_t *r) {
@@ -76,8 +106,10 @@ int mpy_comm_rebuild(char *error, uint64_t n) {
     for (uint32_t i = 0; i < count && rc == 0; i++) {
         failed = &records[i]->comm;
         rc = rebuild_one(records[i]);
+        if (rc == 0) rc = age(failed);
         if (rc == 0 && failed->obj.refs == 0) rc = MPY_REAL(Comm_free)(&failed->obj.real); /* left: made for the other members */
     }
+    if (rc == 0) rc = age(failed = mpy_world);
     mpy_free(records, allocated * sizeof *records);
     for (mpy_link_t *l = mpy_comms.next; rc == 0 && l != &mpy_comms; l = l->next) {
         failed = &MPY_COMM_RECORD(l)->comm;

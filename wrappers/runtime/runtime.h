@@ -113,6 +113,12 @@ typedef struct mpy_attr {
     int type; /* mpy_attr_type_t of attr.c: in which language it was set */
 } mpy_attr_t;
 
+/* Calls by whose number on a communicator MPICH chooses its algorithm (invariant 3 of comm_rebuild.c). */
+typedef enum mpy_aging {
+    MPY_AGING_ALLREDUCE, MPY_AGING_REDUCE, MPY_AGING_BCAST, MPY_AGING_BARRIER,
+    MPY_AGINGS
+} mpy_aging_t;
+
 typedef struct mpy_comm {
     mpy_object_t obj;
     int rank, size;            /* rank of this process, -1 in no case: objects exist only where we are a member */
@@ -132,6 +138,7 @@ typedef struct mpy_comm {
     struct mpy_buffer *buffer; /* MPI_Comm_attach_buffer, or NULL */
     uint32_t trace;            /* its index in the trace's table of communicators */
     uint32_t incomplete_ssends;/* p2p.c: see "synchronous sends" there */
+    uint64_t had[MPY_AGINGS];  /* how many of each */
 } mpy_comm_t;
 
 /* "World rank" of a process outside the job: the index behind the last one, where counters have a place for it. Nobody waits
