@@ -64,6 +64,7 @@ class Job:
     env: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     runs: list[Path] = field(default_factory=list)
+    killed: int = 0  # process id of the coordinator of the ranks that were killed last
 
     @property
     def dir(self) -> Path:
@@ -149,11 +150,12 @@ class Job:
         return dict(json.loads(done.stdout))
 
     def wait_until_it_runs(self) -> None:
-        """Also after a restart, when the old coordinator is what commands find at first."""
+        """Also after a restart, when the coordinator of the ranks that were killed is what commands find at first."""
 
         def runs(_: str) -> bool:
             with contextlib.suppress(JobError):
-                return bool(self.status()["state"] == "running")
+                status = self.status()
+                return bool(status["state"] == "running" and status["pid"] != self.killed)
             return False
 
         self.wait_for(runs)
@@ -184,7 +186,8 @@ class Job:
 
     def kill(self) -> None:
         """SIGKILL to all ranks and to mpirun."""
-        pids = self.pids()
+        status = self.status()
+        pids, self.killed = [int(rank["pid"]) for rank in status["ranks"]], int(status["pid"])
         assert self.process is not None
         for pid in [self.process.pid, *pids]:
             with contextlib.suppress(ProcessLookupError):
