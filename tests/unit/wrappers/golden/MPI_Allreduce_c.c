@@ -10,6 +10,7 @@ int PMPI_Allreduce_c(const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Da
     }
     uint64_t record = MPY_TRACE(t, .op = MPY_OP_ALLREDUCE, MPY_TRACE_ROOTED(c, MPI_UNDEFINED), .bytes = mpy_trace_bytes(count, datatype));
     mpy_collective_enter(t, c);
+    c->had[MPY_AGING_ALLREDUCE]++;
     mpy_cross_in_collective(t);
     rc = MPY_REAL(Allreduce_c)(sendbuf, recvbuf, count, mpy_real_datatype(datatype), mpy_real_op(op), c->obj.real);
     mpy_collective_leave(t, mpy_row(c->row), rc);

@@ -10,6 +10,7 @@ int PMPI_Barrier(MPI_Comm comm) {
     }
     uint64_t record = MPY_TRACE(t, .op = MPY_OP_BARRIER, MPY_TRACE_ROOTED(c, MPI_UNDEFINED));
     mpy_collective_enter(t, c);
+    c->had[MPY_AGING_BARRIER]++;
     mpy_cross_in_collective(t);
     rc = MPY_REAL(Barrier)(c->obj.real);
     mpy_collective_leave(t, mpy_row(c->row), rc);
