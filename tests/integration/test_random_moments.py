@@ -69,12 +69,15 @@ def ended(job: Job) -> bool:
 
 @pytest.mark.parametrize(("ranks", "program"), [(3, "stress.py"), (4, "stress.py"), (3, "threads.py"), (4, "inter_stress.py")])
 def test_and_go_on(make_job: Callable[..., Job], ranks: int, program: str) -> None:
-    seed, steps = 100 + ranks, 120
-    job = make_job(ranks, env=ENV)
+    goes_on(make_job(ranks, env=ENV), 100 + ranks, 120, program)
+
+
+def goes_on(job: Job, seed: int, steps: int, program: str) -> None:
+    """Checkpoints change nothing in what a program comes to."""
     go = job.hold(steps - 20)
     stress(job, seed, steps, program)
-    checkpoints(job, go, random.Random(ranks))
-    assert in_output(job, native(seed, ranks, steps, program)), job.report()
+    checkpoints(job, go, random.Random(job.ranks))
+    assert in_output(job, native(seed, job.ranks, steps, program)), job.report()
 
 
 def checkpoints(job: Job, go: Path, generator: random.Random) -> None:

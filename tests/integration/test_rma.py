@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,19 +10,14 @@ from pathlib import Path
 import pytest
 from jobs import BIN, PROGRAMS, Job, JobError
 from test_mpi_objects import check, restart
-from test_random_moments import ENV, TOO_LATE, answer, checkpoints, ended, generations, in_output, native, request, stress
+from test_random_moments import ENV, TOO_LATE, answer, ended, generations, goes_on, in_output, native, request
 
 PROGRAM = "rma_stress.py"
 
 
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_and_go_on(make_job: Callable[..., Job], ranks: int) -> None:
-    seed, steps = 200 + ranks, 120
-    job = make_job(ranks, env=ENV)
-    go = job.hold(steps - 20)
-    stress(job, seed, steps, PROGRAM)
-    checkpoints(job, go, random.Random(ranks))
-    assert in_output(job, native(seed, ranks, steps, PROGRAM)), job.report()
+    goes_on(make_job(ranks, env=ENV), 200 + ranks, 120, PROGRAM)
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
