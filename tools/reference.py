@@ -166,8 +166,11 @@ def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
 
 
 def _item(name: str, text: str) -> list[str]:
-    line = f"- `{name}`: {text}" if text else f"- `{name}`"
-    return textwrap.wrap(line, COLUMNS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return _wrapped(f"- `{name}`: {text}" if text else f"- `{name}`", indent="  ")
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _description(text: str) -> Iterator[str]:
@@ -181,7 +184,7 @@ def _description(text: str) -> Iterator[str]:
                 yield from _verbatim(line.rstrip())
             yield "```"
         else:
-            yield from textwrap.wrap(" ".join(paragraph.split()), COLUMNS, break_long_words=False, break_on_hyphens=False)
+            yield from _wrapped(" ".join(paragraph.split()))
         yield ""
 
 
