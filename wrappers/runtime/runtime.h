@@ -1,8 +1,8 @@
 /* runtime.h - what the files of the wrapper runtime share. Upper half; linked into libmpi.so.12.
  *
  * Invariants
- *  1. Code that a hook can reach does not call malloc or stdio and takes no lock of the upper libc: hooks run while other
- *     threads are stopped anywhere. Memory comes from mpy_alloc (alloc.c), strings from the builtin mem* functions. Files
+ *  1. Code that a hook can reach does not call malloc or stdio and takes no lock of the upper libc: hooks run while
+ *     other threads are stopped anywhere. Memory comes from mpy_alloc (alloc.c), strings from the builtin mem* functions. Files
  *     that use libc elsewhere say so in their heads (cross.c, errors.c, query.c, second.c).
  *  2. Every handle the program sees is virtual: a predefined constant of MPICH's ABI, or MPICH's "direct" kind bits | index
  *     into the object table of its kind. The real handle is obj->real, and is stale after a restart until rebuild.
