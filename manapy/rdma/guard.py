@@ -2,8 +2,8 @@
 
 The idea is from the paper "SHIFT: An RDMA Failure-Resilient Layer for Distributed Training", section 4.3, "Optimization
 with checkpointing-restart". Both ends of each connection fall back, on several hosts, one queue pair after another. So
-events within a short time count as one occasion. If another host's agent has asked for a checkpoint, that one is enough:
-`manapy checkpoint --unless-within`.
+events within a short time count as one occasion. If another host's agent has asked for a checkpoint, that one is
+enough: `manapy checkpoint --unless-within`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
  *
  * Invariants
  *  1. Code that a hook can reach does not call malloc or stdio and takes no lock of the upper libc: hooks run while
- *     other threads are stopped anywhere. Memory comes from mpy_alloc (alloc.c), strings from the builtin mem* functions. Files
- *     that use libc elsewhere say so in their heads (cross.c, errors.c, query.c, second.c).
+ *     other threads are stopped anywhere. Memory comes from mpy_alloc (alloc.c), strings from the builtin mem*
+ *     functions. Files that use libc elsewhere say so in their heads (cross.c, errors.c, query.c, second.c).
  *  2. Every handle the program sees is virtual: a predefined constant of MPICH's ABI, or MPICH's "direct" kind bits | index
  *     into the object table of its kind. The real handle is obj->real, and is stale after a restart until rebuild.
  *  3. Compiled with -fno-stack-protector -mfsgsbase and initial-exec TLS. Between mpy_cross_in and mpy_cross_out no
