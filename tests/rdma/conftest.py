@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from vm import VM, ImageError, VMDied, missing
-from vm.shift import MANAPY
+from vm import VM, ImageError, VMDied, missing, shift
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs" / "rdma"
 
@@ -39,18 +38,27 @@ def rdma_machine(rdma_share: Path) -> Iterator[VM]:
     machine.stop()
 
 
+@pytest.fixture(scope="module")
+def shared_agent(rdma_machine: VM) -> Iterator[None]:
+    """The tests of one module share SHIFT's agent, if they need one."""
+    yield
+    shift.end_agent(rdma_machine)
+
+
 @pytest.fixture
-def rdma_vm(rdma_machine: VM) -> Iterator[VM]:
+def rdma_vm(rdma_machine: VM, shared_agent: None) -> Iterator[VM]:
     """The machine, running, with all its rails whole. If a test has let it die, the next one finds a new one."""
     with contextlib.suppress(VMDied):
-        if rdma_machine.alive:
+        if rdma_machine.alive and rdma_machine.failed:
             rdma_machine.repair()
     if not rdma_machine.alive:
         _boot(rdma_machine)
     yield rdma_machine
     if rdma_machine.alive:
+        agent = shift.agent(rdma_machine)
         for process in rdma_machine.running():
-            process.kill()
+            if process is not agent:
+                process.kill()
 
 
 @pytest.fixture
@@ -85,7 +93,7 @@ def stamps(rdma_program: Callable[[str], Path]) -> Path:
 @pytest.fixture(scope="session")
 def interposer() -> None:
     """For tests of libmanapy_shift.so."""
-    if not (MANAPY.parent.parent / "lib/manapy/libmanapy_shift.so").exists() and not os.environ.get("MANAPY_PREFIX"):
+    if not shift.LIBRARY.exists() and not os.environ.get("MANAPY_PREFIX"):
         pytest.skip("manapy was built without libmanapy_shift.so (apt install libibverbs-dev, then install manapy again)")
 
 

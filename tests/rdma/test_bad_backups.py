@@ -8,17 +8,14 @@ from pathlib import Path
 import pytest
 from vm import VM
 from vm.pairs import Pair
-from vm.shift import BACKUPS, MANAPY, events, finish, inside, messages, start, wait_event
-
-LIBRARY = MANAPY.parent.parent / "lib/manapy/libmanapy_shift.so"
-
+from vm.shift import BACKUPS, LIBRARY, environment, events, finish, messages, start, wait_event
 
 pytestmark = pytest.mark.usefixtures("interposer")
 
 
 def limited(bytes_: int) -> list[str | Path]:
     """What comes before a program that may lock only so much memory (root may lock any, unless it can't)."""
-    return ["prlimit", f"--memlock={bytes_}", "setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock", *inside()]
+    return ["prlimit", f"--memlock={bytes_}", "setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"]
 
 
 def run_well(pair: Pair) -> None:
@@ -30,7 +27,7 @@ def run_well(pair: Pair) -> None:
 
 @pytest.mark.parametrize("backups, line", [("nosuch0", "nosuch0 can't be a backup: there is no such RNIC here"), ("rxa0,rxb0", None)])
 def test_no_backup(rdma_vm: VM, stamps: Path, backups: str, line: str | None) -> None:
-    pair = Pair.start(rdma_vm, stamps, "-n", 300, inside=inside(backups))
+    pair = Pair.start(rdma_vm, stamps, "-n", 300, env=environment(rdma_vm, backups))
     run_well(pair)
     for process in pair.both:
         if line:
@@ -58,12 +55,14 @@ def test_no_gid_of_the_kind(rdma_vm: VM, stamps: Path) -> None:
     """Only its IPv6 address is left, and the default RNIC uses IPv4."""
     rdma_vm.run("ip address del 10.0.1.1/24 dev ea1", check=True)
     try:
-        pair = Pair.start(rdma_vm, stamps, "-n", 300, inside=inside(), env={"MANAPY_SHIFT_VERBOSE": "1"})
+        env = environment(rdma_vm) | {"MANAPY_SHIFT_VERBOSE": "1"}
+        pair = Pair.start(rdma_vm, stamps, "-n", 300, env=env)
         run_well(pair)
         assert messages(pair.client) == ["manapy shift: rxa1 can't be a backup: it has no GID of the kind that the default RNIC uses (RoCE version; IPv4 or IPv6)"]
         assert not events(pair.client, "protected") and not events(pair.server, "protected")
     finally:
         rdma_vm.run("ip address add 10.0.1.1/24 dev ea1", check=True)
+        rdma_vm.repair(1)  # an address takes its routes along
 
 
 def test_agent_unreachable(rdma_vm: VM, stamps: Path) -> None:
@@ -77,7 +76,7 @@ def test_agent_unreachable(rdma_vm: VM, stamps: Path) -> None:
 
 def test_memory_refused(rdma_vm: VM, stamps: Path) -> None:
     """Enough for the program, not for the backup as well."""
-    pair = Pair.start(rdma_vm, stamps, "-n", 1000, inside=limited(3_500_000))
+    pair = Pair.start(rdma_vm, stamps, "-n", 1000, inside=limited(3_500_000), env=environment(rdma_vm))
     run_well(pair)
     for process, device in zip(pair.both, ("rxb1", "rxa1"), strict=True):
         assert messages(process) == [f"manapy shift: {device} refuses to register memory (Cannot allocate memory): requests that use it can't be carried over"]
@@ -85,7 +84,8 @@ def test_memory_refused(rdma_vm: VM, stamps: Path) -> None:
 
 def test_memory_given_back(rdma_vm: VM, rdma_program: Callable[[str], Path]) -> None:
     """What backups have locked is the program's, when it needs it."""
-    done = rdma_vm.run([*limited(9_000_000), rdma_program("late_memory.c"), "rxa0", "3000000", "4000000"])
+    program = [*limited(9_000_000), rdma_program("late_memory.c"), "rxa0", "3000000", "4000000"]
+    done = rdma_vm.run(program, env=environment(rdma_vm))
     assert done.returncode == 0 and done.stdout == "ok\n", done
     assert "manapy shift: memory that can be locked is used up: what was registered on backups of rxa0 is given back; " in done.stderr, done
 
@@ -101,7 +101,8 @@ def few_objects(rdma_vm: VM) -> Iterator[str]:
 
 def test_objects_used_up(rdma_vm: VM, stamps: Path, few_objects: str) -> None:
     """The backup RNIC has no more queue pairs to give."""
-    pair = Pair.start(rdma_vm, stamps, "-n", 1000, inside=["bash", "-c", f'echo $$ > {few_objects}; exec "$0" "$@"', *inside()])
+    inside = ["bash", "-c", f'echo $$ > {few_objects}; exec "$0" "$@"']
+    pair = Pair.start(rdma_vm, stamps, "-n", 1000, inside=inside, env=environment(rdma_vm))
     run_well(pair)
     assert any(line.startswith("manapy shift: rxa1 ") for line in messages(pair.client)), pair.client.report()
 

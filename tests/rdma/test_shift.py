@@ -11,7 +11,7 @@ import pytest
 from vm import VM, GuestProcess
 from vm.machine import PATIENCE
 from vm.pairs import PATIENT, Pair
-from vm.shift import BACKUPS, MANAPY, THREE, count, events, finish, inside, messages, start, wait_event
+from vm.shift import BACKUPS, MANAPY, THREE, count, environment, events, finish, inside, messages, start, wait_event
 from vm.storm import Storm
 
 ALL = "send,imm,write,flag,read"
@@ -186,9 +186,9 @@ def test_many(rdma_vm: VM, stamps: Path, pairs: int, options: list[str]) -> None
 @pytest.mark.slow
 def test_cut_during_set_up(rdma_vm: VM, stamps: Path) -> None:
     """Some connections are protected on both sides, some on one only, some not yet: none is lost."""
-    env = {"MANAPY_SHIFT_VERBOSE": "1"}
+    env = environment(rdma_vm) | {"MANAPY_SHIFT_VERBOSE": "1"}
     many = ["-n", 10**9, "--progress", 10, "--cq", "all", *PATIENT, "-q", 20]
-    pair = Pair.start(rdma_vm, stamps, *many, inside=inside(), env=env)
+    pair = Pair.start(rdma_vm, stamps, *many, env=env)
     wait_event(pair, "protected", 10)
     rdma_vm.cut(0)
     wait_event(pair, "fallback", 20)
@@ -276,10 +276,10 @@ def test_peer_without_shift(rdma_vm: VM, stamps: Path) -> None:
 
 def test_not_protected(rdma_vm: VM, stamps: Path) -> None:
     """What can't be protected works as ever, and is said once."""
-    run = [*inside(), "ib_send_bw", "-c", "UD", "-F", "-x", "1", "-s", "1024", "-n", "200", "-q", "2"]
-    server = rdma_vm.start([*run, "-d", "rxb0"])
+    run = ["ib_send_bw", "-c", "UD", "-F", "-x", "1", "-s", "1024", "-n", "200", "-q", "2"]
+    server = rdma_vm.start([*run, "-d", "rxb0"], env=environment(rdma_vm))
     rdma_vm.listening(18515)
-    client = rdma_vm.start([*run, "-d", "rxa0", "127.0.0.1"])
+    client = rdma_vm.start([*run, "-d", "rxa0", "127.0.0.1"], env=environment(rdma_vm))
     for process in (server, client):
         assert process.wait() == 0, process.report()
         warning = "manapy shift: queue pairs of another type than RC are not protected"

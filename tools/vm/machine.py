@@ -155,6 +155,7 @@ class VM:
         self._reader: threading.Thread | None = None
         self._where: tempfile.TemporaryDirectory[str] | None = None
         self._ready = self._alive = False
+        self.failed: set[int] = set()  # rails that were cut and not repaired
 
     # ---- life
 
@@ -170,6 +171,7 @@ class VM:
                 arguments, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._log("qemu").open("wb"), pass_fds=[guest_end.fileno()], start_new_session=True
             )
         self._ready, self._alive = False, True
+        self.failed.clear()
         self._reader = threading.Thread(target=self._read, args=(self._port,), daemon=True)
         self._reader.start()
         with self.changed:
@@ -242,11 +244,14 @@ class VM:
 
     def cut(self, rail: int, host: Literal["a", "b"] | None = None, how: Cut = "switch", loss: float = 100) -> float:
         """The rail fails, for one host or (None) for both. `loss`: percent, of netem. Returns when that was done, in seconds of the guest's CLOCK_MONOTONIC."""
+        self.failed.add(rail)
         return self.guest_rails("cut", rail, how, *([loss] if how == "netem" else []), *([host] if host else []))
 
     def repair(self, rail: int | None = None) -> float:
         """A rail, or all of them, is as it was at the start. Returns when that was begun."""
-        return self.guest_rails("repair", *([] if rail is None else [rail]))
+        begun = self.guest_rails("repair", *([] if rail is None else [rail]))
+        self.failed -= {rail} if rail is not None else self.failed.copy()
+        return begun
 
     def guest_rails(self, *arguments: object) -> float:
         """guest/rails, in the guest; what it says, 0 if it says nothing."""

@@ -1,7 +1,10 @@
-"""Programs under `manapy rdma run` in the machine, and what SHIFT says of them.
+"""Programs under SHIFT in the machine, and what it says of them.
 
     pair = start(vm, program, "-n", 500)       both ends of stamps.c (pairs.py), protected
-    said(pair, "fallback", 1)                  waits until each queue pair has moved once
+    wait_event(pair, "fallback", 1)            waits until each queue pair has moved once
+
+`inside()` is `manapy rdma run`, as a user has it: each job then starts an agent of its own. Python takes seconds to
+start in an emulated machine, so tests of what happens later share one agent (`environment`).
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,10 @@ from .pairs import Pair
 MANAPY = Path(sys.executable).parent / "manapy"
 BACKUPS = ",".join(f"rx{host}{rail}:rx{host}{(rail + 1) % 2}" for host in "ab" for rail in (0, 1))
 THREE = ",".join(f"rx{host}0:rx{host}1:rx{host}2" for host in "ab")
+LIBRARY = MANAPY.parent.parent / "lib/manapy/libmanapy_shift.so"
+SHARED = "shared-agent"  # the job of all programs without one of their own
 _jobs = itertools.count()
+_agents: weakref.WeakKeyDictionary[VM, GuestProcess] = weakref.WeakKeyDictionary()  # of SHARED
 
 
 def inside(backups: str = BACKUPS, job: str | None = None) -> list[str | Path]:
@@ -26,11 +33,50 @@ def inside(backups: str = BACKUPS, job: str | None = None) -> list[str | Path]:
     return [MANAPY, "rdma", "run", "--job", job or f"shift{next(_jobs)}", "--backup", backups, "--"]
 
 
-def start(vm: VM, program: Path, *options: object, backups: str = BACKUPS, job: str | None = None, pairs: int = 1, wait: float | None = None) -> Pair:
-    """The checker of messages, connected and protected: `pairs` queue pairs (its option -q). `wait`: seconds without a path that end a connection (MANAPY_SHIFT_WAIT)."""
+def agent(vm: VM) -> GuestProcess | None:
+    """The shared agent, if it runs."""
+    found = _agents.get(vm)
+    return found if found is not None and vm.alive and found.poll() is None else None
+
+
+def end_agent(vm: VM) -> None:
+    """The shared agent ends, if it runs."""
+    if (running := agent(vm)) is not None:
+        running.kill()
+
+
+def environment(vm: VM, backups: str = BACKUPS) -> dict[str, str]:
+    """What protects a program: the environment that `manapy rdma run` makes, with the shared agent, which is started
+    if it doesn't run."""
+    address = f"/tmp/manapy-shift-0/{SHARED}/agent"
+    if agent(vm) is None:
+        vm.run(f"rm -f {address}", check=True)  # of one that was killed
+        _agents[vm] = vm.start([MANAPY, "rdma", "agent", "--job", SHARED])
+        vm.run(f"until [ -S {address} ]; do sleep 0.05; done", check=True)
+    return {
+        "LD_PRELOAD": str(LIBRARY),
+        "MANAPY_SHIFT_AGENT": address,
+        "MANAPY_SHIFT_JOB": SHARED,
+        "MANAPY_SHIFT_BACKUP": backups,
+    }
+
+
+def start(
+    vm: VM,
+    program: Path,
+    *options: object,
+    backups: str = BACKUPS,
+    job: str | None = None,
+    pairs: int = 1,
+    wait: float | None = None,
+) -> Pair:
+    """The checker of messages, connected and protected: `pairs` queue pairs (its option -q). `job`: under `manapy rdma
+    run` with an agent of its own. `wait`: seconds without a path that end a connection (MANAPY_SHIFT_WAIT)."""
     queue_pairs = ["-q", pairs] if pairs > 1 else []
     env = {"MANAPY_SHIFT_VERBOSE": "1"} | ({} if wait is None else {"MANAPY_SHIFT_WAIT": f"{wait:.0f}"})
-    pair = Pair.start(vm, program, "-n", 10**9, "--progress", 10, *queue_pairs, *options, inside=inside(backups, job), env=env)
+    before = [] if job is None else inside(backups, job)
+    env |= {} if before else environment(vm, backups)
+    pair = Pair.start(vm, program, "-n", 10**9, "--progress", 10, *queue_pairs, *options, inside=before, env=env)
     wait_event(pair, "protected", pairs)
     return pair
 
