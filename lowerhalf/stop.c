@@ -1,17 +1,18 @@
 /* stop.c - halting the upper half's threads where they are, and running hooks on the main one.
  *
- * Half: lower. on_stop runs in upper threads on the upper TLS (no libc); the rest on the control plane's worker thread.
+ * Half: lower. on_stop and mpy_stop_signal_above run in upper threads on the upper TLS (no libc); the rest runs on the
+ * control plane's worker thread.
  *
- * Every upper thread gets MPY_SIGNAL_STOP; its handler records the context and sleeps on a futex. The signal frame
- * on the thread's stack is what a restart continues from; all below it (our handler's frame) is dead then.
+ * Every upper thread gets MPY_SIGNAL_STOP. Its handler records the context and sleeps on a futex. A restart continues
+ * from the signal frame on the thread's stack. The handler's own frame is not used again then.
  *
  * Invariants
- *  1. A thread is halted only where all that it will return to is still there after a restart: it was interrupted
- *     in haltable code, is not in the lower half further up its stack (in_lower), no signal handler of the program
- *     below it interrupted code that isn't haltable (marks), and its own frame lies in memory that is saved.
- *     Otherwise it answers BUSY and is asked again.
- *  2. The handler's mask is full but for SIGSYS: hooks may map memory. It runs on the alternate stack, if there is
- *     one: the stacks of some languages' coroutines have no room for a signal frame.
+ *  1. A thread is halted only if all code and memory to which it will return still exist after a restart. Four
+ *     conditions: it was interrupted in haltable code; none of its callers is in the lower half (in_lower); no handler
+ *     of the program, still active on its stack, interrupted code that is not haltable (marks); and its signal frame
+ *     lies in memory that is saved. Otherwise it answers BUSY and is asked again.
+ *  2. The handler's mask has all signals except SIGSYS, because hooks may map memory. It runs on the alternate stack if
+ *     there is one: the stacks of some languages' coroutines have no room for a signal frame.
  *  3. Threads that appear while we halt others are found by listing /proc/self/task again until nothing changes.
  */
 #include "control/control.h"

@@ -3,22 +3,23 @@
  * Half: lower. The SIGSYS handler runs on the upper TLS, on the program's stack or alternate stack: no libc, no
  * stack protector, raw system calls, little stack.
  *
- * A seccomp filter returns TRAP for the calls of the table below when the instruction pointer is in the arena. It
- * tests the call's number first, so the kernel caches all other calls as "always allow". The handler redoes the
- * call in a form that keeps the halves apart and puts the result into the interrupted context.
+ * A seccomp filter returns TRAP for the calls of the table below, if the instruction pointer is in the arena or at a
+ * call of a program linked without -pie (invariant 4). It tests architecture and number before the instruction pointer,
+ * so the kernel caches all other calls as "always allow". The handler makes the call again in a form that keeps the
+ * halves apart. It puts the result into the interrupted context.
  *
  * Invariants
- *  1. SIGSYS is never blocked in an upper thread (trap_signal.c), and its own sa_mask is full: a handler is never
- *     interrupted. What it writes of the interrupted context are general registers and the signal mask. The frame
- *     around them, which ends just below the program's red zone, is the kernel's: extended state that isn't whole
- *     any more is lost, or kills the process.
- *  2. Children inherit the filter; it does nothing to them unless they map code into the arena's address range, or
- *     make a system call at the very address at which the program makes one (invariant 4).
- *  3. Identities, what makes new ones, and clocks are trapped only after a restart, when the kernel's differ from
- *     the program's.
- *  4. Programs linked without -pie lie where other such programs do, which children may exec. Of code below 4 GiB
- *     only the system call instructions of the program itself are trapped; one that uses shared libraries has none
- *     as a rule.
+ *  1. Code of the program never runs with SIGSYS blocked (trap_signal.c). The handler itself runs with all signals
+ *     blocked, so it is never interrupted, and no code that it calls may trap. Of the interrupted context it writes
+ *     only general registers and the signal mask. The frame around them ends just below the program's red zone and
+ *     belongs to the kernel: extended state that is damaged there is lost, or kills the process.
+ *  2. Children inherit the filter. It does nothing to them unless they map code into the arena's address range, or
+ *     make a system call at an address that invariant 4 names.
+ *  3. Calls that take or return identities, calls that make new ones, and clocks are trapped only after a restart, if
+ *     the kernel's values differ from the program's.
+ *  4. Programs linked without -pie lie at the same addresses as other such programs, which children may exec. So below
+ *     4 GiB only the program's own system call instructions are trapped. If it has more than MPY_LOW_CALLS_MAX, all of
+ *     its code is. A program that uses shared libraries has none as a rule.
  */
 #include "trap.h"
 #include "clock.h"

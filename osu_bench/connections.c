@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ENDS = 2, CYCLES_MAX = 200, VERBS_MAX = 32, SIZES = 3, GID_INDEX = 1, SENDS = 512, RECEIVES = 256 /* as in shift.txt 4.1 */ };
+enum { ENDS = 2, CYCLES_MAX = 200, VERBS_MAX = 32, SIZES = 3, GID_INDEX = 1, SENDS = 512, RECEIVES = 256 /* as in the SHIFT paper, 4.1 */ };
 static const long sizes[SIZES] = {4 << 10, 1 << 20, 16 << 20};
 
 typedef struct {

@@ -61,9 +61,10 @@ class Table:
 
     @property
     def hash(self) -> int:
-        """FNV-1a 64 over the slot names, each followed by a newline: both halves must have been built from one table."""
+        """FNV-1a 64 over the names of slots and data symbols, each followed by a newline: both halves must have been
+        built from one table."""
         value = 0xCBF29CE484222325
-        for byte in "".join(f.symbol + "\n" for f in self.functions).encode():
+        for byte in "".join(f"{name}\n" for name in [*(f.symbol for f in self.functions), *self.data]).encode():
             value = ((value ^ byte) * 0x100000001B3) & (2**64 - 1)
         return value
 

@@ -1,8 +1,9 @@
 /* engine.h - what the control thread asks of the checkpoint engine: the steps of a checkpoint that touch the program.
  *
  * Invariants
- *  1. All operations but abort_job run on one thread, the control plane's worker, one at a time; a lower-half pthread with all
- *     signals blocked. They may take as long as they need: the control thread goes on listening meanwhile.
+ *  1. All operations except abort_job and segments run on one thread, the control plane's worker, one at a time. It is
+ *     a lower-half pthread with all signals blocked. Operations may take as long as they need: meanwhile the control
+ *     thread goes on listening.
  *  2. An operation returns 0, or fills `error` with one line (no newline) and returns -1.
  *  3. Order: check, then stop, drain, write, resume. resume is called exactly once after a call of stop, whether that or a
  *     later step failed or not, and it must cope with a stop that got only half way. check may be called any number of times.
@@ -23,8 +24,8 @@ typedef struct mpy_image_result {
 } mpy_image_result_t;
 
 typedef struct mpy_engine_ops {
-    /* Could this process be saved now? Waits up to grace_ms for child processes to end. Stops nothing. The error names the
-     * descriptor or pid that stands in the way. */
+    /* Could this process be saved now? Waits up to grace_ms for child processes to end. Stops nothing. The error names
+     * what prevents it, for example a descriptor or a pid. */
     int (*check)(int grace_ms, char *error, size_t n);
     /* Halt every upper thread by signal; wait for child processes with what is left of the grace time. No thread is in the lower half when this is called. */
     int (*stop)(char *error, size_t n);

@@ -39,7 +39,7 @@ void mpy_helper_become(char *const argv[], const int *descriptors, int count) {
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     for (int i = 0; i < count; i++) moved[i] = fcntl(descriptors[i], F_DUPFD_CLOEXEC, ABOVE);
-    for (int i = 0; i < count; i++) syscall(SYS_dup2, moved[i], i); /* not libc's: it is interposed */
+    for (int i = 0; i < count; i++) syscall(SYS_dup2, moved[i], i); /* not interposed: libc's would do, too */
     close_range((unsigned)count, ~0u, 0);
     unsetenv("PMI_FD");
     execv(argv[0], argv);

@@ -1,6 +1,6 @@
 /* links.h - control messages between one device of this process and its peer process, on whatever path is up.
  *
- * One control queue pair per path. Messages are small SENDs: the receiver's worker is woken by a CQ event (shift.txt 3.1, C#3; there a WRITE_WITH_IMM
+ * One control queue pair per path. Messages are small SENDs: the receiver's worker is woken by a CQ event (SHIFT paper, section 3.1, C#3; there a WRITE_WITH_IMM
  * on the backup queue pair itself: with a queue pair of its own one message may carry more than 32 bits, its receives never mix with the program's, and
  * the number of posted receives doesn't grow with the number of queue pairs; what several of them have to say goes in one SEND). A message is kept until its completion says that the peer's RNIC
  * has it; if the path breaks before, it goes again on another, so messages may arrive twice, or out of order, and must be idempotent.

@@ -4,7 +4,7 @@
  * as many as error completions came (unsignaled ones flush too), in the order of those completions. Nothing is done when work is posted, so this costs
  * the data path nothing.
  * A backend decodes what it finds back into ibv_send_wr / ibv_recv_wr and appends it, oldest first, to a journal (work.h); the replay is the public
- * ibv_post_send on another RNIC, which may have another provider. shift.txt section 3.1 C#2; design/shift.md "Rewind".
+ * ibv_post_send on another RNIC, which may have another provider. SHIFT paper, section 3.1, C#2.
  *
  * Shared receive queues have no backend: their requests complete out of order, so the ring doesn't tell which are outstanding. Nor have queue pairs that
  * bind memory windows or invalidate keys locally: such requests are refused with -EOPNOTSUPP when found.

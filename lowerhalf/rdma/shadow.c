@@ -1,4 +1,4 @@
-/* shadow.c - the shadow verbs: what the program has set up on its RNIC, executed again on the backups (shift.txt 4.1).
+/* shadow.c - the shadow verbs: what the program has set up on its RNIC, executed again on the backups (SHIFT paper, section 4.1).
  *
  * Objects remember what is missing of them; the worker goes through them again and again and does what can be done. A step that needs something that
  * isn't there yet (the peer's backup attributes above all) is left for the next round, so no order of set-up on the two sides can lock them up.

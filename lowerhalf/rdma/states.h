@@ -1,4 +1,4 @@
-/* states.h - the states of a protected queue pair and the only function that changes them (shift.txt section 4.2).
+/* states.h - the states of a protected queue pair and the only function that changes them (SHIFT paper, section 4.2).
  *
  *   send queue    DEFAULT ──FAIL──> FALLBACK ──RECOVERED──> WAIT_SIGNALED ──SIGNALED──> WAIT_SINKED ──RETURNED──> DEFAULT
  *                                      ^───────── FAIL (the way back, or the path in use, was lost again) ───┘

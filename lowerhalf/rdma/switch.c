@@ -7,7 +7,7 @@
  *      once our receives are posted on the new leg;
  *   3. the peer's FENCE says how far ours were executed there: those that were are completed without being sent again, a half-written RDMA write goes on
  *      behind its last packet, the rest is posted on the new leg.
- * Both sides do the same whoever began, so two that begin at once do one switch. shift.txt 4.2.2 replays everything that was not acknowledged; what is
+ * Both sides do the same whoever began, so two that begin at once do one switch. Section 4.2.2 of the SHIFT paper replays everything that was not acknowledged; what is
  * different here closes the hole of its 4.3 (acknowledgements lost). The old leg may be reset only when both FENCEs are there: a reset forgets its number.
  *
  * When no other path is usable, but the link still works on this one, the switch is to the same leg, made ready again on both sides (*renewed*) between

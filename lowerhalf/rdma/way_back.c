@@ -1,7 +1,7 @@
 /* way_back.c - back to the default path, and to another on command.
  *
  * The way back is a switch like any other (switch.c), begun when both sides' legs on the default path are ready again and their send queues have sunk
- * (shift.txt 4.2.3), so that it finds nothing to replay; a peer that waits for us in the meantime would wait for ever, so sinking has a time limit: then the
+ * (SHIFT paper, section 4.2.3), so that it finds nothing to replay; a peer that waits for us in the meantime would wait for ever, so sinking has a time limit: then the
  * replay does its work.
  */
 #include "switch.h"

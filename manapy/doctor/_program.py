@@ -25,7 +25,6 @@ OBSTACLES = {
     "libamdhip64.so": "a GPU context can't be saved; a checkpoint fails while one is open",
     "libze_loader.so": "a GPU context can't be saved; a checkpoint fails while one is open",
     "libibverbs.so": "RDMA devices opened by the program itself can't be saved (those of MPI are no obstacle)",
-    "libmpifort.so": "Fortran bindings of MPI: they call internals of MPICH, which manapy doesn't offer yet",
 }
 
 

@@ -1,7 +1,9 @@
-"""A checkpoint soon after a failover: traffic goes on, but the next failure may have no way out (shift.txt 4.3, "Optimization with checkpointing-restart").
+"""A checkpoint soon after a failover: traffic continues, but the next failure may have no other path.
 
-Both ends of each connection fall back, on several hosts, one queue pair after the other. So the events within a short time are one occasion, and what
-another host's agent has asked for will do: `manapy checkpoint --unless-within`.
+The idea is from the paper "SHIFT: An RDMA Failure-Resilient Layer for Distributed Training", section 4.3, "Optimization
+with checkpointing-restart". Both ends of each connection fall back, on several hosts, one queue pair after another. So
+events within a short time count as one occasion. If another host's agent has asked for a checkpoint, that one is
+enough: `manapy checkpoint --unless-within`.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class Builder:
         macros = [word for word in _assigned(text, case.program, "CPPFLAGS") if word.startswith("-D")]
         threads = THREADED in text
         only_c = all(source.suffix == C.suffix for source in sources)
-        support = self._support(of, threads) if of is C or not only_c else self._support(of, threads, helper=False)
+        support = self._support(of, threads) if of is C or not only_c else self._support(of, threads, helpers=False)
         target.parent.mkdir(parents=True, exist_ok=True)
         made = self._headers(case.folder)
         flags = [f"-I{target.parent}", f"-I{made}", f"-I{folder}", *macros]
@@ -151,14 +151,14 @@ class Builder:
                 (where / template.stem).write_text(text)
         return where
 
-    def _support(self, of: Language, threads: bool, helper: bool = True) -> Path:
-        """What all programs of a language are linked with; helper: those that aren't all C, of languages other than C."""
+    def _support(self, of: Language, threads: bool, helpers: bool = True) -> Path:
+        """What all programs of a language are linked with; helpers: those of languages other than C that aren't all C."""
         kind = "thread" if threads else "single"
-        if of is C or not helper:
+        if of is C or not helpers:
             files = [file for pattern in SUPPORT for file in sorted(self.suite.glob(pattern))]
             files.append(self.suite / "util" / f"mtest_{kind}.c")
         else:
-            files, kind = [self.suite / of.helper], Path(of.helper).stem
+            files, kind = [self.suite / name for name in of.helpers], Path(of.helpers[0]).stem
         name = f"support-{kind}" if of is C else f"support-{kind}-{of.c_compiler}"
         target = self.where / f"{name}.o"
         with self._lock:

@@ -15,13 +15,13 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Language:
-    """One language. suffix: of its sources. helper: what all programs share, below the suite.
+    """One language. suffix: of its sources. helpers: what all programs share, below the suite.
 
     compiler, c_compiler: commands; the second one is for C sources. mpirun: starts the programs. needs: to be installed.
     """
 
     suffix: str
-    helper: str
+    helpers: tuple[str, ...]
     compiler: str
     c_compiler: str
     mpirun: str
@@ -39,17 +39,17 @@ class Language:
         return None if all(map(shutil.which, commands)) else self.needs
 
 
-def _of_the_system(suffix: str, helper: str, compiler: str, needs: str) -> Language:
-    return Language(suffix, helper, f"{compiler}.mpich", "mpicc.mpich", "mpiexec.mpich", needs)
+def _of_the_system(suffix: str, helpers: tuple[str, ...], compiler: str, needs: str) -> Language:
+    return Language(suffix, helpers, f"{compiler}.mpich", "mpicc.mpich", "mpiexec.mpich", needs)
 
 
 _GCC = os.environ.get("CC", "gcc")
-C = Language(".c", "", _GCC, _GCC, str(Path(sys.executable).parent / "mpirun"))
+C = Language(".c", (), _GCC, _GCC, str(Path(sys.executable).parent / "mpirun"))
 LANGUAGES = {
-    "cxx": _of_the_system(".cxx", "util/mtest_cxx.cxx", "mpicxx", "mpich libmpich-dev g++"),
-    "f77": _of_the_system(".f", "util/mtest_f77.f", "mpifort", "mpich libmpich-dev gfortran"),
-    "f90": _of_the_system(".f90", "util/mtest_f90.f90", "mpifort", "mpich libmpich-dev gfortran"),
-    "f08": _of_the_system(".f90", "util/mtest_f08.f90", "mpifort", "mpich libmpich-dev gfortran"),
+    "cxx": _of_the_system(".cxx", ("util/mtest_cxx.cxx", "util/mtest_common.c"), "mpicxx", "mpich libmpich-dev g++"),
+    "f77": _of_the_system(".f", ("util/mtest_f77.f",), "mpifort", "mpich libmpich-dev gfortran"),
+    "f90": _of_the_system(".f90", ("util/mtest_f90.f90",), "mpifort", "mpich libmpich-dev gfortran"),
+    "f08": _of_the_system(".f90", ("util/mtest_f08.f90",), "mpifort", "mpich libmpich-dev gfortran"),
 }
 
 

@@ -150,7 +150,8 @@ class Job:
         return dict(json.loads(done.stdout))
 
     def wait_until_it_runs(self) -> None:
-        """Also after a restart, when the coordinator of the ranks that were killed is what commands find at first."""
+        """Also after a restart, when the coordinator of the ranks that were killed is what commands find at first.
+        checkpoint() and kill() do it by themselves then."""
 
         def runs(_: str) -> bool:
             with contextlib.suppress(JobError):
@@ -159,6 +160,11 @@ class Job:
             return False
 
         self.wait_for(runs)
+
+    def _wait_if_restarted(self) -> None:
+        assert self.process is not None
+        if self.killed and self.process.poll() is None:
+            self.wait_until_it_runs()
 
     def pids(self) -> list[int]:
         """Process ids of the ranks, in rank order."""
@@ -176,6 +182,7 @@ class Job:
 
     def checkpoint(self, *arguments: str, timeout: float = PATIENCE) -> Path:
         """manapy checkpoint; the published path."""
+        self._wait_if_restarted()
         try:
             done = manapy("checkpoint", self.dir, *arguments, timeout=timeout, inside=self.inside)
         except JobError as error:
@@ -186,6 +193,7 @@ class Job:
 
     def kill(self) -> None:
         """SIGKILL to all ranks and to mpirun."""
+        self._wait_if_restarted()
         status = self.status()
         pids, self.killed = [int(rank["pid"]) for rank in status["ranks"]], int(status["pid"])
         assert self.process is not None

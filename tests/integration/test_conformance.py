@@ -24,7 +24,7 @@ ROUNDS = 8  # at most; each has at least the checkpoint at its beginning
 CHOICE = r"test_(attributes|cco_nb_buf|cco_pr_buf|comm|comm_topo|datatype|grequest|p2p_buf|p2p_buf_part|request|rma|session|win)\."
 MODULES = {"plain": None, "checkpoint": CHOICE, "restart": CHOICE, "exit": suite.WITH_FILES}  # regular expressions of those that run; None: all
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
 
 @pytest.fixture(scope="module")

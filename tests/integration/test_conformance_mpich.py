@@ -171,6 +171,47 @@ def test_fortran(suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "testlist.gpu of f77/below not run, they need GPUs\n" in told, told
 
 
+CXX = """
+#include <mpi.h>
+#include "mpitestcxx.h"
+int main()
+{
+    MPI::Init();
+    MTest_Finalize();
+    return 0;
+}
+"""
+CXX_HELPER = """
+#include <mpi.h>
+#include <iostream>
+#include "mpitestcxx.h"
+extern "C" int mtest_shared(void);
+void MTest_Finalize()
+{
+    if (mtest_shared() == 0 && MPI::COMM_WORLD.Get_rank() == 0) std::cout << " No Errors\\n";
+    MPI::Finalize();
+}
+"""
+
+
+@pytest.mark.skipif(LANGUAGES["cxx"].missing is not None, reason=f"apt install {LANGUAGES['cxx'].missing}")
+def test_cxx(suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What C++ programs share is in C++ and, for a part, in C."""
+    for name, text in (
+        ("util/mtest_cxx.cxx", CXX_HELPER),
+        ("util/mtest_common.c", "int mtest_shared(void) { return 0; }\n"),
+        ("include/mpitestcxx.h", "void MTest_Finalize();\n"),
+        ("cxx/testlist", "hello 2\n"),
+        ("cxx/hello.cxx", CXX),
+    ):
+        file = suite / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    assert mpich.main([str(suite), "--only", "cxx", "--dir", str(tmp_path / "results")]) == 0
+    told = capsys.readouterr().out
+    assert "1 of 1 pass through a checkpoint, SIGKILL and a restart\n" in told, told
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

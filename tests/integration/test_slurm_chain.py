@@ -206,10 +206,10 @@ def test_a_full_disk(submit: Callable[..., Chain], undisturbed: Callable[[int], 
         launch = f"{SRUN} manapy-launch --dir {disk}/job {shlex.join(heat(out, 1))} || exit $?\necho after >> {out}.after"
         chain = submit(launch, options=("--interval", "1s"))
         chain.wait_for_events("checkpoint", 1)
-        with (disk / "ballast").open("wb") as stream, pytest.raises(OSError):
+        # Unbuffered: closing it would write, and fail, once more.
+        with (disk / "ballast").open("wb", buffering=0) as stream, pytest.raises(OSError):
             while True:
                 stream.write(bytes(1 << 16))
-                stream.flush()
         before = chain.events("checkpoint")
         chain.wait_for_events("failed", 1)
         assert "No space left" in chain.events("failed")[0]["reason"]

@@ -7,8 +7,8 @@ program fortran_f08
   integer(MPI_ADDRESS_KIND) :: value, found, extra = 7
   integer, asynchronous :: received = -1
   logical :: flag
-  type(MPI_Comm) :: comm, copy
-  type(MPI_Datatype) :: column
+  type(MPI_Comm) :: comm, copy, ring
+  type(MPI_Datatype) :: column, absolute
   type(MPI_Group) :: group
   type(MPI_Info) :: info
   type(MPI_Op) :: op
@@ -16,7 +16,8 @@ program fortran_f08
   type(MPI_Status) :: status
   type(MPI_Errhandler) :: handler
   type(MPI_Win) :: window
-  integer :: a(3), b(3), matrix(4, 4), column_in(4)
+  integer :: a(3), b(3), matrix(4, 4), column_in(4), weights(1), out_weights(1), none(0)
+  integer(MPI_ADDRESS_KIND) :: address
   character(len=20) :: text
   character(len=1024) :: go
 
@@ -85,6 +86,40 @@ program fortran_f08
   call MPI_Status_set_elements(status, MPI_INTEGER, 3)
   call MPI_Get_count(status, MPI_INTEGER, got)
   call check(got == 3, 'status')
+  call MPI_Dist_graph_create_adjacent(comm, 1, [before], MPI_UNWEIGHTED, 1, [next], MPI_UNWEIGHTED, MPI_INFO_NULL, &
+                                      .false., ring)
+  call MPI_Dist_graph_neighbors_count(ring, i, got, flag)
+  call check(i == 1 .and. got == 1 .and. .not. flag, 'graph without weights')
+  call MPI_Dist_graph_neighbors(ring, 1, a, MPI_UNWEIGHTED, 1, b, MPI_UNWEIGHTED)
+  call check(a(1) == before .and. b(1) == next, 'neighbors without weights')
+  call MPI_Comm_free(ring)
+  call MPI_Dist_graph_create(comm, 1, [rank], [1], [next], MPI_UNWEIGHTED, MPI_INFO_NULL, .false., ring)
+  call MPI_Dist_graph_neighbors_count(ring, i, got, flag)
+  call check(i == 1 .and. got == 1 .and. .not. flag, 'distributed graph without weights')
+  call MPI_Comm_free(ring)
+  if (rank == 0) then
+    call MPI_Dist_graph_create_adjacent(comm, 0, none, MPI_WEIGHTS_EMPTY, 1, [next], [5], MPI_INFO_NULL, .false., ring)
+  else if (rank == 1) then
+    call MPI_Dist_graph_create_adjacent(comm, 1, [before], [5], 0, none, MPI_WEIGHTS_EMPTY, MPI_INFO_NULL, &
+                                        .false., ring)
+  else
+    call MPI_Dist_graph_create_adjacent(comm, 0, none, MPI_WEIGHTS_EMPTY, 0, none, MPI_WEIGHTS_EMPTY, MPI_INFO_NULL, &
+                                        .false., ring)
+  end if
+  call MPI_Dist_graph_neighbors_count(ring, i, got, flag)
+  call check(flag .and. i + got == merge(1, 0, rank < 2), 'graph with weights')
+  weights = 5
+  out_weights = 5
+  call MPI_Dist_graph_neighbors(ring, i, a, weights, got, b, out_weights)
+  call check(weights(1) == 5 .and. out_weights(1) == 5, 'weights')
+  call MPI_Comm_free(ring)
+  call MPI_Get_address(a, address)
+  call MPI_Type_create_hindexed_block(1, 3, [address], MPI_INTEGER, absolute)
+  call MPI_Type_commit(absolute)
+  a = rank
+  call MPI_Sendrecv(MPI_BOTTOM, 1, absolute, next, 8, b, 3, MPI_INTEGER, before, 8, comm, MPI_STATUS_IGNORE)
+  call check(all(b == before), 'bottom')
+  call MPI_Type_free(absolute)
   call MPI_Op_free(op)
   call MPI_Type_free(column)
   call MPI_Group_free(group)

@@ -9,12 +9,12 @@ program fortran_mpi
   include 'mpif.h'
 #endif
   integer :: rank, size, next, before, keyval, old_keyval, i, ierror, comm, copy, column, group, info, op, request
-  integer :: window
+  integer :: window, ring, absolute, sources(1), destinations(1), weights(1), out_weights(1), none(1)
   integer :: received, failures, requests(2), pair(2), simple, general
   integer :: released
   common /callbacks/ released
   integer :: a(3), b(3), matrix(4, 4), column_in(4), status(MPI_STATUS_SIZE), statuses(MPI_STATUS_SIZE, 2)
-  integer(kind=MPI_ADDRESS_KIND) :: value, found, extra, address
+  integer(kind=MPI_ADDRESS_KIND) :: value, found, extra, address, addresses(1)
   logical :: flag
   character(len=20) :: text
   character(len=1024) :: go
@@ -103,6 +103,39 @@ program fortran_mpi
   call MPI_GREQUEST_COMPLETE(general, ierror)
   call MPI_WAIT(general, status, ierror)
   call check(status(MPI_TAG) == 77 .and. released == 1, 'generalized request')
+  sources = before
+  destinations = next
+  call MPI_DIST_GRAPH_CREATE_ADJACENT(comm, 1, sources, MPI_UNWEIGHTED, 1, destinations, MPI_UNWEIGHTED, &
+                                      MPI_INFO_NULL, .false., ring, ierror)
+  call MPI_DIST_GRAPH_NEIGHBORS_COUNT(ring, i, simple, flag, ierror)
+  call check(i == 1 .and. simple == 1 .and. .not. flag, 'graph without weights')
+  call MPI_DIST_GRAPH_NEIGHBORS(ring, 1, sources, MPI_UNWEIGHTED, 1, destinations, MPI_UNWEIGHTED, ierror)
+  call check(sources(1) == before .and. destinations(1) == next, 'neighbors without weights')
+  call MPI_COMM_FREE(ring, ierror)
+  weights = 5
+  out_weights = 5
+  if (rank == 0) then
+    call MPI_DIST_GRAPH_CREATE_ADJACENT(comm, 0, none, MPI_WEIGHTS_EMPTY, 1, destinations, out_weights, MPI_INFO_NULL, &
+                                        .false., ring, ierror)
+  else if (rank == 1) then
+    call MPI_DIST_GRAPH_CREATE_ADJACENT(comm, 1, sources, weights, 0, none, MPI_WEIGHTS_EMPTY, MPI_INFO_NULL, .false., &
+                                        ring, ierror)
+  else
+    call MPI_DIST_GRAPH_CREATE_ADJACENT(comm, 0, none, MPI_WEIGHTS_EMPTY, 0, none, MPI_WEIGHTS_EMPTY, MPI_INFO_NULL, &
+                                        .false., ring, ierror)
+  end if
+  call MPI_DIST_GRAPH_NEIGHBORS_COUNT(ring, i, simple, flag, ierror)
+  call check(flag .and. i + simple == merge(1, 0, rank < 2), 'graph with weights')
+  call MPI_DIST_GRAPH_NEIGHBORS(ring, i, sources, weights, simple, destinations, out_weights, ierror)
+  call check(weights(1) == 5 .and. out_weights(1) == 5, 'weights')
+  call MPI_COMM_FREE(ring, ierror)
+  call MPI_GET_ADDRESS(a, addresses(1), ierror)
+  call MPI_TYPE_CREATE_HINDEXED_BLOCK(1, 3, addresses, MPI_INTEGER, absolute, ierror)
+  call MPI_TYPE_COMMIT(absolute, ierror)
+  a = rank
+  call MPI_SENDRECV(MPI_BOTTOM, 1, absolute, next, 9, b, 3, MPI_INTEGER, before, 9, comm, MPI_STATUS_IGNORE, ierror)
+  call check(all(b == before), 'bottom')
+  call MPI_TYPE_FREE(absolute, ierror)
   call MPI_OP_FREE(op, ierror)
   call MPI_TYPE_FREE(column, ierror)
   call MPI_GROUP_FREE(group, ierror)

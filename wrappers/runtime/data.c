@@ -12,6 +12,7 @@ extern PUBLIC void *MPI_F08_STATUS_IGNORE, *MPI_F08_STATUSES_IGNORE;
 extern PUBLIC int *MPI_F_STATUS_IGNORE, *MPI_F_STATUSES_IGNORE;
 extern PUBLIC void *const MPI_T_PVAR_ALL_HANDLES;
 extern PUBLIC int *const MPI_UNWEIGHTED, *const MPI_WEIGHTS_EMPTY;
+extern PUBLIC int *MPIR_C_MPI_UNWEIGHTED, *MPIR_C_MPI_WEIGHTS_EMPTY;
 
 status_object_t MPIR_F08_MPI_STATUS_IGNORE_OBJ, MPIR_F08_MPI_STATUSES_IGNORE_OBJ;
 int MPIR_fortran_true = 1, MPIR_fortran_false = 0;
@@ -23,3 +24,13 @@ static int pvar_all, unweighted, weights_empty;
 void *const MPI_T_PVAR_ALL_HANDLES = &pvar_all;
 int *const MPI_UNWEIGHTED = &unweighted;
 int *const MPI_WEIGHTS_EMPTY = &weights_empty;
+
+/* What mpi_f08 hands on for its MPI_UNWEIGHTED and MPI_WEIGHTS_EMPTY. The Fortran library of some versions of MPICH
+ * (4.0) has variables of these names, which the loader finds first; it relies on the MPI library to set them. */
+int *MPIR_C_MPI_UNWEIGHTED = &unweighted;
+int *MPIR_C_MPI_WEIGHTS_EMPTY = &weights_empty;
+
+__attribute__((constructor)) static void set_for_fortran(void) {
+    MPIR_C_MPI_UNWEIGHTED = MPI_UNWEIGHTED;
+    MPIR_C_MPI_WEIGHTS_EMPTY = MPI_WEIGHTS_EMPTY;
+}

@@ -1,13 +1,15 @@
 /* runtime.h - what the files of the wrapper runtime share. Upper half; linked into libmpi.so.12.
  *
  * Invariants
- *  1. Nothing here or in runtime/ calls malloc, stdio or takes a lock of the upper libc: hooks run while other threads are
- *     stopped anywhere. Memory comes from mpy_alloc (alloc.c), strings from the builtin mem* functions.
+ *  1. Code that a hook can reach does not call malloc or stdio and takes no lock of the upper libc: hooks run while
+ *     other threads are stopped anywhere. Memory comes from mpy_alloc (alloc.c), strings from the builtin mem*
+ *     functions. Files that use libc elsewhere say so in their heads (cross.c, errors.c, query.c, second.c).
  *  2. Every handle the program sees is virtual: a predefined constant of MPICH's ABI, or MPICH's "direct" kind bits | index
  *     into the object table of its kind. The real handle is obj->real, and is stale after a restart until rebuild.
  *  3. Compiled with -fno-stack-protector -mfsgsbase and initial-exec TLS. Between mpy_cross_in and mpy_cross_out no
  *     thread-local variable is touched: take `t = mpy_self()` before.
- *  4. Records kept for rebuilding hold values of the MPI-5 standard ABI (abi.h converts), so that an image isn't tied to a family.
+ *  4. Records of datatypes and file views hold constants and predefined datatypes as values of the MPI-5 standard ABI
+ *     (abi.h converts). Constants in other records are MPICH's, for example the access mode of a file.
  */
 #ifndef MANAPY_RUNTIME_H
 #define MANAPY_RUNTIME_H

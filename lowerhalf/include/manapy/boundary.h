@@ -193,7 +193,7 @@ typedef struct mpy_services {
     void (*die)(const char *line, int code);
     /* Ask the coordinator for a checkpoint; returns at once with a ticket > 0, or -1 without a coordinator. */
     int64_t (*request_checkpoint)(void);
-    /* Tickets up to the returned one are published (or failed: negative of the ticket). */
+    /* The last answer. t > 0: tickets up to t are published. t < 0: that for ticket -t failed. 0: none yet. */
     int64_t (*checkpoint_done)(void);
     /* Later checkpoints go to a directory that the program names so, and that lies there (absolute). One caller at a time. */
     void (*set_checkpoint_dir)(const char *name, const char *path);

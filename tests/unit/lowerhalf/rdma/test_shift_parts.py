@@ -1,4 +1,4 @@
-"""lowerhalf/rdma/states.c against the paper's picture (shift.txt figure 5, section 4.2), map.c against a dict, backoff.c by its rules."""
+"""lowerhalf/rdma/states.c against the SHIFT paper's picture (Figure 5, section 4.2), map.c against a dict, backoff.c by its rules."""
 
 from __future__ import annotations
 

@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""Write docs/commands.md: every command and option, as the programs themselves define them.
+
+    tools/reference.py            write the page
+    tools/reference.py --check    exit code 1 if the page is out of date
+
+The sources are the argparse parsers of manapy/cli and the usage texts of manapy-launch and manapy-restart in
+lowerhalf/options.c. A unit test compares the page with them. argparse's own help is not used: its layout depends on
+the Python version and on the terminal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs/commands.md"
+USAGES = ROOT / "lowerhalf/options.c"
+COLUMNS = 120
+
+HEAD = """\
+# Commands
+
+Do not edit this page. `tools/reference.py` writes it from the programs' own option tables. `COMMAND --help` prints
+the same texts.
+
+- `JOB` is a job directory or a job's id. If exactly one live job is in the working directory, you can leave it out.
+- `--json` prints data instead of text.
+- Exit codes: 0 done, 1 failed, 2 wrong usage. `manapy why` has its own codes (see below).
+- `TIME` is a number with a unit: `500ms`, `30s`, `10m`, `2h`.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    from manapy import cli
+
+    parts = [HEAD, *_index(cli.COMMANDS)]
+    for name in ("launch", "restart"):
+        parts += _usage(f"manapy-{name}", _c_text(f"{name}_usage"))
+    for name in cli.COMMANDS:
+        module = importlib.import_module(f"manapy.cli.{name}")
+        parser = argparse.ArgumentParser(prog=f"manapy {name}", description=module.__doc__)
+        module.add_arguments(parser)
+        parts += _command(parser, 2, getattr(module, "TAKES_MORE", False))
+    return "\n".join(parts)
+
+
+def _index(commands: dict[str, str]) -> Iterator[str]:
+    rows = {"manapy-launch": "run a program as one rank of a job; put it behind mpirun or srun"}
+    rows |= {"manapy-restart": "continue one rank from a checkpoint; `manapy restart` starts it for all ranks"}
+    rows |= {f"manapy {name}": summary for name, summary in commands.items()}
+    yield "| command | purpose |"
+    yield "|---|---|"
+    anchors: list[str] = []  # a heading whose anchor is taken gets a number: `manapy-restart` and `manapy restart`
+    for name, summary in rows.items():
+        anchor = name.replace(" ", "-")
+        anchors.append(anchor)
+        number = anchors.count(anchor) - 1
+        yield f"| [{name}](#{anchor}{f'-{number}' * bool(number)}) | {summary} |"
+    yield ""
+
+
+# ---- the C programs
+
+
+def _c_text(variable: str) -> str:
+    """A string constant of options.c."""
+    found = re.search(rf"\b{variable}\[\] =\n(.*?);\n", USAGES.read_text(), re.S)
+    if found is None:
+        raise SystemExit(f"{USAGES}: no text {variable}")
+    return "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', found[1])).replace("\\n", "\n").replace('\\"', '"')
+
+
+def _usage(program: str, text: str) -> Iterator[str]:
+    """A usage text: its first line, then options, whose explanations may go on in lines that are indented further."""
+    first, *lines = text.splitlines()
+    items: list[list[str]] = []
+    for line in lines:
+        if line.startswith("   "):
+            items[-1][1] += " " + line.strip()
+        else:
+            name, _, explanation = line.strip().partition("  ")
+            items.append([name, explanation.strip()])
+    yield f"## {program}"
+    yield ""
+    yield f"    {first.removeprefix('usage: ')}"
+    yield ""
+    for name, explanation in items:
+        yield from _item(name, explanation.strip())
+    yield ""
+
+
+# ---- manapy COMMAND
+
+
+def _command(parser: argparse.ArgumentParser, level: int, takes_more: bool) -> Iterator[str]:
+    yield f"{'#' * level} {parser.prog}"
+    yield ""
+    yield from _description(parser.description or "")
+    subcommands = next((action for action in parser._actions if isinstance(action, argparse._SubParsersAction)), None)
+    if subcommands is None:
+        yield from _synopsis(parser, takes_more)
+    shown = [action for action in parser._actions if _is_shown(action)]
+    for action in shown:
+        yield from _item(_name(action), _help(parser, action))
+    if shown:
+        yield ""
+    yield from _description(parser.epilog or "")
+    for child in subcommands.choices.values() if subcommands is not None else ():
+        yield from _command(child, level + 1, takes_more and child.prog.endswith(" run"))
+
+
+def _is_shown(action: argparse.Action) -> bool:
+    hidden = isinstance(action, argparse._HelpAction | argparse._SubParsersAction)
+    return not hidden and action.help is not argparse.SUPPRESS
+
+
+def _synopsis(parser: argparse.ArgumentParser, takes_more: bool) -> Iterator[str]:
+    """`manapy checkpoint [OPTIONS] [JOB]`, with the options that are required."""
+    if parser.usage:
+        words = [parser.usage]
+    else:
+        words = [parser.prog]
+        shown = [action for action in parser._actions if _is_shown(action)]
+        words += [_name(action) for action in shown if action.option_strings and action.required]
+        words += ["[OPTIONS]"] * any(action.option_strings and not action.required for action in shown)
+        words += [_positional(action) for action in shown if not action.option_strings]
+        words += ["[-- ...]"] * takes_more
+    yield f"    {' '.join(words)}"
+    yield ""
+
+
+def _positional(action: argparse.Action) -> str:
+    name = _value(action)
+    return f"[{name}]" if action.nargs in ("?", "*", argparse.REMAINDER) else name
+
+
+def _name(action: argparse.Action) -> str:
+    """`--then continue|exit`, or the name of a positional argument."""
+    if not action.option_strings:
+        return _value(action)
+    names = ", ".join(action.option_strings)
+    return names if action.nargs == 0 else f"{names} {_value(action)}"
+
+
+def _value(action: argparse.Action) -> str:
+    if action.metavar:
+        return str(action.metavar)
+    return "|".join(map(str, action.choices)) if action.choices else action.dest.upper()
+
+
+def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    if not action.help:
+        return "print JSON" if action.dest == "json" else ""
+    return " ".join((action.help % {**vars(action), "prog": parser.prog}).split())
+
+
+# ---- text
+
+
+def _item(name: str, text: str) -> list[str]:
+    return _wrapped(f"- `{name}`: {text}" if text else f"- `{name}`", indent="  ")
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _description(text: str) -> Iterator[str]:
+    """Prose is wrapped anew. A paragraph with columns, or with indented lines, stands as it is."""
+    for paragraph in re.split(r"\n\s*\n", textwrap.dedent(text).strip("\n")):
+        if not paragraph.strip():
+            continue
+        if re.search(r"^\s|\S {2,}\S", paragraph, re.M):
+            yield "```text"
+            for line in textwrap.dedent(paragraph).splitlines():
+                yield from _verbatim(line.rstrip())
+            yield "```"
+        else:
+            yield from _wrapped(" ".join(paragraph.split()))
+        yield ""
+
+
+def _verbatim(line: str) -> list[str]:
+    """A line that is too long is broken where its last column begins."""
+    if len(line) <= COLUMNS:
+        return [line]
+    left, gap, right = line.rpartition("  ")
+    if not left.strip():
+        left, gap, right = line, "", ""
+    first = textwrap.wrap(left.rstrip(), COLUMNS, subsequent_indent="    ")
+    return first + textwrap.wrap(right, COLUMNS, initial_indent="    ", subsequent_indent="    ")
+
+
+def main(arguments: list[str]) -> int:
+    sys.path.insert(0, str(ROOT))
+    text = page()
+    if arguments == ["--check"]:
+        return int(not PAGE.exists() or PAGE.read_text() != text)
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
