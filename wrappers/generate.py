@@ -5,8 +5,8 @@
 Output (never edited, lives in the build tree)
     function_index.h   slots MPY_FN_*, MPY_FN_COUNT, MPY_TABLE_HASH                     both halves
     function_names.h   mpy_function_names[]: the name of each slot, and of each data symbol, for dlsym          lower half
-    functions.h        prototypes of all PMPI_ functions, pointer types mpy_fn_*_t      wrappers
-    generated.c        wrappers of class "generated"
+    functions.h        prototypes of all PMPI_ functions, pointer types mpy_fn_*_t; names of those that generated.c calls     wrappers
+    generated.c        wrappers of class "generated"; what of the manual ones looks for NULL first
     stubs.c            weak PMPI_ functions for the rest: unsupported ones, and manual ones until somebody writes them
     aliases.ld         MPI_X = PMPI_X for every function (linker script)
     exports.map        the symbols of libmpi.so.12
@@ -134,7 +134,7 @@ TRANSLATED = {
 ADOPTED = {"GROUP_OUT": "group", "INFO_OUT": "info"}
 NULL_OF = {"GROUP_OUT": "MPI_GROUP_NULL", "INFO_OUT": "MPI_INFO_NULL"}  # left by a call that fails
 PASSED = re.compile(
-    r"(BUFFER|POINTER)(_IN)?|(INT|COUNT|COUNT_C|AINT|OFFSET)(_ARRAY)?(_OUT|_MUT)?|RANK|ROOT|TAG|STRING(_OUT|_ARRAY)?|"
+    r"BUFFER(_IN)?|POINTER(_IN|_OUT)?|(INT|COUNT|COUNT_C|AINT|OFFSET)(_ARRAY)?(_OUT|_MUT)?|RANK|ROOT|TAG|STRING(_OUT|_ARRAY)?|"
     r"STATUS(_OUT|_INOUT)?|RANGE_ARRAY"
 )
 
@@ -154,7 +154,7 @@ def call_argument(f: Function, a: Argument, comm: str) -> str:
     if a.kind == "DATATYPE_ARRAY":
         return f"real_{a.name}"
     if a.kind == "REQUEST_OUT":
-        return "&real_request"
+        return f"{a.name} != NULL ? &real_request : NULL"
     if not PASSED.fullmatch(a.kind):
         raise TableError(f"{f.symbol}: no rule to generate argument {a.name} of kind {a.kind}")
     return a.name
@@ -346,7 +346,8 @@ def local_body(f: Function) -> list[str]:
 def file_body(f: Function) -> list[str]:
     """A call on a file: collective ones count on its row. A split access is done whole by its first half (file.h, invariant 5)."""
     if f.name.endswith("_end"):
-        return ["    (void)buf;", f'    return mpy_file_split_end(fh, status, "{f.symbol}");']
+        refused = f'    if (MPY_UNLIKELY(status == NULL)) return mpy_file_error(mpy_file(fh), MPI_ERR_ARG, "{f.symbol}");'
+        return ["    (void)buf;", refused, f'    return mpy_file_split_end(fh, status, "{f.symbol}");']
     begin = re.search("_begin(_c)?$", f.name)
     out = [a for a in f.arguments if a.kind in ADOPTED or a.kind == "REQUEST_OUT"]
     lines = [f"    int real_{a.name};" for a in out]
@@ -383,10 +384,85 @@ def fold_lines(f: Function) -> list[str]:
             fields.append(f".{a.name}_c = {a.name}")
         elif a.kind != "REQUEST_OUT":
             fields.append(f".{'count' if a.name == 'recvcount' else a.name} = {a.name}")
-    return [f"    if (MPY_UNLIKELY({user}) return mpy_fold(&(mpy_reduction_t){{{', '.join(fields)}}}, request);"]
+    return [f"    if (MPY_UNLIKELY({user} && request != NULL) return mpy_fold(&(mpy_reduction_t){{{', '.join(fields)}}}, request);"]
 
 
 ARGUMENT_KINDS = {"ROOT": "ROOT", "DATATYPE": "TYPE", "INT_ARRAY": "INTS", "COUNT_C_ARRAY": "COUNTS", "AINT_ARRAY": "COUNTS", "DATATYPE_ARRAY": "TYPES"}
+
+
+# ---- NULL where a value is written
+
+# The real library refuses a NULL for these; generated wrappers hand it on, and manual ones never see it.
+VALUE = re.compile(r"(?!\w*ARRAY)\w+_(OUT|INOUT)|(F08_|FINT_)?STATUS|STRING")
+
+
+def nulls(f: Function) -> list[str]:
+    """The conditions under which a manual function isn't called. Of a string only the root of a collective knows; a text before
+    which its length stands may be left out, to ask for that; MPI_Init takes NULL."""
+    if f.cls != "manual" or f.result != "INT" or f.family == "tools" or f.name in ("Init", "Init_thread"):
+        return []
+    found = []
+    for before, a in zip((None, *f.arguments), f.arguments):
+        asked = a.kind == "STRING_OUT" and before is not None and before.kind == "INT_OUT"
+        if VALUE.fullmatch(a.kind) and not asked and not (a.kind == "STRING" and f.argument("ROOT")):
+            found.append(f"{a.name} == NULL")
+        elif a.count is not None and f.family in ("datatype", "p2p", "persistent"):
+            found.append(f"({a.name} == NULL && {a.count} > 0)")
+    return found
+
+
+def unchecked(f: Function) -> str:
+    """The name of a manual function that is called behind a check."""
+    return f"mpy_unchecked_{f.name}"
+
+
+def error_of(f: Function) -> str:
+    """How an error of this function is raised, but for the code."""
+    for kind, raised in (("WIN", "mpy_win_error(mpy_win({0})"), ("FILE", "mpy_file_error(mpy_file({0})"), ("SESSION", "mpy_session_error(mpy_session({0})"), ("COMM", "mpy_error(mpy_comm({0})")):
+        if (a := f.argument(kind)) is not None:
+            return raised.format(a.name)
+    return "mpy_file_error(NULL" if f.family == "io" else "mpy_error(NULL"
+
+
+def refused_call(f: Function) -> str | None:
+    """The real call with the NULL in it, which says what is wrong with it; None if not all arguments can be translated
+    here, or if that would crash in it: these look at a status, and at nothing else."""
+    if f.family == "status":
+        return None
+    given = []
+    for a in f.arguments:
+        if a.kind == "COMM":
+            given.append(f"mpy_real_comm({a.name})")
+        elif a.kind in TRANSLATED:
+            given.append(f"mpy_real_{TRANSLATED[a.kind]}({a.name})")
+        elif PASSED.fullmatch(a.kind) or a.kind.endswith("_OUT") and "ARRAY" not in a.kind:
+            given.append(a.name)
+        else:
+            return None
+    return f"MPY_REAL({f.name})({', '.join(given)})"
+
+
+def checked(table: Table, f: Function) -> str:
+    """PMPI_X of a manual function: that with a NULL is kept away from it, and costs the others a comparison."""
+    names = ", ".join(a.name for a in f.arguments)
+    call, failed = refused_call(f), error_of(f)
+    asked = ["    mpy_thread_t *t = mpy_self();", "    mpy_cross_in(t);", f"    int rc = {call};", "    mpy_cross_out(t);"] if call else []
+    unused = [f"    (void){a.name};" for a in f.arguments if not call and a.name not in re.findall(r"\w+", failed)]
+    return "\n".join(
+        [
+            f"static __attribute__((noinline, cold)) int null_{f.name}({parameters(table, f)}) {{",
+            *unused,
+            *asked,
+            f'    return {failed}, {"rc != 0 ? rc : " if call else ""}MPI_ERR_ARG, "{f.symbol}");',
+            "}",
+            f"int P{f.symbol}({parameters(table, f)}) {{",
+            *([f'    mpy_require_mpi("{f.symbol}");'] if f.family in ALONE and not ANY_TIME.fullmatch(f.name) else []),
+            f"    if (MPY_UNLIKELY({' || '.join(nulls(f))})) return null_{f.name}({names});",
+            f"    return {unchecked(f)}({names});",
+            "}",
+            "",
+        ]
+    )
 
 
 def persistent_length(f: Function, a: Argument) -> str:
@@ -417,6 +493,7 @@ def persistent_wrapper(table: Table, f: Function) -> str:
         "}",
         f'const mpy_persistent_call_t mpy_persistent_{f.name} = {{"{f.symbol}", {trace_op(f)}, make_{f.name}, {len(arguments)}, {{{", ".join(described) or "{0}"}}}}};',
         f"int P{f.symbol}({parameters(table, f)}) {{",
+        f'    if (MPY_UNLIKELY(request == NULL)) return mpy_error(mpy_comm(comm), MPI_ERR_ARG, "{f.symbol}");',
         *fold_lines(f),
         f"    const mpy_argument_t a[] = {{{', '.join(given) or '{0}'}}};",
         f'    return mpy_persistent_init(&mpy_persistent_{f.name}, a, comm, info, NULL, "{f.symbol}", request);',
@@ -431,13 +508,13 @@ def window_body(f: Function) -> list[str]:
     if win is None or f.argument("RANK") is None:
         raise TableError(f"{f.symbol}: an operation on a window has a target")
     lines = ["    mpy_thread_t *t = mpy_self();"]
-    if request:
-        lines += ["    mpy_p2p_thread_t *th = mpy_p2p_self(t);", "    int real_request;"]
     lines += [
         f"    mpy_win_t *w = mpy_win({win.name});",
         f"    int rc = mpy_win_access(w, {f.argument('RANK').name});",
         f'    if (MPY_UNLIKELY(rc != 0)) return mpy_win_error(w, rc, "{f.symbol}");',
     ]
+    if request:
+        lines += ["    mpy_p2p_thread_t *th = mpy_p2p_self(t);", "    int real_request;"]
     if direct := re.fullmatch("(Put|Get)(_c)?", f.name):
         given = ", ".join(a.name for a in f.arguments if a is not win)
         lines += [f"    if (mpy_win_{direct[1].lower()}(t, w, {given})) return MPI_SUCCESS;"]
@@ -465,6 +542,35 @@ def wrapper(table: Table, f: Function) -> str:
         rule = collective_body if f.clock != "-" else local_body
     body = rule(f)
     return "\n".join([f"int P{f.symbol}({parameters(table, f)}) {{", *body, "}"]) + "\n"
+
+
+# ---- calls before MPI_Init and after MPI_Finalize
+
+ANY_TIME = re.compile(
+    r"Init(_thread)?|Initialized|Finalized|Get_(library_)?version|Abi_get_(version|info)|Info_\w+|Error_(class|string)|Pcontrol|"
+    r"Session_(init|create_errhandler)|Status_[gs]et_(error|source|tag|cancelled)|\w+_(c2f|f2c|c2f08|f082c|f082f|f2f08|toint|fromint)|T_\w+"
+)
+
+
+# Families whose manual functions are answered without the real library, and without an object that is there only between the two.
+ALONE = ("query", "errhandler", "attr", "dynamic")
+
+
+def outside(table: Table) -> str:
+    """What stands in the real library's table while it isn't up."""
+    needing = [f for f in table.functions if not ANY_TIME.fullmatch(f.name)]
+    return "\n".join(
+        [
+            *(f'static void outside_{f.name}(void) {{ mpy_called_outside("{f.symbol}"); }}' for f in needing),
+            "void (*const mpy_outside[MPY_FN_COUNT])(void) = {",
+            *(f"    [MPY_FN_{f.name}] = outside_{f.name}," for f in needing),
+            "};",
+            "const char *const mpy_names[MPY_FN_COUNT] = {",
+            *(f'    "{f.symbol}",' for f in table.functions),
+            "};",
+            "",
+        ]
+    )
 
 
 # ---- output files
@@ -496,14 +602,19 @@ def functions(table: Table) -> str:
     lines += ["#pragma GCC visibility push(default)"]
     lines += [f"{result_type(table, f)}P{f.symbol}({parameters(table, f)});" for f in table.functions]
     lines += ["#pragma GCC visibility pop", ""]
+    lines += ["/* What is written as PMPI_X, and called behind a check for NULL: generated.c has that under the name of PMPI_X. */"]
+    lines += [f"int {unchecked(f)}({parameters(table, f)});" for f in table.functions if nulls(f)]
+    lines += ["#ifndef MPY_CHECKS", *(f"#define P{f.symbol} {unchecked(f)}" for f in table.functions if nulls(f)), "#endif", ""]
     lines += [f"typedef {result_type(table, f)}(*mpy_fn_{f.name}_t)({parameters(table, f)});" for f in table.functions]
     lines += ["", "#endif"]
     return "\n".join(lines) + "\n"
 
 
 def generated(table: Table) -> str:
-    parts = [BANNER, '#include "objects.h"\n#include "p2p.h"\n#include "persistent.h"\n#include "file.h"\n#include "trace.h"\n#include "win.h"\n']
+    parts = [BANNER, '#define MPY_CHECKS\n#include "objects.h"\n#include "p2p.h"\n#include "persistent.h"\n#include "file.h"\n#include "trace.h"\n#include "win.h"\n']
     parts += [wrapper(table, f) for f in table.functions if f.cls == "generated"]
+    parts += [checked(table, f) for f in table.functions if nulls(f)]
+    parts += [outside(table)]
     return "\n".join(parts)
 
 

@@ -101,7 +101,7 @@ def _operation(trace: Trace, matching: Matching, event: int) -> str:
     own, turn = trace.events[event], int(matching.turn[event])
     op, peer, tag, seq = (int(array[event]) for array in (matching.op, matching.peer, matching.tag, matching.seq))
     called = name(op, bool(own["flags"] & Flag.NONBLOCKING)) + ("_init" if op != own["op"] or own["flags"] & Flag.PERSISTENT else "")
-    tags = f", tag {tag}" if tag >= 0 else ", any tag"
+    tags = ", any tag" if tag == ANY else f", tag {tag}"
     if IS_SEND[op]:
         return f"{called} to {other(trace, peer)}{tags}"
     if IS_RECEIVE[op] or op in _PROBES:

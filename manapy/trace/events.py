@@ -26,7 +26,7 @@ class Op(enum.IntEnum):
     BARRIER, BCAST, REDUCE, ALLREDUCE, GATHER, SCATTER, ALLGATHER, ALLTOALL, REDUCE_SCATTER, SCAN, EXSCAN, NEIGHBOR = range(32, 44)
     COMM_CREATE, WIN_CREATE, FILE, INIT, FINALIZE = range(44, 49)
     WIN_FENCE, WIN_LOCK, WIN_UNLOCK, WIN_POST, WIN_START, WIN_COMPLETE, WIN_WAIT, WIN_FLUSH = range(64, 72)
-    MARK, RDMA_QP, PAUSE = 96, 97, 98
+    MARK, RDMA_QP, PAUSE, REFUSED = range(96, 100)
 
 
 class Flag(enum.IntFlag):
@@ -76,6 +76,16 @@ class Communicator:
     remote: int = 0
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """A call that has failed, and whose error handler has ended the job. error: its class, 0: it was called before
+    MPI_Init or after MPI_Finalize. at: ns."""
+
+    call: str
+    error: int
+    at: int
+
+
 @dataclass
 class Rank:
     """What is known of one rank beside its calls."""
@@ -102,6 +112,8 @@ class Rank:
     problems: list[str] = field(default_factory=list)
     pauses: tuple[tuple[int, int], ...] = ()  # from when to when its program has paused recording (MPI_Pcontrol), ns; the last one to OPEN, if it still is
 
+    refused: Refusal | None = None
+
     @property
     def paused(self) -> bool:
         """Is it not recorded at present?"""
@@ -117,7 +129,7 @@ class Rank:
 class Trace:
     """The calls of a job up to `now`.
 
-    events: array of EVENT sorted by (rank, thread, seq), without Op.PAUSE (Rank.pauses). size: ranks of the job, of which `ranks` says which are in this trace. rdma: what is no call but
+    events: array of EVENT sorted by (rank, thread, seq), without Op.PAUSE (Rank.pauses) and Op.REFUSED (Rank.refused). size: ranks of the job, of which `ranks` says which are in this trace. rdma: what is no call but
     says how far queue pairs have got (Op.RDMA_QP), sorted alike; there comm and peer are numbers of queue pairs (trace.h), and tag is an index into `devices`, or -1.
     """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import calls
+from . import calls, errors
 from .events import OPEN, Flag, Op
 from .expected import FLOOR
 from .suspects import Suspects
@@ -38,7 +38,9 @@ def find(search: Suspects) -> None:
     for rank in sorted(search.dead):
         behind = search.waiting.behind(rank)
         text = f"{search.name(rank)}: its process {search.trace.ranks[rank].pid} is dead, and had not finalized MPI"
-        if (at := search.graph.last.get(rank)) is not None and search.trace.events["flags"][at] & Flag.FAILED:
+        if (how := refused(search, rank)) is not None:
+            text += f"; its {how}"
+        elif (at := search.graph.last.get(rank)) is not None and search.trace.events["flags"][at] & Flag.FAILED:
             text += f"; its last call, {calls.describe(search.trace, search.matching, at)}, failed"
         elif rank in search.graph.opened and not search.graph.opened[rank].polling:
             opened = search.graph.opened[rank]
@@ -96,6 +98,42 @@ def first(search: Suspects, rank: int, failed: Verdict | None) -> Verdict:
         ),
         confidence=0.5 if failed is not None else 0.7,
         action=f"{action}; continue from the last checkpoint with `manapy restart`",
+    )
+
+
+def refused(search: Suspects, rank: int) -> str | None:
+    """`MPI_Send to rank 1, tag 7 failed with MPI_ERR_COUNT`, if that has ended the job. The call may have been refused
+    before it was recorded."""
+    known = search.trace.ranks[rank]
+    if (refusal := known.refused) is None:
+        return None
+    if not refusal.error:
+        return f"{refusal.call} came {'after MPI_Finalize' if known.ended else 'before MPI_Init'}"
+    what = refusal.call
+    at, events = search.graph.last.get(rank), search.trace.events
+    if at is not None and events["flags"][at] & Flag.FAILED:
+        op, nonblocking = int(events["op"][at]), bool(events["flags"][at] & Flag.NONBLOCKING)
+        if calls.name(op, nonblocking) == refusal.call.removesuffix("_c"):
+            what = calls.describe(search.trace, search.matching, at)
+    return f"{what} failed with {errors.name(refusal.error)}"
+
+
+def refusal(search: Suspects) -> Verdict | None:
+    """Of a job that is over: the rank whose failing call has ended it, the first one."""
+    found = {rank: known.refused.at for rank, known in search.trace.ranks.items() if known.refused is not None}
+    if not found or not search.over:
+        return None
+    rank, *others = sorted(found, key=lambda one: found[one])
+    call = search.trace.ranks[rank].refused.call  # type: ignore[union-attr]
+    return Verdict(
+        State.HUNG,
+        f"{search.name(rank)} has ended the job: its {refused(search, rank)}",
+        Cause.DEAD,
+        rank,
+        call=call,
+        since_ns=found[rank],
+        evidence=(*(f"{search.name(one)}: its {refused(search, one)}, too" for one in others), *search.victims(rank)),
+        action="see the job's output for what MPI says of that call",
     )
 
 

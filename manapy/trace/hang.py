@@ -56,7 +56,7 @@ def verdicts(
     job that is over, the rank whose death was seen first: it is accused if its records prove nothing else, as a job that
     is stuck is killed in the end.
     """
-    if not len(trace.events):
+    if not len(trace.events) and not any(known.refused for known in trace.ranks.values()):
         return [
             Verdict(
                 State.UNKNOWN,
@@ -72,6 +72,8 @@ def verdicts(
         text = f"{PARKED}: {len(parked)} of {trace.size} ranks are parked for it"
         return [Verdict(State.HEALTHY, text, detail=PARKED)]
     halted.wait_for_halted(search)
+    if (refusal := halted.refusal(search)) is not None:
+        return [refusal]
     failed = halted.failed(search) if search.over else None
     if failed is not None and search.died in (None, failed.rank):
         return [failed]

@@ -31,7 +31,7 @@ import numpy as np
 
 from ..ckpt.errors import ManapyError
 from . import clocks, format
-from .events import ANY, EVENT, NEVER, NO_PEER, OPEN, PROC_NULL, Communicator, Flag, Op, Rank, Trace
+from .events import ANY, EVENT, NEVER, NO_PEER, OPEN, PROC_NULL, Communicator, Flag, Op, Rank, Refusal, Trace
 from .tracefile import TraceFile, UnfinishedError
 
 KEEP = 1 << 20  # records kept of a ring at least, if it had so many
@@ -291,7 +291,7 @@ class Reader:
         now, events = self._until(moments, found[base], events, ranks)
         here = moments.get(socket.gethostname())
         monotonic = self._moment + now - here if here is not None else 0
-        events = _without_pauses(events, ranks)
+        events = _without_refusals(_without_pauses(events, ranks), ranks)
         rdma = events["op"] == Op.RDMA_QP
         waits = self._waits(files, [found[i] for i in on])
         return Trace(events[~rdma], comms, max(h.size for h in heads), ranks, now, job, [*self._problems(), *foreign], monotonic, events[rdma], devices, waits)
@@ -430,6 +430,24 @@ def _without_pauses(events: np.ndarray, ranks: dict[int, Rank]) -> np.ndarray:
         ranks[rank].pauses = tuple(zip(mine["enter"].tolist(), mine["exit"].tolist(), strict=True))
         ranks[rank].first_ns = max(ranks[rank].first_ns, int(ends.max()))
     return events[~pauses]
+
+
+def _without_refusals(events: np.ndarray, ranks: dict[int, Rank]) -> np.ndarray:
+    """The events but these; the first of each rank goes to it, with the records behind it that have more of its name."""
+    refusals = np.flatnonzero(events["op"] == Op.REFUSED)
+    found: dict[int, Refusal] = {}
+    name = b""
+    for event in events[refusals]:
+        name += b"".join(int(event[part]).to_bytes(8, "little") for part in ("bytes", "request", "context")).rstrip(b"\0")
+        if event["flags"] & Flag.MORE:
+            continue
+        one = Refusal(name.decode(errors="replace"), int(event["tag"]), int(event["enter"]))
+        before = found.setdefault(int(event["rank"]), one)
+        found[int(event["rank"])] = min(before, one, key=lambda refusal: refusal.at)
+        name = b""
+    for rank, refusal in found.items():
+        ranks[rank].refused = refusal
+    return np.delete(events, refusals)
 
 
 def _last(file: _File) -> int:

@@ -48,7 +48,6 @@ static void release(mpy_keyval_t *k) {
 }
 
 static int keyval_create(MPI_Comm_copy_attr_function *copy, MPI_Comm_delete_attr_function *remove, int *keyval, void *extra, int kind) {
-    if (keyval == NULL) return mpy_error(NULL, MPI_ERR_ARG, "MPI_Comm_create_keyval");
     mpy_thread_t *t = mpy_self();
     mpy_guard_in(t);
     mpy_keyval_t *k = mpy_alloc(sizeof *k);

@@ -235,6 +235,7 @@ void mpy_p2p_flush(void) {
 }
 
 static int flush_at(place_t p, const char *name) {
+    mpy_require_mpi(name);
     if (p.slot == NULL) return failed(p, p.bad, name);
     if (*p.slot != NULL) flush(*p.slot);
     return MPI_SUCCESS;
@@ -258,6 +259,7 @@ void mpy_buffer_detach(mpy_buffer_t **slot, void **address, MPI_Count *size) {
 }
 
 static int detach(place_t p, void *address, MPI_Count *size, const char *name) {
+    mpy_require_mpi(name);
     if (p.slot == NULL) return failed(p, p.bad, name);
     mpy_buffer_detach(p.slot, address, size);
     return MPI_SUCCESS;
@@ -290,6 +292,7 @@ static void flush_peers(struct mpy_wait_peers *p, const mpy_request_t *r) {
 static const mpy_request_family_t flushing = {.name = "buffer flush", .poke = flush_poke, .release = flush_release, .peers = flush_peers};
 
 static int iflush(place_t p, MPI_Request *request, const char *name) {
+    mpy_require_mpi(name);
     if (p.slot == NULL) return failed(p, p.bad, name);
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);

@@ -71,7 +71,7 @@ int PMPI_Comm_dup(MPI_Comm comm, MPI_Comm *newcomm) {
     int rc = copy_attributes(comm, &attrs);
     if (rc != 0) return mpy_error(mpy_comm(comm), mpy_or_null(rc, newcomm, MPI_COMM_NULL), "MPI_Comm_dup");
     mpy_construction_t k = mpy_construct_begin(comm);
-    k.rc = MPY_REAL(Comm_dup)(mpy_real_comm(comm), MPY_OUT(newcomm, k.real));
+    k.rc = MPY_REAL(Comm_dup)(mpy_real_comm(comm), &k.real);
     return end_dup(&k, k.parent != NULL ? k.parent->info : MPI_INFO_NULL, attrs, newcomm, "MPI_Comm_dup");
 }
 
@@ -80,7 +80,7 @@ int PMPI_Comm_dup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newcomm) {
     int rc = copy_attributes(comm, &attrs);
     if (rc != 0) return mpy_error(mpy_comm(comm), mpy_or_null(rc, newcomm, MPI_COMM_NULL), "MPI_Comm_dup_with_info");
     mpy_construction_t k = mpy_construct_begin(comm);
-    k.rc = MPY_REAL(Comm_dup_with_info)(mpy_real_comm(comm), mpy_real_info(info), MPY_OUT(newcomm, k.real));
+    k.rc = MPY_REAL(Comm_dup_with_info)(mpy_real_comm(comm), mpy_real_info(info), &k.real);
     return end_dup(&k, info, attrs, newcomm, "MPI_Comm_dup_with_info");
 }
 
@@ -114,7 +114,8 @@ typedef struct idup {
 
 /* False if the call has failed; then it returns *rc, which the program's error handler may have made MPI_SUCCESS. */
 static bool begin_idup(idup_t *d, MPI_Comm comm, MPI_Comm *newcomm, MPI_Request *request, const char *name, int *rc) {
-    *rc = newcomm == NULL || request == NULL ? MPI_ERR_ARG : copy_attributes(comm, &d->attrs);
+    mpy_require_mpi(name);
+    *rc = copy_attributes(comm, &d->attrs);
     if (*rc != MPI_SUCCESS) {
         mpy_or_null(*rc, request, MPI_REQUEST_NULL);
         *rc = mpy_error(mpy_comm(comm), mpy_or_null(*rc, newcomm, MPI_COMM_NULL), name);
@@ -167,14 +168,14 @@ int PMPI_Comm_idup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newcomm, MP
 
 int PMPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm *newcomm) {
     mpy_construction_t k = mpy_construct_begin(comm);
-    k.rc = MPY_REAL(Comm_split)(mpy_real_comm(comm), color, key, MPY_OUT(newcomm, k.real));
+    k.rc = MPY_REAL(Comm_split)(mpy_real_comm(comm), color, key, &k.real);
     return mpy_construct_end(&k, newcomm, "MPI_Comm_split");
 }
 
 int PMPI_Comm_split_type(MPI_Comm comm, int split_type, int key, MPI_Info info, MPI_Comm *newcomm) {
     mpy_construction_t k = mpy_construct_begin(comm);
     k.rc = MPY_REAL(Comm_split_type)(mpy_real_comm(comm), split_type, key, mpy_real_info(info),
-                                     MPY_OUT(newcomm, k.real));
+                                     &k.real);
     mpy_info_reread(info); /* with MPI_COMM_TYPE_HW_UNGUIDED the library says there what it has found */
     return mpy_construct_end(&k, newcomm, "MPI_Comm_split_type");
 }
@@ -182,7 +183,7 @@ int PMPI_Comm_split_type(MPI_Comm comm, int split_type, int key, MPI_Info info, 
 int PMPI_Comm_create(MPI_Comm comm, MPI_Group group, MPI_Comm *newcomm) {
     mpy_construction_t k = mpy_construct_begin(comm);
     k.errhandler = MPI_ERRHANDLER_NULL; /* MPICH doesn't hand it on here, in Comm_create_group and in Intercomm_merge */
-    k.rc = MPY_REAL(Comm_create)(mpy_real_comm(comm), mpy_real_group(group), MPY_OUT(newcomm, k.real));
+    k.rc = MPY_REAL(Comm_create)(mpy_real_comm(comm), mpy_real_group(group), &k.real);
     return mpy_construct_end(&k, newcomm, "MPI_Comm_create");
 }
 
@@ -256,7 +257,7 @@ int PMPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm *ne
         if (rc == 0) mpy_comm(*newcomm)->session = parent->session;
     } else { /* wrong arguments: the native error */
         mpy_cross_in(t);
-        rc = MPY_REAL(Comm_create_group)(mpy_real_comm(comm), mpy_real_group(group), tag, MPY_OUT(newcomm, real));
+        rc = MPY_REAL(Comm_create_group)(mpy_real_comm(comm), mpy_real_group(group), tag, &real);
         mpy_cross_out(t);
         if (newcomm != NULL) *newcomm = MPI_COMM_NULL;
     }

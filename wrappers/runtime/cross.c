@@ -183,6 +183,7 @@ void mpy_bind(mpy_thread_t *t) {
     mpy_hook_in(t);
     MPY_LOWER->svc->mpi_load(env);
     mpy_hook_out(t);
+    mpy_table_close();
 }
 
 mpy_thread_t *mpy_self_slow(void) {

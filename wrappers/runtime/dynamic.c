@@ -237,7 +237,7 @@ static int meet(int slot, const char *port_name, MPI_Info info, int root, MPI_Co
     mpy_comm_t *c = NULL;
     const char *port = k.parent != NULL && k.parent->rank == root ? real_port(port_name) : port_name; /* elsewhere it means nothing */
     mpy_fn_Comm_accept_t meet = (mpy_fn_Comm_accept_t)MPY_LOWER->mpi[slot];
-    k.rc = meet(port, mpy_real_info(info), root, mpy_real_comm(comm), MPY_OUT(newcomm, k.real));
+    k.rc = meet(port, mpy_real_info(info), root, mpy_real_comm(comm), &k.real);
     if (k.rc == 0 && k.parent != NULL) c = adopt_pair(k.real, k.parent, k.seq, name);
     wait_end();
     return mpy_construct_leave(&k, c, newcomm, name);
@@ -256,7 +256,7 @@ int PMPI_Comm_join(int fd, MPI_Comm *intercomm) {
     wait_begin(mpy_self(), name);
     mpy_construction_t k = mpy_construct_begin(MPI_COMM_SELF);
     mpy_comm_t *c = NULL;
-    k.rc = MPY_REAL(Comm_join)(fd, MPY_OUT(intercomm, k.real));
+    k.rc = MPY_REAL(Comm_join)(fd, &k.real);
     if (k.rc == 0 && k.real != MPI_COMM_NULL) c = adopt_pair(k.real, k.parent, k.seq, name);
     wait_end();
     return mpy_construct_leave(&k, c, intercomm, name);
@@ -267,7 +267,7 @@ int PMPI_Comm_spawn(const char *command, char *argv[], int maxprocs, MPI_Info in
     wait_begin(mpy_self(), name);
     mpy_construction_t k = mpy_construct_begin(comm);
     k.rc = MPY_REAL(Comm_spawn)(command, argv, maxprocs, mpy_real_info(info), root, mpy_real_comm(comm),
-                                MPY_OUT(intercomm, k.real), array_of_errcodes);
+                                &k.real, array_of_errcodes);
     wait_end();
     return mpy_construct_end(&k, intercomm, name);
 }
@@ -282,7 +282,7 @@ int PMPI_Comm_spawn_multiple(int count, char *array_of_commands[], char **array_
     for (int i = 0; infos != NULL && i < count; i++) infos[i] = mpy_real_info(array_of_info[i]);
     k.rc = MPY_REAL(Comm_spawn_multiple)(count, array_of_commands, array_of_argv, array_of_maxprocs,
                                          root_here ? infos : array_of_info, root, mpy_real_comm(comm),
-                                         MPY_OUT(intercomm, k.real), array_of_errcodes);
+                                         &k.real, array_of_errcodes);
     if (infos != NULL) mpy_free(infos, (size_t)count * sizeof *infos);
     wait_end();
     return mpy_construct_end(&k, intercomm, name);
@@ -301,7 +301,6 @@ void mpy_parent_adopt(void) {
 }
 
 int PMPI_Comm_get_parent(MPI_Comm *comm) {
-    if (comm == NULL) return mpy_error(NULL, MPI_ERR_ARG, "MPI_Comm_get_parent");
     *comm = mpy_comm(parent) != NULL ? parent : MPI_COMM_NULL;
     return MPI_SUCCESS;
 }

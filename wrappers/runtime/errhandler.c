@@ -64,7 +64,6 @@ int mpy_errhandler_put(int *slot, int handle, mpy_errhandler_kind_t kind) {
 
 /* The program gets a reference: it may free it. */
 int mpy_errhandler_get(int slot, MPI_Errhandler *handle) {
-    if (handle == NULL) return MPI_ERR_ARG;
     mpy_errhandler_t *e = (mpy_errhandler_t *)mpy_lookup(MPY_ERRHANDLER, slot);
     if (e != NULL) {
         mpy_object_ref(&e->obj);

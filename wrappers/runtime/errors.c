@@ -8,6 +8,7 @@
  *     number them differently: the program keeps its values, and they are translated both ways here.
  */
 #include "objects.h"
+#include "trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,6 +63,7 @@ static int perform(record_t *r) {
 }
 
 static int recorded(record_kind_t kind, int in, int *out, const char *text, const char *name) {
+    mpy_require_mpi(name);
     mpy_thread_t *t = mpy_self();
     mpy_cross_in(t);
     record_t *r = mpy_alloc(sizeof *r);
@@ -94,6 +96,7 @@ int PMPI_Add_error_string(int errorcode, const char *string) {
 
 /* What is removed isn't replayed. */
 static int removed(record_kind_t kind, int value, int slot, const char *name) {
+    mpy_require_mpi(name);
     mpy_thread_t *t = mpy_self();
     mpy_cross_in(t);
     mpy_lock(&mpy_objects_lock);
@@ -165,22 +168,24 @@ static void end_job(const mpy_comm_t *comm, int code, const char *function) {
     mpy_thread_t *t = mpy_self();
     mpy_cross_in(t);
     MPY_REAL(Error_string)(real_code(code), text, &length);
+    MPY_REAL(Error_class)(real_code(code), &class);
     mpy_cross_out(t);
+    mpy_trace_refused(t, function, mpy_error_virtual(class));
     mpy_text_format(line, sizeof line, "Abort(%d) on node %d (rank %d in comm %d): Fatal error in %s: %s\n", code, MPY_LOWER->rank,
                     comm != NULL ? comm->rank : MPY_LOWER->rank, 0, function, text);
     fflush(NULL); /* see PMPI_Abort */
     ssize_t unused = write(2, line, mpy_text_length(line));
     (void)unused;
-    if (MPY_UPPER->mpi_finalized) exit(1); /* there is nothing any more that could end the other ranks */
+    if (!mpy_is_up()) exit(1); /* there is nothing any more that could end the other ranks */
     mpy_cross_in(t);
     MPY_REAL(Abort)(comm != NULL ? comm->obj.real : MPI_COMM_WORLD, code);
-    MPY_REAL(Error_class)(real_code(code), &class);
     mpy_cross_out(t);
     exit(class); /* after a failed MPI_Finalize the library has no communicator to abort; the process manager ends the other ranks */
 }
 
 /* What the call returns: the code, but MPI_SUCCESS when the program's own handler has returned, as MPICH has it since 4.3. */
 static int handled(void *handle, int errhandler, const mpy_comm_t *comm, int code, const char *function) {
+    if (!mpy_is_up() && mpy_needs_mpi(function)) mpy_end_outside(mpy_self(), function);
     if (errhandler == MPI_ERRORS_RETURN || errhandler == MPY_ERRORS_THROW_EXCEPTIONS) return code;
     mpy_errhandler_t *e = (mpy_errhandler_t *)mpy_lookup(MPY_ERRHANDLER, errhandler);
     if (e == NULL) {

@@ -165,6 +165,7 @@ static int *errhandler_of(MPI_File file) {
 }
 
 int PMPI_File_set_errhandler(MPI_File file, MPI_Errhandler errhandler) {
+    mpy_require_mpi("MPI_File_set_errhandler"); /* the default handler is there at any time */
     int *slot = errhandler_of(file);
     int rc = slot != NULL ? mpy_errhandler_put(slot, errhandler, MPY_ERRHANDLER_FILE) : MPI_ERR_FILE;
     return mpy_error(NULL, rc, "MPI_File_set_errhandler");

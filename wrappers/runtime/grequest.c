@@ -7,6 +7,7 @@
  *  2. `state` tells, atomically, which of MPI_Grequest_complete and MPI_Request_free comes last: that one calls free_fn, if
  *     the request isn't completed by a Wait or Test. Between the two the slot has no handle but the program's copy.
  */
+#include "objects.h"
 #include "p2p.h"
 
 enum { COMPLETED = 1, FREED = 2 };
@@ -83,6 +84,7 @@ static const mpy_request_family_t generalized = {
 
 MPY_API int PMPI_Grequest_start(MPI_Grequest_query_function *query_fn, MPI_Grequest_free_function *free_fn, MPI_Grequest_cancel_function *cancel_fn,
                                 void *extra_state, MPI_Request *request) {
+    mpy_require_mpi("MPI_Grequest_start");
     mpy_thread_t *t = mpy_self();
     mpy_p2p_thread_t *th = mpy_p2p_self(t);
     mpy_guard_in(t);

@@ -90,7 +90,7 @@ int PMPI_Info_create(MPI_Info *info) {
     mpy_thread_t *t = mpy_self();
     int real;
     mpy_cross_in(t);
-    int rc = MPY_REAL(Info_create)(MPY_OUT(info, real));
+    int rc = MPY_REAL(Info_create)(&real);
     if (rc == 0) *info = mpy_info_adopt(real);
     mpy_cross_out(t);
     return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, mpy_or_null(rc, info, MPI_INFO_NULL), "MPI_Info_create");
@@ -100,7 +100,7 @@ int PMPI_Info_create_env(int argc, char *argv[], MPI_Info *info) {
     mpy_thread_t *t = mpy_self();
     int real;
     mpy_cross_in(t);
-    int rc = MPY_REAL(Info_create_env)(argc, argv, MPY_OUT(info, real));
+    int rc = MPY_REAL(Info_create_env)(argc, argv, &real);
     if (rc == 0) *info = mpy_info_adopt(real);
     mpy_cross_out(t);
     return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, mpy_or_null(rc, info, MPI_INFO_NULL), "MPI_Info_create_env");
@@ -110,7 +110,7 @@ int PMPI_Info_dup(MPI_Info info, MPI_Info *newinfo) {
     mpy_thread_t *t = mpy_self();
     int real;
     mpy_cross_in(t);
-    int rc = MPY_REAL(Info_dup)(mpy_real_info(info), MPY_OUT(newinfo, real));
+    int rc = MPY_REAL(Info_dup)(mpy_real_info(info), &real);
     if (rc == 0) *newinfo = mpy_info_adopt(real);
     mpy_cross_out(t);
     return MPY_LIKELY(rc == 0) ? rc : mpy_error(NULL, mpy_or_null(rc, newinfo, MPI_INFO_NULL), "MPI_Info_dup");

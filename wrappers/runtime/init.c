@@ -33,6 +33,7 @@ static int start(mpy_thread_t *t, int *argc, char ***argv, bool with_level, int 
     uint64_t record = MPY_TRACE(t, .op = MPY_OP_INIT, MPY_TRACE_COLLECTIVE(mpy_world));
     mpy_clock_enter(t, mpy_row(mpy_world->row));
     mpy_cross_in_collective(t);
+    mpy_table_open();
     int rc = with_level ? MPY_REAL(Init_thread)(argc, argv, required, &provided_level) : MPY_REAL(Init)(argc, argv);
     if (rc == 0) {
         if (!with_level) MPY_REAL(Query_thread)(&provided_level);
@@ -63,6 +64,7 @@ static int finish(mpy_thread_t *t) {
     if (rc == 0) {
         MPY_UPPER->mpi_finalized = 1;
         mpy_comm_finalize();
+        mpy_table_close();
     } else {
         mpy_obstacle("MPI_Finalize has failed");
     }

@@ -26,6 +26,7 @@ typedef enum { ONE, ALL, ANY, SOME } inquiry_t;
 
 /* All four forms: look at each, in one crossing. `statuses` is one status for ONE and ANY. */
 static int inquire(inquiry_t what, int n, const int *handles, int *flag, int *outcount, int *indices, MPI_Status *statuses, const char *name) {
+    mpy_require_mpi(name);
     if (n < 0) return mpy_error(NULL, MPI_ERR_COUNT, name);
     for (int i = 0; i < n; i++)
         if (handles[i] != MPI_REQUEST_NULL && mpy_request_valid(handles[i]) == NULL) return mpy_error(NULL, MPI_ERR_REQUEST, name);

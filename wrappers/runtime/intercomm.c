@@ -85,7 +85,6 @@ int PMPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_c
     mpy_thread_t *t = mpy_self();
     mpy_comm_t *local = mpy_comm(local_comm), *peer = mpy_comm(peer_comm);
     int real = MPI_COMM_NULL, rc = 0;
-    if (newintercomm == NULL) return mpy_error(local, MPI_ERR_ARG, name);
     if (local != NULL && local->rank == local_leader && peer == NULL) return mpy_error(local, MPI_ERR_COMM, name); /* MPICH 5.0 crashes */
     if (wrong(local, local_leader, peer, remote_leader, tag)) {
         mpy_cross_in(t);
@@ -107,7 +106,7 @@ int PMPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_c
     if (remote.n == NONE) {
         mpy_construction_t k = mpy_construct_begin(local_comm);
         k.rc = MPY_REAL(Intercomm_create)(local->obj.real, local_leader, mpy_real_comm(peer_comm), remote_leader, tag,
-                                           MPY_OUT(newintercomm, k.real));
+                                           &k.real);
         return mpy_construct_end(&k, newintercomm, name);
     }
     mpy_guard_in(t);
@@ -137,6 +136,6 @@ int PMPI_Intercomm_merge(MPI_Comm intercomm, int high, MPI_Comm *newintracomm) {
     if (c != NULL && c->remote_world == NULL) return mpy_error(c, mpy_or_null(MPI_ERR_COMM, newintracomm, MPI_COMM_NULL), "MPI_Intercomm_merge"); /* MPICH 5.0 crashes */
     mpy_construction_t k = mpy_construct_begin(intercomm);
     k.errhandler = MPI_ERRHANDLER_NULL; /* as in MPICH */
-    k.rc = MPY_REAL(Intercomm_merge)(mpy_real_comm(intercomm), high, MPY_OUT(newintracomm, k.real));
+    k.rc = MPY_REAL(Intercomm_merge)(mpy_real_comm(intercomm), high, &k.real);
     return mpy_construct_end(&k, newintracomm, "MPI_Intercomm_merge");
 }

@@ -30,6 +30,20 @@ typedef void mpy_callback_t(void *argument);
 MPY_HIDDEN void mpy_callback(mpy_callback_t *function, void *argument); /* lower TLS; calls it with the upper one */
 MPY_HIDDEN mpy_thread_t *mpy_callback_self(mpy_thread_t *marker);       /* the record for a call made inside, or after leaving it */
 
+/* ---- calls before MPI_Init and after MPI_Finalize (outside.c) ---- */
+extern MPY_HIDDEN void (*const mpy_outside[MPY_FN_COUNT])(void); /* generated, as mpy_names: NULL for functions that may be called at any time */
+extern MPY_HIDDEN const char *const mpy_names[MPY_FN_COUNT];
+MPY_HIDDEN void mpy_table_close(void); /* the real library isn't up; with in_lower set */
+MPY_HIDDEN void mpy_table_open(void);
+MPY_HIDDEN void mpy_called_outside(const char *function); /* lower TLS */
+MPY_HIDDEN void mpy_end_outside(mpy_thread_t *t, const char *function) __attribute__((noreturn));
+MPY_HIDDEN bool mpy_needs_mpi(const char *function);
+static inline bool mpy_is_up(void) { return MPY_UPPER->mpi_initialized && !MPY_UPPER->mpi_finalized; }
+/* For what is answered here whether or not there is MPI. */
+static inline void mpy_require_mpi(const char *function) {
+    if (MPY_UNLIKELY(!mpy_is_up()) && mpy_above) mpy_end_outside(mpy_self(), function);
+}
+
 /* ---- ordered lists of all objects of a kind, for rebuilding in order of creation ---- */
 typedef struct mpy_link { struct mpy_link *next, *prev; } mpy_link_t;
 static inline void mpy_link_append(mpy_link_t *head, mpy_link_t *l) {
@@ -44,9 +58,6 @@ static inline void mpy_link_remove(mpy_link_t *l) {
 }
 
 /* ---- constructors ---- */
-/* Where the real library puts what the program gets another value for. A NULL it gets too, and calls it wrong. */
-#define MPY_OUT(pointer, real) ((pointer) != NULL ? &(real) : NULL)
-
 /* One that fails leaves the null handle. */
 static inline int mpy_or_null(int rc, int *handle, int null) {
     if (MPY_UNLIKELY(rc != 0) && handle != NULL) *handle = null;

@@ -158,6 +158,7 @@ static int no_proc_status(MPI_Status *status) {
     .comm = mpy_trace_comm(c), .peer = mpy_trace_peer(source), .tag = mpy_trace_tag(tag), .bytes = no_proc ? 0 : mpy_status_bytes(&r->status), .context = t->trace->mark
 
 static int mrecv(const char *name, void *buf, MPI_Count count, int datatype, int *message, int *request, MPI_Status *status) {
+    mpy_require_mpi(name);
     mpy_request_t *r = mpy_request(*message);
     bool no_proc = *message == MPI_MESSAGE_NO_PROC;
     if (!no_proc && (r == NULL || r->kind != MPY_REQ_MESSAGE)) return mpy_error(NULL, MPI_ERR_REQUEST, name);

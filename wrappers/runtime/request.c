@@ -33,6 +33,7 @@ void mpy_p2p_counters(mpy_p2p_thread_t *th) {
 
 mpy_p2p_thread_t *mpy_p2p_self_slow(mpy_thread_t *t) {
     mpy_p2p_thread_t *th = &mpy_p2p_threads[t - MPY_UPPER->threads];
+    if (MPY_UNLIKELY(mpy_world == NULL)) mpy_end_outside(t, "MPI_Wait or MPI_Test"); /* where requests are looked at first */
     if (th->sent == NULL) {
         uint32_t before = t->in_lower; /* allocation needs it (runtime.h) */
         if (!before) mpy_guard_in(t);

@@ -151,7 +151,7 @@ int PMPI_Session_get_pset_info(MPI_Session session, const char *pset_name, MPI_I
     mpy_thread_t *t = mpy_self();
     int real;
     mpy_cross_in(t);
-    int rc = MPY_REAL(Session_get_pset_info)(real_session(session), pset_name, MPY_OUT(info, real));
+    int rc = MPY_REAL(Session_get_pset_info)(real_session(session), pset_name, &real);
     if (rc == 0) *info = mpy_info_adopt(real);
     mpy_cross_out(t);
     return mpy_session_error(mpy_session(session), rc, "MPI_Session_get_pset_info");
@@ -214,7 +214,8 @@ static int create_from_group(MPI_Group group, const char *stringtag, MPI_Info in
 }
 
 int PMPI_Comm_create_from_group(MPI_Group group, const char *stringtag, MPI_Info info, MPI_Errhandler errhandler, MPI_Comm *newcomm) {
-    int rc = newcomm != NULL ? create_from_group(group, stringtag, info, errhandler, newcomm) : MPI_ERR_ARG;
+    mpy_require_mpi("MPI_Comm_create_from_group"); /* the empty group is there at any time */
+    int rc = create_from_group(group, stringtag, info, errhandler, newcomm);
     return MPY_LIKELY(rc == 0) ? rc : failed(errhandler, rc, "MPI_Comm_create_from_group");
 }
 
@@ -225,7 +226,6 @@ int PMPI_Intercomm_create_from_groups(MPI_Group local_group, int local_leader, M
     const mpy_group_t *remote = mpy_group(remote_group);
     MPI_Comm local = MPI_COMM_NULL;
     mpy_or_null(MPI_ERR_OTHER, newintercomm, MPI_COMM_NULL); /* until it is there */
-    if (newintercomm == NULL) return failed(errhandler, MPI_ERR_ARG, name);
     int rc = remote == NULL ? MPI_ERR_GROUP : remote_leader < 0 || remote_leader >= remote->size ? MPI_ERR_RANK : MPI_SUCCESS;
     if (rc == 0 && !mpy_errhandler_valid(errhandler, MPY_ERRHANDLER_COMM)) rc = MPI_ERR_ERRHANDLER;
     if (rc == 0) rc = create_from_group(local_group, stringtag, info, MPI_ERRORS_RETURN, &local);

@@ -88,19 +88,19 @@ int mpy_topology_rebuild(const mpy_topology_t *topology, int base, int *real) {
 
 int PMPI_Cart_create(MPI_Comm comm_old, int ndims, const int dims[], const int periods[], int reorder, MPI_Comm *comm_cart) {
     mpy_construction_t k = mpy_construct_begin(comm_old);
-    k.rc = MPY_REAL(Cart_create)(mpy_real_comm(comm_old), ndims, dims, periods, reorder, MPY_OUT(comm_cart, k.real));
+    k.rc = MPY_REAL(Cart_create)(mpy_real_comm(comm_old), ndims, dims, periods, reorder, &k.real);
     return mpy_construct_end(&k, comm_cart, "MPI_Cart_create");
 }
 
 int PMPI_Cart_sub(MPI_Comm comm, const int remain_dims[], MPI_Comm *newcomm) {
     mpy_construction_t k = mpy_construct_begin(comm);
-    k.rc = MPY_REAL(Cart_sub)(mpy_real_comm(comm), remain_dims, MPY_OUT(newcomm, k.real));
+    k.rc = MPY_REAL(Cart_sub)(mpy_real_comm(comm), remain_dims, &k.real);
     return mpy_construct_end(&k, newcomm, "MPI_Cart_sub");
 }
 
 int PMPI_Graph_create(MPI_Comm comm_old, int nnodes, const int indx[], const int edges[], int reorder, MPI_Comm *comm_graph) {
     mpy_construction_t k = mpy_construct_begin(comm_old);
-    k.rc = MPY_REAL(Graph_create)(mpy_real_comm(comm_old), nnodes, indx, edges, reorder, MPY_OUT(comm_graph, k.real));
+    k.rc = MPY_REAL(Graph_create)(mpy_real_comm(comm_old), nnodes, indx, edges, reorder, &k.real);
     return mpy_construct_end(&k, comm_graph, "MPI_Graph_create");
 }
 
@@ -108,7 +108,7 @@ int PMPI_Dist_graph_create(MPI_Comm comm_old, int n, const int sources[], const 
                            MPI_Info info, int reorder, MPI_Comm *comm_dist_graph) {
     mpy_construction_t k = mpy_construct_begin(comm_old);
     k.rc = MPY_REAL(Dist_graph_create)(mpy_real_comm(comm_old), n, sources, degrees, destinations, mpy_real_weights(weights),
-                                       mpy_real_info(info), reorder, MPY_OUT(comm_dist_graph, k.real));
+                                       mpy_real_info(info), reorder, &k.real);
     return mpy_construct_end(&k, comm_dist_graph, "MPI_Dist_graph_create");
 }
 
@@ -117,6 +117,6 @@ int PMPI_Dist_graph_create_adjacent(MPI_Comm comm_old, int indegree, const int s
     mpy_construction_t k = mpy_construct_begin(comm_old);
     k.rc = MPY_REAL(Dist_graph_create_adjacent)(mpy_real_comm(comm_old), indegree, sources, mpy_real_weights(sourceweights), outdegree,
                                                 destinations, mpy_real_weights(destweights), mpy_real_info(info), reorder,
-                                                MPY_OUT(comm_dist_graph, k.real));
+                                                &k.real);
     return mpy_construct_end(&k, comm_dist_graph, "MPI_Dist_graph_create_adjacent");
 }

@@ -155,6 +155,18 @@ uint64_t mpy_trace_serial_paused(const mpy_thread_t *t) {
     return t->ring->serials + MPY_TRACE_PAUSED_SERIALS + __atomic_add_fetch(&count, 1, __ATOMIC_RELAXED);
 }
 
+void mpy_trace_refused(mpy_thread_t *t, const char *function, int class) {
+    uint64_t now = mpy_trace_ticks();
+    if (t->trace == NULL) return;
+    for (bool more = true; more;) {
+        union { char text[24]; uint64_t words[3]; } name = {0};
+        for (size_t i = 0; i < sizeof name.text && *function != 0; i++) name.text[i] = *function++;
+        more = *function != 0;
+        mpy_trace_put(t->trace, now, now, (mpy_trace_call_t){.op = MPY_OP_REFUSED, .flags = MPY_TRACE_FAILED | (more ? MPY_TRACE_MORE : 0), .comm = MPY_TRACE_NO_COMM,
+                      .peer = MPY_TRACE_NO_PEER, .tag = class, .bytes = name.words[0], .request = name.words[1], .context = name.words[2]});
+    }
+}
+
 /* No snapshot may come between the record and the pointer. Inside of a callback it has no effect: the call outside goes on with the thread's own record. */
 void mpy_trace_control(mpy_thread_t *t, bool on) {
     if (t->used == MPY_SHADOW) return;

@@ -142,6 +142,9 @@ static inline void mpy_trace_waited(mpy_thread_t *t, mpy_traced_t *several, bool
 /* A longjmp has left the call that the newest open record is of, and what that has called. */
 MPY_HIDDEN void mpy_trace_abandon(mpy_thread_t *t);
 
+/* A call of `function` has failed, and ends the job. It may have no record of its own: some fail before they begin. class: see MPY_OP_REFUSED. */
+MPY_HIDDEN void mpy_trace_refused(mpy_thread_t *t, const char *function, int class);
+
 /* Calls of this thread are recorded from now on, or not any more. */
 MPY_HIDDEN void mpy_trace_control(mpy_thread_t *t, bool on);
 

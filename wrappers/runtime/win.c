@@ -90,7 +90,6 @@ static void adopt(mpy_win_t *w, uint64_t cid, MPI_Info info) {
 static int construct(const wanted_t *q, MPI_Comm comm, void *baseptr, MPI_Win *win, const char *name) {
     mpy_comm_t *c = mpy_comm(comm);
     if (c == NULL || c->remote_size != 0) return mpy_error(c, mpy_or_null(MPI_ERR_COMM, win, MPI_WIN_NULL), name);
-    if (win == NULL) return mpy_error(c, MPI_ERR_ARG, name);
     mpy_thread_t *t = mpy_self();
     uint64_t record = MPY_TRACE(t, .op = MPY_OP_WIN_CREATE, MPY_TRACE_COLLECTIVE(c));
     mpy_clock_enter(t, mpy_row(c->row));
@@ -259,7 +258,7 @@ int PMPI_Win_get_group(MPI_Win win, MPI_Group *group) {
     mpy_thread_t *t = mpy_self();
     int real;
     mpy_cross_in(t);
-    int rc = MPY_REAL(Win_get_group)(w->obj.real, MPY_OUT(group, real));
+    int rc = MPY_REAL(Win_get_group)(w->obj.real, &real);
     if (rc == 0) *group = mpy_group_adopt(real);
     mpy_cross_out(t);
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_get_group");
@@ -271,7 +270,7 @@ int PMPI_Win_get_info(MPI_Win win, MPI_Info *info) {
     mpy_thread_t *t = mpy_self();
     int real;
     mpy_cross_in(t);
-    int rc = MPY_REAL(Win_get_info)(w->obj.real, MPY_OUT(info, real));
+    int rc = MPY_REAL(Win_get_info)(w->obj.real, &real);
     if (rc == 0) *info = mpy_info_adopt(real);
     mpy_cross_out(t);
     return MPY_LIKELY(rc == 0) ? rc : mpy_win_error(w, rc, "MPI_Win_get_info");
@@ -307,6 +306,7 @@ int PMPI_Win_set_name(MPI_Win win, const char *name) {
 
 int PMPI_Win_get_name(MPI_Win win, char *name, int *resultlen) {
     const mpy_win_t *w = mpy_win(win);
+    mpy_require_mpi("MPI_Win_get_name");
     if (w == NULL && win != MPI_WIN_NULL) return mpy_win_error(NULL, MPI_ERR_WIN, "MPI_Win_get_name");
     mpy_text_format(name, MPI_MAX_OBJECT_NAME, "%s", w != NULL ? w->team.name : "MPI_WIN_NULL");
     *resultlen = (int)mpy_text_length(name);

@@ -69,6 +69,8 @@ typedef enum {
     MPY_OP_RDMA_QP = 97, /* comm: queue pair number; request: work requests posted so far; context: completed so far; bytes: of those posted;
                             peer: the remote queue pair's number; tag: of the device, an index that the producer names in its entries of the side table */
     MPY_OP_PAUSE = 98,   /* from its entry to its exit nothing else is recorded of this thread, though it may call MPI (MPI_Pcontrol). Open: it is the ring's newest record */
+    MPY_OP_REFUSED = 99, /* a call has failed, and its error handler ends the job. tag: the error class, or 0: it was called before MPI_Init or after
+                            MPI_Finalize; bytes, request, context: the function's name, 24 characters, of which the record behind (MORE) has more */
 } mpy_trace_op_t;
 
 enum {

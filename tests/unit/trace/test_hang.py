@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from traces import SECOND, SPIN, STEP, Builder, Model, Step, allreduce, barrier, compute, recv, send, ssend
 
 from manapy.trace import network
-from manapy.trace.events import ANY, OPEN, STARTS, Communicator, Flag, Op, Trace
+from manapy.trace.events import ANY, OPEN, STARTS, Communicator, Flag, Op, Refusal, Trace
 from manapy.trace.expected import Memory
 from manapy.trace.hang import verdicts
 from manapy.trace.runqueue import Delays
@@ -793,6 +793,40 @@ def test_the_call_that_failed_is_named_when_the_job_is_over() -> None:
         Cause.DEAD,
         1,
     ) and "has ended the job: its MPI_Send to rank 0" in found.sentence
+
+
+def test_a_refused_call_has_ended_the_job_whoever_died_first() -> None:
+    job = Builder(3)
+    job.call(0, Op.SEND, STEP, 2 * STEP, peer=1, tag=4, flags=Flag.FAILED)
+    job.call(1, Op.RECV, STEP, peer=0, tag=4)
+    job.ranks[0] = replace(job.ranks[0], refused=Refusal("MPI_Send", 2, 2 * STEP))
+    job.ranks[2] = replace(job.ranks[2], refused=Refusal("MPI_Type_vector", 12, 3 * STEP))
+    first = only(over(job, 1))
+    assert (first.state, first.cause, first.rank) == (State.HUNG, Cause.DEAD, 0)
+    assert first.sentence == (
+        "rank 0 (node0) has ended the job: its MPI_Send to rank 1, tag 4 failed with MPI_ERR_COUNT"
+    )
+    assert first.evidence == (
+        "rank 2 (node0): its MPI_Type_vector failed with MPI_ERR_ARG, too",
+        "rank 1 waited in MPI_Recv from rank 0, tag 4 at the end",
+    )
+
+
+@pytest.mark.parametrize(("ended", "when"), [(False, "before MPI_Init"), (True, "after MPI_Finalize")])
+def test_a_call_outside_init_and_finalize_is_named_also_if_there_is_no_other(ended: bool, when: str) -> None:
+    job = Builder(2)
+    job.ranks[1] = replace(job.ranks[1], refused=Refusal("MPI_Comm_rank", 0, STEP), ended=ended)
+    found = only(over(job, 0))
+    assert found.sentence == f"rank 1 (node0) has ended the job: its MPI_Comm_rank came {when}"
+
+
+def test_a_dead_rank_whose_call_was_refused_while_others_go_on() -> None:
+    job = Builder(2)
+    job.call(0, Op.BARRIER, STEP)
+    job.ranks[1] = replace(job.ranks[1], refused=Refusal("MPI_Comm_size", 99, STEP), process="dead")
+    found = only(verdicts(job.trace(60 * SECOND)))
+    assert (found.cause, found.rank) == (Cause.DEAD, 1)
+    assert "; its MPI_Comm_size failed with error class 99; 1 rank waits for it" in found.sentence
 
 
 def over(job: Builder, died: int) -> list[Verdict]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import socket
 import threading
 import time
@@ -14,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manapy.trace import clocks, format, rings, tracefile
-from manapy.trace.events import ANY, NEVER, NO_PEER, OPEN, Flag, Op, Trace
+from manapy.trace import clocks, errors, format, rings, tracefile
+from manapy.trace.events import ANY, NEVER, NO_PEER, OPEN, Flag, Op, Refusal, Trace
 from manapy.trace.tail import Tail
 
 START = 1_700_000_000 * 10**9  # ns since 1970 at tick 0
@@ -139,6 +140,32 @@ def test_pauses(tmp_path: Path) -> None:
         known = trace.ranks[rank]
         assert known.pauses == ((START + 1000, START + 2000), (START + 6000, end)) and known.first_ns == (NEVER if end == OPEN else end)
         assert known.paused == (end == OPEN) and not known.whole and not known.lost
+
+
+def test_refused_calls(tmp_path: Path) -> None:
+    """No calls; the first one counts, whose name may go on in the next record."""
+
+    def put(thread: int, part: bytes, at: int, error: int, more: bool = False) -> None:
+        words = np.frombuffer(part.ljust(24, b"\0"), "<u8").tolist()
+        fields = dict(zip(("bytes", "request", "context"), words, strict=True))
+        w.put(thread, op=Op.REFUSED, enter=at, exit=at, tag=error, flags=Flag.FAILED | (Flag.MORE if more else 0), **fields)
+
+    w = writer(tmp_path, rings=2)
+    w.put(op=Op.BARRIER, enter=1000, exit=1001)
+    put(0, b"MPI_Type_create_hindexed", 3000, 12, more=True)
+    put(0, b"_block_c", 3000, 12)
+    w.ring(1)
+    put(1, b"MPI_Send", 4000, 6)
+    trace = read(tmp_path)
+    assert trace.events["op"].tolist() == [Op.BARRIER]
+    assert trace.ranks[0].refused == Refusal("MPI_Type_create_hindexed_block_c", 12, START + 3000)
+
+
+def test_names_of_error_classes() -> None:
+    text = (Path(__file__).resolve().parents[3] / "wrappers" / "runtime" / "mpich.h").read_text()
+    classes = {int(number): name for name, number in re.findall(r"#define (MPI_(?:T_)?ERR_\w+) (\d+)$", text, re.M)}
+    assert {number: errors.name(number) for number in errors.NAMES} == classes
+    assert errors.name(1000) == "error class 1000"
 
 
 def test_rdma_traffic(tmp_path: Path) -> None:

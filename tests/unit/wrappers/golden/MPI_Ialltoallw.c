@@ -5,7 +5,7 @@ int PMPI_Ialltoallw(const void *sendbuf, const int sendcounts[], const int sdisp
     int rc;
     if (MPY_UNLIKELY(c == NULL)) {
         mpy_cross_in(t);
-        rc = MPY_REAL(Ialltoallw)(sendbuf, sendcounts, sdispls, NULL, recvbuf, recvcounts, rdispls, NULL, mpy_real_comm(comm), &real_request);
+        rc = MPY_REAL(Ialltoallw)(sendbuf, sendcounts, sdispls, NULL, recvbuf, recvcounts, rdispls, NULL, mpy_real_comm(comm), request != NULL ? &real_request : NULL);
         mpy_cross_out(t);
         return mpy_error(NULL, rc, "MPI_Ialltoallw");
     }
@@ -19,7 +19,7 @@ int PMPI_Ialltoallw(const void *sendbuf, const int sendcounts[], const int sdisp
     int *types = mpy_alloc(bytes);
     int *real_sendtypes = mpy_real_datatypes_to(sendbuf == MPI_IN_PLACE ? NULL : sendtypes, n_sendtypes, types);
     int *real_recvtypes = recvtypes == sendtypes && n_recvtypes == n_sendtypes && real_sendtypes != NULL ? real_sendtypes : mpy_real_datatypes_to(recvtypes, n_recvtypes, types + n_sendtypes);
-    rc = MPY_REAL(Ialltoallw)(sendbuf, sendcounts, sdispls, real_sendtypes, recvbuf, recvcounts, rdispls, real_recvtypes, c->obj.real, &real_request);
+    rc = MPY_REAL(Ialltoallw)(sendbuf, sendcounts, sdispls, real_sendtypes, recvbuf, recvcounts, rdispls, real_recvtypes, c->obj.real, request != NULL ? &real_request : NULL);
     if (MPY_LIKELY(rc == 0)) {
         mpy_request_t *r = mpy_request_other(th, real_request, c);
         mpy_trace_posted(t, record, r);
