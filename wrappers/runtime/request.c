@@ -44,7 +44,7 @@ mpy_p2p_thread_t *mpy_p2p_self_slow(mpy_thread_t *t) {
 }
 
 static uint32_t slots_lock; /* of these and mpy_request_limit; mpy_p2p_lock may be held when a slot is released */
-static mpy_request_t *magazines; /* full ones that no thread has */
+static mpy_request_t *magazines; /* full ones */
 
 /* A magazine of slots that did not exist, with the lock. */
 static mpy_request_t *magazine_make(void) {
@@ -62,31 +62,33 @@ static mpy_request_t *magazine_make(void) {
     return made;
 }
 
-/* The magazine in use is empty. */
+/* It has no slots of its own: those that it has collected become its own, or a magazine. */
 void mpy_request_refill(mpy_p2p_thread_t *th) {
-    th->free = th->full;
-    th->full = NULL;
-    th->nfree = MPY_MAGAZINE;
-    if (th->free != NULL) return;
-    mpy_lock(&slots_lock);
-    if ((th->free = magazines) != NULL)
-        magazines = magazines->prev;
-    else
-        th->free = magazine_make();
-    mpy_unlock(&slots_lock);
-}
-
-/* The magazine in use is full. */
-void mpy_request_hand_over(mpy_p2p_thread_t *th) {
-    if (th->full != NULL) {
+    th->free = th->others;
+    th->others = NULL;
+    th->nothers = 0;
+    if (th->free == NULL) {
         mpy_lock(&slots_lock);
-        th->full->prev = magazines;
-        magazines = th->full;
+        if ((th->free = magazines) != NULL)
+            magazines = magazines->prev;
+        else
+            th->free = magazine_make();
         mpy_unlock(&slots_lock);
     }
-    th->full = th->free;
-    th->free = NULL;
-    th->nfree = 0;
+    for (mpy_request_t *r = th->free; r != NULL; r = r->next) r->owner = mpy_p2p_place(th);
+}
+
+/* A slot that another thread has taken. */
+void mpy_request_hand_over(mpy_p2p_thread_t *th, mpy_request_t *r) {
+    r->next = th->others;
+    th->others = r;
+    if (++th->nothers < MPY_MAGAZINE) return;
+    mpy_lock(&slots_lock);
+    r->prev = magazines;
+    magazines = r;
+    mpy_unlock(&slots_lock);
+    th->others = NULL;
+    th->nothers = 0;
 }
 
 void mpy_request_ref_type(mpy_request_t *r) {
