@@ -165,6 +165,7 @@ class Job:
         assert self.process is not None
         if self.killed and self.process.poll() is None:
             self.wait_until_it_runs()
+            self.killed = 0
 
     def pids(self) -> list[int]:
         """Process ids of the ranks, in rank order."""

@@ -23,6 +23,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return out.read_bytes()
 
 
+def solve(job: Job) -> Path:
+    """Starts it. It stays in its last steps until this file exists, so that a test has it for as long as it wants."""
+    go = job.hold(1980)
+    job.start_python("heat2d.py", *SOLVER, "--out", "field.npy")
+    return go
+
+
 def step(text: str) -> int:
     """The last step that a run reported."""
     return max((int(line.split()[1]) for line in text.splitlines() if line.startswith("step ") and "residual" in line), default=0)
@@ -50,24 +57,28 @@ def test_undisturbed_under_manapy(make_job: Callable[..., Job], undisturbed: byt
 
 
 def test_checkpoint_and_go_on(make_job: Callable[..., Job], undisturbed: bytes) -> None:
-    job = make_job(4).start_python("heat2d.py", *SOLVER, "--out", "field.npy")
+    job = make_job(4)
+    go = solve(job)
     for _ in range(3):
         job.wait_for(after(step(job.output())))
         checkpoint = job.checkpoint()
         assert (job.dir / "latest").resolve() == checkpoint
         assert manapy("verify", checkpoint).returncode == 0
+    go.touch()
     job.finish()
     assert (job.where / "field.npy").read_bytes() == undisturbed
 
 
 @pytest.mark.parametrize("restart", [pytest.param("command", marks=pytest.mark.quick), "mpirun"])
 def test_kill_and_restart(make_job: Callable[..., Job], undisturbed: bytes, restart: str) -> None:
-    job = make_job(4).start_python("heat2d.py", *SOLVER, "--out", "field.npy")
+    job = make_job(4)
+    go = solve(job)
     job.wait_for(after(500))
     job.checkpoint()
     job.wait_for(after(step(job.output())))
     job.kill()
     assert not (job.where / "field.npy").exists()
+    go.touch()
     (job.restart_by_command() if restart == "command" else job.restart()).finish()
     assert (job.where / "field.npy").read_bytes() == undisturbed
     residuals(job)
@@ -76,7 +87,8 @@ def test_kill_and_restart(make_job: Callable[..., Job], undisturbed: bytes, rest
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_ten_generations(make_job: Callable[..., Job], undisturbed: bytes) -> None:
-    job = make_job(4).start_python("heat2d.py", *SOLVER, "--out", "field.npy")
+    job = make_job(4)
+    go = solve(job)
     last = 0
     for generation in range(10):
         job.wait_for(after(last))
@@ -85,23 +97,27 @@ def test_ten_generations(make_job: Callable[..., Job], undisturbed: bytes) -> No
         last = step(job.output())
         job.kill()
         job.restart()
+    go.touch()
     job.finish()
     assert (job.where / "field.npy").read_bytes() == undisturbed
     assert sorted(residuals(job)) == list(range(20, 2001, 20))
 
 
 def test_exit_after_checkpoint(make_job: Callable[..., Job], undisturbed: bytes) -> None:
-    job = make_job(4).start_python("heat2d.py", *SOLVER, "--out", "field.npy")
+    job = make_job(4)
+    go = solve(job)
     job.wait_for(after(500))
     job.checkpoint("--then", "exit")
     assert job.wait() == 0
     assert not (job.where / "field.npy").exists()
+    go.touch()
     job.restart().finish()
     assert (job.where / "field.npy").read_bytes() == undisturbed
 
 
 def test_older_checkpoint_and_prune(make_job: Callable[..., Job], undisturbed: bytes) -> None:
-    job = make_job(2).start_python("heat2d.py", *SOLVER, "--out", "field.npy")
+    job = make_job(2)
+    go = solve(job)
     first = None
     for _ in range(3):
         job.wait_for(after(step(job.output())))
@@ -110,6 +126,7 @@ def test_older_checkpoint_and_prune(make_job: Callable[..., Job], undisturbed: b
     job.kill()
     assert first is not None
     job.restart(first)
+    go.touch()
     job.finish()
     assert (job.where / "field.npy").read_bytes() == undisturbed
     assert manapy("prune", job.dir, "--keep", "1").returncode == 0
@@ -121,7 +138,8 @@ DEBIAN_MPIRUN = Path("/usr/bin/mpirun.mpich")
 
 @pytest.mark.skipif(not DEBIAN_MPIRUN.exists(), reason="Debian's MPICH is not installed (apt install mpich)")
 def test_under_another_mpich_and_back(make_job: Callable[..., Job], undisturbed: bytes) -> None:
-    job = make_job(2).start_python("heat2d.py", *SOLVER, "--out", "field.npy")
+    job = make_job(2)
+    go = solve(job)
     job.wait_for(after(500))
     job.checkpoint()
     job.kill()
@@ -135,5 +153,6 @@ def test_under_another_mpich_and_back(make_job: Callable[..., Job], undisturbed:
         job.checkpoint()
         if mpirun == DEBIAN_MPIRUN:
             job.kill()
+    go.touch()
     job.finish()
     assert (job.where / "field.npy").read_bytes() == undisturbed

@@ -33,6 +33,7 @@ def test_same_digest(make_job: Callable[..., Job], name: str, ranks: int, steps:
     assert len(expected) == 1
 
     job, moments = make_job(ranks), random.Random(name)
+    go = job.hold(steps - 1)
     job.start_python(program, str(steps), "--pause", PAUSE)
     job.wait_for("step")
     for generation in range(GENERATIONS):
@@ -41,7 +42,8 @@ def test_same_digest(make_job: Callable[..., Job], name: str, ranks: int, steps:
         if generation % 2:  # continue now and then, so that the store outlives a checkpoint without a restart
             job.kill()
             job.restart()
-            job.wait_for("step")
+            job.wait_until_it_runs()
+    go.touch()
     assert digest(job.finish()) == expected
 
 

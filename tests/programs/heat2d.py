@@ -14,6 +14,7 @@ import time
 
 import numpy as np
 from mpi4py import MPI
+from steps import hold
 
 
 def factor(ranks: int) -> tuple[int, int]:
@@ -100,6 +101,7 @@ def main() -> None:
                 print(f"step {step} residual {float(total[0]) ** 0.5:.17e}", flush=True)
             if options.pause:
                 time.sleep(options.pause)
+            hold(step)
         u, new = new, u
     column_type.Free()
 

@@ -38,9 +38,14 @@ def run(main: Callable[[], None]) -> None:
 
 
 def progress(step: int) -> None:
-    """Rank 0 prints "step K" now and then. STEPS_HOLD counts here."""
+    """Rank 0 prints "step K" now and then."""
     if WORLD.rank == 0 and step % 10 == 0:
         print(f"step {step}", flush=True)
+    hold(step)
+
+
+def hold(step: int) -> None:
+    """STEPS_HOLD counts here."""
     while str(step) == HELD and not os.path.exists(HOLD):
         time.sleep(0.01)
 
