@@ -1,12 +1,14 @@
 """One process at a time, on whichever host: a lock that holds also where the file system's locks are missing or those of one host (Lustre's localflock).
 
-    NAME          flock: enough where it works for all hosts, and at once between processes of one
-    NAME.holder   who holds it: host, boot, process and its start, made by O_EXCL, touched every BEAT seconds
+    NAME            flock: enough where it works for all hosts, and at once between processes of one
+    NAME.holder.N   who holds it: host, boot, process and its start, made by O_EXCL, touched every BEAT seconds; read-only: it was given back
 
 Invariants
- 1. Who holds it has made NAME.holder, and finds its own words in it. It is told when that isn't so any more (it was stopped for long, and taken for dead).
- 2. A holder of this host is dead when its process is; of another host when its file hasn't been touched for STALE seconds of ours, whatever its clock says.
- 3. Only the file of a dead one is taken away: what was moved aside in a race, and is another's, is put back.
+ 1. The highest N counts. Whoever finds it given back, or its holder dead, makes N + 1 and holds the lock if there is none higher then. So it doesn't
+    matter how long ago somebody has looked: of all that found the same holder dead one makes N + 1.
+ 2. The highest N never goes down: a file is removed only where a higher one is.
+ 3. A holder is told when the lock isn't its own any more (it was stopped for long, and taken for dead).
+ 4. A holder of this host is dead when its process is; of another host when its file hasn't been touched for STALE seconds of ours, whatever its clock says.
 """
 
 from __future__ import annotations
@@ -16,12 +18,13 @@ import fcntl
 import json
 import os
 import socket
+import stat
 import threading
 import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..ckpt.errors import ManapyError
 
@@ -44,35 +47,73 @@ def _boot() -> str:
     return ""
 
 
-def _read(file: Path) -> tuple[bytes, int]:
-    """Its words, and when they were touched last. Opening it makes NFS ask the server."""
-    try:
-        with file.open("rb") as stream:
-            return stream.read(), os.fstat(stream.fileno()).st_mtime_ns
-    except OSError:
-        return b"", 0
+def _words() -> bytes:
+    """Of this process, as a holder."""
+    return json.dumps(
+        {"host": socket.gethostname(), "boot": _boot(), "pid": os.getpid(), "start": _start_of(os.getpid()), "since": int(time.time())}
+    ).encode()
 
 
-def _beat(file: Path, words: bytes, released: threading.Event, lost: threading.Event) -> None:
+class _Seen(NamedTuple):
+    """The highest file as it was once. Its words are empty while they are being written; ``free``: it was given back."""
+
+    number: int = 0
+    words: bytes = b""
+    touched: int = 0  # nanoseconds of the file's server
+    free: bool = True  # as if before there was any
+
+
+class _Files:
+    """NAME.holder.N."""
+
+    def __init__(self, path: Path) -> None:
+        self._dir = path.parent
+        self._prefix = f"{path.name}.holder."
+
+    def __getitem__(self, number: int) -> Path:
+        return self._dir / f"{self._prefix}{number}"
+
+    def numbers(self) -> list[int]:
+        """Not in order. Raises OSError."""
+        names = [name.removeprefix(self._prefix) for name in os.listdir(self._dir) if name.startswith(self._prefix)]
+        return [int(name) for name in names if name.isdecimal()]
+
+    def highest(self) -> _Seen:
+        """Opening it makes NFS ask the server. Raises OSError; FileNotFoundError: there is a higher one by now."""
+        number = max(self.numbers(), default=0)
+        if number == 0:
+            return _Seen()
+        with self[number].open("rb") as stream:
+            status = os.fstat(stream.fileno())
+            return _Seen(number, stream.read(), status.st_mtime_ns, not status.st_mode & stat.S_IWUSR)
+
+    def remove_below(self, number: int) -> None:
+        """Invariant 2."""
+        for lower in self.numbers():
+            if lower < number:
+                self[lower].unlink(missing_ok=True)
+
+
+def _beat(files: _Files, number: int, released: threading.Event, lost: threading.Event) -> None:
     while not released.wait(BEAT):
         try:
-            found = file.read_bytes()
+            mine = max(files.numbers(), default=0) == number
+            if mine:
+                os.utime(files[number])
         except FileNotFoundError:
-            found = b""
+            mine = False
         except OSError:  # a server that is away for a moment has taken nothing from us
             continue
-        if found != words:
+        if not mine:
             if not released.is_set():
                 lost.set()
             return
-        with contextlib.suppress(OSError):
-            os.utime(file)
 
 
-def _release(file: Path, words: bytes, released: threading.Event, flock: Any) -> None:
+def _release(file: Path, released: threading.Event, flock: Any) -> None:
     released.set()
-    if _read(file)[0] == words:
-        file.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # it was lost, and removed; or it is seen to be dead when this process is
+        file.chmod(0o400)
     flock.close()
 
 
@@ -81,16 +122,16 @@ class Lock:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = path.with_name(f"{path.name}.holder")
-        self._words = b""
+        self._files = _Files(path)
+        self._number = 0
         self._flock: Any = None
         self._lost = threading.Event()
-        self._seen: tuple[bytes, int, float] = (b"", 0, 0.0)  # a foreign holder's words, when it touched them, when we saw that
+        self._seen, self._since = _Seen(), 0.0  # the holder as it was last, and when we saw that first
         self._release: weakref.finalize[Any, Lock] | None = None
 
     @property
     def lost(self) -> bool:
-        """Invariant 1."""
+        """Invariant 3."""
         return self._lost.is_set()
 
     def acquire(self, patience: float) -> None:
@@ -103,8 +144,8 @@ class Lock:
                 raise ManapyError(f"{self._path.parent}: another manapy is at work on this chain{self._holder()}")
             time.sleep(LOOK)
         released = threading.Event()
-        threading.Thread(target=_beat, args=(self._file, self._words, released, self._lost), daemon=True).start()
-        self._release = weakref.finalize(self, _release, self._file, self._words, released, self._flock)
+        threading.Thread(target=_beat, args=(self._files, self._number, released, self._lost), daemon=True).start()
+        self._release = weakref.finalize(self, _release, self._files[self._number], released, self._flock)
 
     def close(self) -> None:
         """Any number of times."""
@@ -134,46 +175,46 @@ class Lock:
     # ---- all hosts
 
     def _take_file(self) -> bool:
-        here = {"host": socket.gethostname(), "boot": _boot(), "pid": os.getpid(), "start": _start_of(os.getpid()), "since": int(time.time()), "token": os.urandom(8).hex()}
-        words = json.dumps(here).encode()
+        """Invariant 1."""
         try:
-            fd = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        except FileExistsError:
-            if self._is_dead():
-                self._take_away()
+            found = self._files.highest()
+        except OSError:  # to be looked at again
             return False
+        if not (found.free or self._is_dead(found)):
+            return False
+        number = found.number + 1
+        try:
+            fd = os.open(self._files[number], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise ManapyError(f"{self._files[number]}: {error.strerror}") from error
         try:
             with open(fd, "wb") as stream:
-                stream.write(words)
+                stream.write(_words())
+            if max(self._files.numbers()) > number:  # our look was long ago
+                self._files[number].unlink(missing_ok=True)
+                return False
+            self._files.remove_below(number)
         except OSError as error:  # the disk is full
-            self._file.unlink(missing_ok=True)
-            raise ManapyError(f"{self._file}: {error.strerror}") from error
-        self._words = words
+            with contextlib.suppress(OSError):
+                self._files[number].chmod(0o400)
+            raise ManapyError(f"{self._files[number]}: {error.strerror}") from error
+        self._number = number
         return True
 
-    def _is_dead(self) -> bool:
-        """Invariant 2."""
-        words, touched = _read(self._file)
-        if self._seen[:2] != (words, touched):
-            self._seen = words, touched, time.monotonic()
+    def _is_dead(self, found: _Seen) -> bool:
+        """Invariant 4."""
+        if self._seen != found:
+            self._seen, self._since = found, time.monotonic()
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            holder = json.loads(words)
+            holder = json.loads(found.words)
             if (holder["host"], holder["boot"]) == (socket.gethostname(), _boot()):
                 return _start_of(int(holder["pid"])) != holder["start"]
-        return time.monotonic() - self._seen[2] > STALE
-
-    def _take_away(self) -> None:
-        """Invariant 3."""
-        aside = self._file.with_name(f"{self._file.name}.{os.urandom(4).hex()}")
-        with contextlib.suppress(OSError):
-            os.rename(self._file, aside)
-            if aside.read_bytes() != self._seen[0]:
-                with contextlib.suppress(FileExistsError):
-                    os.link(aside, self._file)
-            aside.unlink()
+        return time.monotonic() - self._since > STALE
 
     def _holder(self) -> str:
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            holder = json.loads(_read(self._file)[0])
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            holder = json.loads(self._files.highest().words)
             return f" (process {holder['pid']} on {holder['host']}, since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(holder['since']))})"
         return ""

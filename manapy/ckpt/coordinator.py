@@ -102,6 +102,7 @@ class Coordinator:
         self._begun = time.monotonic()
         self._busy = ""  # why a rank was sent away
         self._noting = asyncio.Event()  # ranks have ended, which is to be noted
+        self._noted = ""  # how the job has ended, as noted while ranks were still there: what comes later doesn't undo it
         self._to_tell: list[int] = []  # of those, the ones that have ended with an error
         self._pruning: asyncio.Task[None] | None = None
 
@@ -163,9 +164,10 @@ class Coordinator:
         self.state = state
         self._write_record()
 
-    def _write_record(self, state: str = "") -> None:
+    def _write_record(self) -> None:
         hosts = sorted({rank.host for rank in self.ranks.known.values()})
-        self.record |= {"state": state or self.state, "changed": round(time.time(), 3), "hosts": hosts}
+        state = self._noted if self._noted and self.state in job.LIVE else self.state
+        self.record |= {"state": state, "changed": round(time.time(), 3), "hosts": hosts}
         try:
             job.write(self.dir, self.record)
         except OSError as error:
@@ -186,7 +188,8 @@ class Coordinator:
             all_done, told, self._to_tell = self.ranks.all_done, self._to_tell, []
             if self.state in job.LIVE:
                 self.record |= self.ranks.ending()
-                self._write_record("done" if all_done else "failed")
+                self._noted = "done" if all_done else "failed"
+                self._write_record()
             for number in self.ranks.known if all_done else told:
                 self.ranks.send(number, "NOTED")
 

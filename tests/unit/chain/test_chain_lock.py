@@ -6,6 +6,8 @@ import errno
 import fcntl
 import json
 import os
+import random
+import socket
 import subprocess
 import sys
 import threading
@@ -38,9 +40,14 @@ def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     return tmp_path / "lock"
 
 
+def numbers(path: Path) -> list[int]:
+    """Of all holders, past and present."""
+    return [int(file.suffix[1:]) for file in path.parent.glob("lock.holder.*")]
+
+
 def elsewhere(path: Path, **words: Any) -> Path:
-    """A holder on another host."""
-    file = path.with_name("lock.holder")
+    """A holder on another host, above all others."""
+    file = path.with_name(f"lock.holder.{max(numbers(path), default=0) + 1}")
     file.write_text(json.dumps({"host": "node7", "boot": "b", "pid": 1, "start": 1, "since": 0, "token": "x", **words}))
     return file
 
@@ -53,7 +60,7 @@ def test_of_two(path: Path) -> None:
     first.close()
     second.acquire(1)
     second.close()
-    assert not path.with_name("lock.holder").exists()
+    assert numbers(path) == [2] and path.with_name("lock.holder.2").stat().st_mode & 0o777 == 0o400, "not given back"
 
 
 def test_holder_that_was_killed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,23 +113,23 @@ def test_holder_that_is_taken_for_dead_is_told(path: Path) -> None:
     while not first.lost and time.monotonic() < deadline:
         time.sleep(0.01)
     first.close()
-    assert first.lost and path.with_name("lock.holder").exists()
+    assert first.lost and numbers(path) == [1, 2] and path.with_name("lock.holder.2").stat().st_mode & 0o200
 
 
 def test_holder_that_cannot_read_for_a_moment(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has lost nothing, and goes on touching its file."""
     first = Lock(path)
     first.acquire(1)
-    file, read = path.with_name("lock.holder"), Path.read_bytes
+    file, listdir = path.with_name("lock.holder.1"), os.listdir
     failed = threading.Event()
 
-    def fail(read_from: Path) -> bytes:
-        if read_from != file or failed.is_set():
-            return read(read_from)
+    def fail(directory: Any) -> list[str]:
+        if directory != path.parent or failed.is_set():
+            return listdir(directory)
         failed.set()
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(Path, "read_bytes", fail)
+    monkeypatch.setattr(os, "listdir", fail)
     assert failed.wait(5)
     touched, deadline = file.stat().st_mtime_ns, time.monotonic() + 5
     while file.stat().st_mtime_ns == touched and time.monotonic() < deadline:
@@ -136,7 +143,7 @@ def test_full_disk(path: Path) -> None:
     lines = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY)); {HOLD}"
     command = [sys.executable, "-c", lines, str(path)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    assert f"ManapyError: {path}.holder: File too large" in done.stderr
+    assert f"ManapyError: {path}.holder.1: File too large" in done.stderr
     Lock(path).acquire(lock.STALE / 2)
 
 
@@ -160,4 +167,37 @@ def test_many_that_find_a_dead_one(path: Path) -> None:
     for thread in threads:
         thread.join()
     assert len(done) == 6
-    assert [p.name for p in path.parent.iterdir() if p.name != "lock"] == []
+    assert len(numbers(path)) == 1, "files of earlier holders are left"
+
+
+def test_many_that_have_looked_long_ago(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take up the lock in the state in which they saw it, however many had and gave it back since."""
+    look = lock._Files.highest
+    random.seed(20261125)
+
+    def late(files: Any) -> Any:
+        found = look(files)
+        time.sleep(random.random() * 0.05)
+        return found
+
+    monkeypatch.setattr(lock._Files, "highest", late)
+    monkeypatch.setattr(lock, "LOOK", 0.001)
+    monkeypatch.setattr(lock, "STALE", PATIENCE)
+    elsewhere(path, host=socket.gethostname(), boot=lock._boot(), pid=2**22 + 1)  # nobody has that number
+    inside: list[int] = []
+    most: list[int] = []
+
+    def work() -> None:
+        for _ in range(10):
+            with Lock(path).held(PATIENCE):
+                inside.append(1)
+                most.append(len(inside))
+                time.sleep(random.random() * 0.02)
+                inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 80

@@ -507,3 +507,19 @@ def test_rank_that_ends_with_an_error(tmp_path: Path) -> None:
         assert "NOTED" not in fake.ranks[0].kinds()
 
     play(tmp_path, test)
+
+
+def test_ranks_that_come_late_do_not_undo_what_is_noted(tmp_path: Path) -> None:
+    """The coordinator may be killed right after a rank was told so: other hosts' ranks may not even have connected by then."""
+
+    async def test(fake: FakeJob) -> None:
+        await fake.join(fake.ranks[0])
+        fake.ranks[0].send("DONE 3")
+        await fake.ranks[0].until("NOTED")
+        await fake.join(*fake.ranks[1:])
+        await fake.until(lambda: fake.coordinator.state == "running")
+        assert (await fake.status())["state"] == "running"
+        record = job.read(fake.dir).record
+        assert (record["state"], record["code"], record["first_failure"]["rank"]) == ("failed", 3, 0)
+
+    play(tmp_path, test, connect=False)
