@@ -1,6 +1,7 @@
 """mpi4py's own test suite under manapy gives the native result, test by test; also under fire (tests/conformance/suite.py).
 
-Here with two ranks and one seed, under fire with a choice of modules; tools/conformance runs all of them on one to four ranks.
+Here with two ranks and one seed: all modules under checkpoints, a choice of them under kills and restarts; tools/conformance runs all of
+them in all ways on one to four ranks.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ import suite  # noqa: E402
 RANKS = 2
 SEED = 20261121
 LEAST = 2000  # outcomes of mpi4py 4.1.2: fewer means that modules are missing
-INTERVAL = 1.0  # seconds between checkpoints, on average
 ENOUGH = 8  # checkpoints: on a fast machine the modules run again until there were so many, each time from another seed
 ROUNDS = 8  # at most; each has at least the checkpoint at its beginning
 
 CHOICE = r"test_(attributes|cco_nb_buf|cco_pr_buf|comm|comm_topo|datatype|grequest|p2p_buf|p2p_buf_part|request|rma|session|win)\."
-MODULES = {"plain": None, "checkpoint": CHOICE, "restart": CHOICE, "exit": suite.WITH_FILES}  # regular expressions of those that run; None: all
+MODULES = {"plain": None, "checkpoint": None, "restart": CHOICE, "exit": suite.WITH_FILES}  # regular expressions of those that run; None: all
+INTERVALS = {"plain": 0.0, "checkpoint": 4.0, "restart": 2.5, "exit": 1.0}  # seconds between checkpoints, on average
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
@@ -42,13 +43,13 @@ def native(main: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, li
     return found
 
 
-@pytest.mark.parametrize("mode", suite.MODES)
+@pytest.mark.parametrize("mode", [pytest.param(mode, marks=[pytest.mark.long] if mode == "plain" else []) for mode in suite.MODES])
 def test_suite(main: Path, native: dict[int, list[suite.Outcome]], tmp_path: Path, mode: str) -> None:
     only = MODULES[mode]
     expected = suite.expected(native, mode, only)
     checkpoints = 0
     for round in range(1 if mode == "plain" else ROUNDS):
-        run = suite.under_manapy(tmp_path / f"run-{round}", RANKS, main, only, mode, SEED + round, INTERVAL)
+        run = suite.under_manapy(tmp_path / f"run-{round}", RANKS, main, only, mode, SEED + round, INTERVALS[mode])
         lines = suite.differences(expected, suite.outcomes(run.results), mode)
         assert not lines, "\n".join([*lines[:40], *suite.last_words(run.where)])
         print(f"{mode}: {run.checkpoints} checkpoints, longest {run.longest:.2f} s, {run.restarts} restarts, refused {dict(run.refused)}, {run.seconds:.0f} s")
