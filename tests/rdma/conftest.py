@@ -10,15 +10,18 @@ from pathlib import Path
 
 import pytest
 from vm import VM, ImageError, VMDied, missing, shift
+from vm.machine import PATIENCE
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs" / "rdma"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that use the machine are known by that."""
+    """Tests that use the machine are known by that, and get time for all that is emulated."""
     for item in items:
         if "rdma_machine" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.rdma_vm)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(3 * PATIENCE))
 
 
 @pytest.fixture(scope="session")

@@ -38,7 +38,7 @@ HERE = Path(__file__).resolve().parent
 RAILS = HERE / "guest" / "rails"
 AGENT = HERE / "guest" / "agent.py"
 
-PATIENCE = 120.0  # seconds for anything to happen: everything is emulated, on a machine that has other work
+PATIENCE = 240.0  # seconds for anything to happen: everything is emulated, on a machine that has other work
 Cut = Literal["switch", "cable", "netem", "admin-down"]
 
 
