@@ -13,6 +13,7 @@ import contextlib
 import enum
 import importlib
 import ipaddress
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -203,13 +204,15 @@ def _port(path: Path, root: Path) -> Port:
 
 
 def _gids(port: Path, link: str) -> Iterator[Gid]:
-    """Entries that are in use; an empty one has zeros."""
-    for entry in sorted((port / "gids").glob("*"), key=lambda p: _natural(p.name)):
-        gid, kind = _text(entry), _text(port / "gid_attrs/types" / entry.name)
+    """Entries that are in use; an empty one has zeros. A table may have a thousand entries, most of them empty: those cost one read."""
+    numbers = sorted(int(name) for name in _names(port / "gids") if name.isdigit())
+    for number in numbers:
+        gid = _text(f"{port}/gids/{number}")
         if gid.replace(":", "").strip("0"):
+            kind = _text(f"{port}/gid_attrs/types/{number}")
             if kind == "IB/RoCE v1":
                 kind = "RoCE v1" if link == "Ethernet" else "IB"
-            yield Gid(int(entry.name), gid, kind, _text(port / "gid_attrs/ndevs" / entry.name))
+            yield Gid(number, gid, kind, _text(f"{port}/gid_attrs/ndevs/{number}"))
 
 
 def _location(device: Path) -> Location:
@@ -239,12 +242,25 @@ def _driver(path: Path) -> str:
     return ""
 
 
-def _text(path: Path) -> str:
+def _names(directory: Path) -> list[str]:
+    """What is in it; nothing if it isn't there."""
+    with contextlib.suppress(OSError):
+        return os.listdir(directory)
+    return []
+
+
+def _text(path: Path | str) -> str:
     """One line; "" where there is nothing to read."""
     try:
-        return path.read_text(errors="replace").strip()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
+    try:
+        return os.read(fd, 4096).decode(errors="replace").strip()
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

@@ -89,7 +89,8 @@ def test_who_was_slow(given: bool, tmp_path: Path, traced: Callable[..., Job]) -
 def test_a_rank_that_shares_its_processor_is_said_to_be_starved_while_it_is_watched(tmp_path: Path, traced: Callable[..., Job]) -> None:
     """Its work, and the transfers to and from it, are only slow because of that; whatever else runs on this machine, nothing is said to be stuck, or slow for another reason."""
     plan = "pp=2,micro=8"
-    job = traced(2, "--schedule", plan, "--iterations", "100000", "--hidden", "256", "--fault", "starve:rank=1,iteration=20,seconds=4")
+    busy = 4 + 2 * int(os.getloadavg()[0])  # so many that it stands out on a machine on which all wait for a processor
+    job = traced(2, "--schedule", plan, "--iterations", "100000", "--hidden", "256", "--fault", f"starve:rank=1,iteration=20,seconds={busy}")
     job.wait_for("fault ")
     with verdicts.watched(tmp_path / "said", "--schedule", plan, tmp_path / "traced") as told:
         job.wait_for(lambda _: any(verdict["rank"] == 1 for verdict in told()))
