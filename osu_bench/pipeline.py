@@ -40,7 +40,7 @@ from dataclasses import dataclass
 import numpy as np
 from mpi4py import MPI
 
-from manapy.ckpt.errors import ManapyError
+from manapy.core.errors import ManapyError
 from manapy.trace.schedule import Block, Schedule, parse
 
 RATE = 0.01

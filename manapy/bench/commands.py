@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ckpt.errors import ManapyError
+from ..core.errors import ManapyError
 from .samples import CLOCK, NATIVE, RECORDED, UNTRACED
 from .tools import Tools
 

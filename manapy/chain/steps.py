@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..ckpt import job, publish, verify
-from ..ckpt.errors import JobError, ManapyError, ManifestError
+from ..core.errors import JobError, ManapyError, ManifestError
 from .record import Chain, Event
 
 ENDED_EARLY = ("failed", "ended", "checkpointed", "stopped")  # states of a job that may have ended otherwise than by itself

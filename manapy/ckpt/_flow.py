@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from ..clock import Controller, Mode, State, Thread, WireError, explain_disabled, from_wire
+from ..core.errors import CheckpointError
+from ..core.units import size
 from . import protocol, publish
-from .errors import CheckpointError
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +163,7 @@ class Flow:
                 others = [rank for rank in missing if rank not in self.disabled]
                 return [explain_disabled(r) for r in missing if r in self.disabled] + [f"{name_ranks(others)}: waiting for child processes to end"] * bool(others)
             case Phase.WRITE:
-                return [f"writing: {_bytes(self.written)} so far, {name_ranks(missing)} not finished"]
+                return [f"writing: {size(self.written, 0)} so far, {name_ranks(missing)} not finished"]
             case Phase.STOP | Phase.DRAIN | Phase.RESUME:
                 return [f"{self.phase.value}: waiting for {name_ranks(missing)}"]
             case Phase.PUBLISH:
@@ -331,11 +332,3 @@ def name_ranks(ranks: list[int]) -> str:
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     return "ranks " + ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import processes, protocol
+from ..core import processes
+from . import protocol
 from .channel import Channel
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The coordinator's end of a connection: sealed lines (auth.py) over asyncio's streams.
+"""The coordinator's end of a connection: sealed lines (core/handshake.py) over asyncio's streams.
 
 Invariants
  1. A stream in which a seal doesn't fit ends there, as if the connection were lost; the log says so.
@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 
-from . import auth
+from ..core import handshake
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 class Channel:
     """An authenticated connection. ``send`` never blocks."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seals: auth.Seals) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seals: handshake.Seals) -> None:
         self._reader, self._writer, self._seals = reader, writer, seals
 
     async def receive(self) -> tuple[str, list[str], str]:
@@ -31,7 +31,7 @@ class Channel:
             return "", [], ""
         try:
             line = self._seals.open(data[:-1]).decode("utf-8", "surrogateescape")
-        except auth.AlteredError as error:
+        except handshake.AlteredError as error:
             log.error("connection from %s given up: %s", self._writer.get_extra_info("peername"), error)
             return "", [], ""
         kind, *fields = line.split(" ")

@@ -26,12 +26,13 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from . import auth, job, processes, protocol, publish
+from ..core import handshake, processes
+from ..core.errors import CheckpointError
+from . import job, protocol, publish
 from ._flow import Flow, Phase, name_ranks
 from ._ranks import Rank, Ranks
 from ._requests import Requests, Tickets
 from .channel import Channel
-from .errors import CheckpointError
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +115,7 @@ class Coordinator:
         loop = asyncio.get_running_loop()
         if self.settings.rank0_pid:
             self.ranks.watch_rank0(self.settings.rank0_pid)
-        server = await asyncio.start_server(self._accept, sock=listener, limit=protocol.LINE_MAX + auth.SEAL_HEX + 1, backlog=BACKLOG)
+        server = await asyncio.start_server(self._accept, sock=listener, limit=protocol.LINE_MAX + handshake.SEAL_HEX + 1, backlog=BACKLOG)
         self._spawn(self._note_ends())
         self._spawn(self._serve_requests())
         if self.settings.interval > 0:
@@ -333,7 +334,7 @@ class Coordinator:
         task = asyncio.current_task()
         try:
             fd = writer.get_extra_info("socket").fileno()
-            admitted = await asyncio.wait_for(auth.admit_stream(reader, writer, self._secret, busy=lambda role: self._refusal(role, fd)), HANDSHAKE_SECONDS)
+            admitted = await asyncio.wait_for(handshake.admit_stream(reader, writer, self._secret, busy=lambda role: self._refusal(role, fd)), HANDSHAKE_SECONDS)
             if admitted is None:
                 return
             role, seals = admitted

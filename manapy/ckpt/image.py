@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .. import _install
-from .errors import ImageError
+from ..core import installation
+from ..core.errors import ImageError
 
 MAGIC = b"MANAPYIM"
 VERSION = 3
@@ -280,7 +280,7 @@ _PROGRESS = ctypes.CFUNCTYPE(None, c_uint64)
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    path = _install.library("libmanapy_image.so")
+    path = installation.library("libmanapy_image.so")
     if path is None:
         raise ImageError("libmanapy_image.so is missing: this manapy is not installed completely")
     library = ctypes.CDLL(str(path))

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..core.errors import CoordinatorError, JobError
+from ..core.files import reading, replace_file
 from . import own, publish
-from .errors import CoordinatorError, JobError
-from .record import reading
 
 FORMAT = 1
 LIVE = ("starting", "restarting", "running")  # states of a job that hasn't come to an end yet
@@ -78,6 +78,10 @@ class Job(NamedTuple):
             return False
         return True
 
+    def again(self) -> Job:
+        """The job as its job.json says now. Raises JobError."""
+        return read(self.dir)
+
     def checkpoints(self) -> list[publish.Checkpoint]:
         """Oldest first."""
         return publish.checkpoints(self.dir)
@@ -109,7 +113,7 @@ def write(directory: Path, record: dict[str, Any]) -> None:
     has ended is worth more than the invariant."""
     path, data = directory / "job.json", json.dumps(record, indent=1).encode() + b"\n"
     try:
-        publish.replace_file(path, data)
+        replace_file(path, data)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise

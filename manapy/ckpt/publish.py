@@ -37,9 +37,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..core.errors import CheckpointError, ManifestError
+from ..core.files import discard, reading, replace_file, sync
 from . import own
-from .errors import CheckpointError, ManifestError
-from .record import reading
 
 MAGIC = "manapy checkpoint"
 FORMAT = 1
@@ -271,13 +271,6 @@ def cancel(temporary: Path) -> None:
     _drop_dangling(owner(temporary.parent) / f"ckpt-{temporary.name.split('-')[1]}")
 
 
-def discard(tree: Path) -> None:
-    """Delete all of a directory."""
-    import shutil  # here: it costs a quick command 3 ms
-
-    shutil.rmtree(tree, ignore_errors=True)
-
-
 def clean(directory: Path) -> list[Path]:
     """Delete what interrupted checkpoints and deletions have left; only for the owner of the directory."""
     links = [directory / name for name in os.listdir(directory) if _NAME.match(name) and (directory / name).is_symlink()]
@@ -314,27 +307,3 @@ def prune(directory: Path, keep: int) -> list[Path]:
 def _drop_dangling(link: Path) -> None:
     if link.is_symlink() and not link.exists():
         link.unlink(missing_ok=True)
-
-
-def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Write a file so that others see the old content or the new, never part of it."""
-    temporary = path.with_name(f"{path.name}.new")
-    try:
-        with temporary.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            if durable:
-                os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def sync(directory: Path) -> None:
-    """Make the names in a directory durable."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ..core.errors import ImageError
 from . import image, own, publish
-from .errors import ImageError
 from .publish import Manifest
 
 THREADS_MAX = 8

@@ -107,7 +107,7 @@ def add_chain(parser: argparse.ArgumentParser) -> None:
 def policy(options: argparse.Namespace) -> Policy:
     """Of add_chain's options. Raises UsageError."""
     from ..chain.attempt import Policy
-    from ..ckpt.errors import UsageError
+    from ..core.errors import UsageError
 
     if not 1 <= options.margin < math.inf:
         raise UsageError(f"--margin must be at least 1, not {options.margin:g}")

@@ -14,14 +14,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ..core.units import size, span
 from ..trace import calls, now, proc, rings, runqueue, stages
 from ..trace.diagnose import as_json, state
 from ..trace.now import Host, Rdma, Row, State
 from ..trace.schedule import Schedule, ScheduleError
 from ..trace.verdict import State as Judged
 from . import _watch
-from ._output import Output, aligned, size
-from .why import judge
+from ._output import Output, aligned
+from ._diagnosis import judge
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -210,7 +211,7 @@ def _ranks(rows: Sequence[Row], several_hosts: bool, iterations: bool) -> list[L
         "rank": (True, lambda row: str(row.rank)),
         **({"host": (False, lambda row: row.host)} if several_hosts else {}),
         "state": (False, lambda row: row.state.value),
-        "for": (True, lambda row: calls.span(row.since_ns) if row.since_ns is not None else ""),
+        "for": (True, lambda row: span(row.since_ns) if row.since_ns is not None else ""),
         **({"iteration": (True, lambda row: _or_nothing(row.iteration, str))} if iterations else {}),
         "calls/s": (True, lambda row: _or_nothing(row.calls_s, lambda rate: f"{rate:.0f}" if rate >= 10 else f"{rate:.1f}")),
         "waited": (True, lambda row: _or_nothing(row.waited, _percent)),

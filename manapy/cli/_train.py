@@ -8,8 +8,9 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core.units import size
 from . import _arguments, _quantities, _terminal
-from ._output import Output, size
+from ._output import Output
 
 if TYPE_CHECKING:
     from ..fcdp.gpt.training import Result
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Train; rank 0 shows what came of it."""
-    from ..ckpt.errors import ManapyError
+    from ..core.errors import ManapyError
     from ..fcdp.gpt.options import Run, Training
 
     how = Run(**_given(options, Run))

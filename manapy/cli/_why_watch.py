@@ -15,9 +15,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core.units import ago
 from ._leaving import Leaving
-from ._output import Output, ago
-from .why import EXITS, look, note, say
+from ._output import Output
+from ._diagnosis import EXITS, look, note, say
 
 if TYPE_CHECKING:
     from ..ckpt.job import Job
@@ -32,7 +33,7 @@ SAFE_SECONDS = 20.0  # a stuck job's checkpoint may wait so long for a moment at
 
 def watch(found: Found, options: argparse.Namespace, out: Output) -> int:
     """Until the job has ended, or Ctrl-C, or it was acted on. Exit code."""
-    from ..ckpt.errors import UsageError
+    from ..core.errors import UsageError
     from ..trace.runqueue import Sampler
 
     if not found.live:
@@ -152,7 +153,7 @@ def _command(command: str | None, limit: float, verdict: Verdict, out: Output) -
 def _act(what: str, found: Found, trace: Trace, verdicts: list[Verdict], out: Output) -> int:
     """Save or end a job that is stuck. Raises JobError where it can't be saved."""
     from ..ckpt import command
-    from ..ckpt.errors import JobError
+    from ..core.errors import JobError
     from ..trace import proc
     from ..trace.verdict import Cause
 
@@ -193,7 +194,7 @@ def _saved(job: Job, out: Output) -> Path:
     may be just why the job is stuck. The coordinator goes on trying."""
     from ..ckpt import command
     from ..ckpt._flow import Phase
-    from ..ckpt.errors import JobError, ManapyError
+    from ..core.errors import JobError, ManapyError
 
     answers: queue.SimpleQueue[Path | ManapyError] = queue.SimpleQueue()
 

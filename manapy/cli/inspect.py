@@ -7,8 +7,9 @@ import time
 from dataclasses import asdict
 from typing import Any
 
+from ..core.units import size
 from . import _arguments
-from ._output import Output, size
+from ._output import Output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, out: Output) -> int:
     """Read manifest and images (headers and sections, not page data)."""
     from ..ckpt import image, publish
-    from ..ckpt.errors import ManapyError
+    from ..core.errors import ManapyError
 
     path = publish.resolve(options.checkpoint)
     manifest = publish.read_manifest(path)

@@ -6,7 +6,8 @@ import argparse
 import time
 from pathlib import Path
 
-from ._output import Output, ago, size
+from ..core.units import ago, size
+from ._output import Output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, out: Output) -> int:
     """A table of jobs; for one job, of its checkpoints."""
     from ..ckpt import job
-    from ..ckpt.errors import ManapyError
+    from ..core.errors import ManapyError
 
     if not options.dir.is_dir():
         raise ManapyError(f"{options.dir}: no such directory")

@@ -25,9 +25,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ..core.units import size
 from . import _arguments, _quantities
 from ._leaving import Leaving
-from ._output import Output, size
+from ._output import Output
 
 TAKES_MORE = True
 RANK = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")  # set by what starts ranks
@@ -70,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """The command that was named."""
-    from ..ckpt.errors import UsageError
+    from ..core.errors import UsageError
 
     if options.after and options.what != "run":
         raise UsageError("nothing may follow '--'")
@@ -82,10 +83,9 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 def _run(options: argparse.Namespace, out: Output) -> int:
     """The command's exit code; 1 if it ended well and nothing was recorded."""
-    from .. import _install
-    from ..ckpt.errors import ManapyError, UsageError
-    from ..trace import format as trace_format
-    from ..trace import preload, tidy
+    from ..core import installation
+    from ..core.errors import ManapyError, UsageError
+    from ..trace import format as trace_format, preload, tidy
 
     command = options.after
     if not command:
@@ -97,7 +97,7 @@ def _run(options: argparse.Namespace, out: Output) -> int:
     if any(Path(word).name in ("manapy-launch", "manapy-restart") for word in command):
         raise UsageError("manapy-launch records by itself: run the command without 'manapy trace run'")
     needed = preload.LIBRARIES[options.mpi or preload.which_mpi(command, os.environ)]
-    library = _install.library(needed)
+    library = installation.library(needed)
     if library is None:
         raise ManapyError(f"{needed} isn't part of this installation of manapy")
     directory = options.dir or Path(f"manapy-trace-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}")
@@ -138,7 +138,7 @@ def _files(folder: Path) -> set[tuple[str, int]]:
 def _set_aside(folder: Path, directory: Path) -> None:
     """What an earlier run has left under this name is removed: it would be taken for this one's, if this one records
     less. Raises UsageError if it still runs."""
-    from ..ckpt.errors import UsageError
+    from ..core.errors import UsageError
     from ..trace import tidy
 
     if tidy.lives(folder):
@@ -168,7 +168,7 @@ def _supervise(command: list[str], env: dict[str, str], recorded: Callable[[], b
 
 
 def _record(options: argparse.Namespace, out: Output) -> int:
-    from ..ckpt.errors import UsageError
+    from ..core.errors import UsageError
     from ..trace import record
 
     if options.every <= 0:
@@ -231,7 +231,7 @@ def _report(options: argparse.Namespace, out: Output) -> int:
 
 
 def _top(options: argparse.Namespace, out: Output) -> int:
-    from ..ckpt.errors import UsageError
+    from ..core.errors import UsageError
     from . import _top as view
 
     if options.interval < SHORTEST:

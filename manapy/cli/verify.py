@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import argparse
 
+from ..core.units import size
 from . import _arguments
-from ._output import Output, size
+from ._output import Output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

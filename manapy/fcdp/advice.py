@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .._size import size
+from ..core.units import size
 from . import costs, strategy
 from .costs import Links, Memory, Phases, Precision, Time
 

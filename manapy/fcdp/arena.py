@@ -16,14 +16,10 @@ from typing import Protocol
 
 import numpy as np
 
+from ..core.units import amount
 from .errors import BudgetError
 
 EMPTY = np.empty(0, np.uint8)
-
-
-def amount(count: int) -> str:
-    """Bytes for a message."""
-    return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count} bytes"
 
 
 class Place(Protocol):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .arena import amount
+from ..core.units import amount
 from .errors import BudgetError
 from .strategy import Keep, Strategy
 from .units import Layout, Unit

@@ -24,9 +24,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from ..ckpt import publish
-from . import state_files as files
-from . import state_index
+from ..core.files import discard
+from . import state_files as files, state_index
 from .agreement import agreed
 from .engine import Engine
 from .errors import StateError
@@ -86,7 +85,7 @@ def save(
         agreed(engine, lambda: _on_first(engine, lambda: files.commit(temporary, target, index)))
     except BaseException:
         if temporary is not None and engine.topology.rank == 0:
-            publish.discard(temporary)
+            discard(temporary)
         raise
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ckpt import publish
+from ..core import files
 from . import state_index
 from .errors import StateError
 from .state_index import FILE, Index, Piece, Tensor, stored
@@ -87,7 +87,7 @@ def replace(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
         write(temporary, tensors)
         with _explained(path):
             os.replace(temporary, path)
-            publish.sync(path.parent)
+            files.sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -97,12 +97,12 @@ def commit(temporary: Path, directory: Path, index: Index) -> None:
     with _explained(temporary):
         for name, size in index.files.items():
             _check_size(temporary / name, size)
-        publish.replace_file(temporary / FILE, index.text().encode(), durable=True)
-        publish.sync(temporary)
+        files.replace_file(temporary / FILE, index.text().encode(), durable=True)
+        files.sync(temporary)
         if directory.exists():
             raise StateError(f"{directory} exists already")
         os.rename(temporary, directory)
-        publish.sync(directory.parent)
+        files.sync(directory.parent)
 
 
 def plain(path: Path) -> Index:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ckpt.record import reading
+from ..core.files import reading
 from .errors import StateError
 from .units import Layout, Unit
 

@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..core.proc import STATE, stat_fields
 from . import proc
 from .proc import BUSY
 
@@ -151,7 +152,7 @@ def _add(found: Sight, pid: int, inside: Collection[int]) -> None:
                 continue
             key = pid, int(task.name)
             found.ran[key] = int((task / "schedstat").read_text().split()[0])
-            state = proc.fields((task / "stat").read_text())[0]
+            state = stat_fields(task)[STATE]
             found.stored |= state == "D"
             if state == "R":
                 found.ready.add(key)

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..core.units import span
 from . import slow
-from .calls import span
 from .events import Trace
 from .expected import FLOOR
 from .iterations import Iteration

@@ -117,12 +117,3 @@ def _operation(trace: Trace, matching: Matching, event: int) -> str:
         called += f" {'with' if op in _EPOCHS else 'of'} {other(trace, peer)}" if peer >= 0 else ""
         return f"{called} on {window(trace, int(matching.comm[event]))}"
     return f"{called} of {other(trace, peer)}" if peer >= 0 else called
-
-
-def span(nanoseconds: float) -> str:
-    """A time for people: 3.2 ms, 12 s."""
-    for unit, length in (("ns", 1e3), ("µs", 1e6), ("ms", 1e9)):
-        if nanoseconds < length:
-            return f"{nanoseconds / (length / 1e3):.3g} {unit}"
-    seconds = nanoseconds / 1e9
-    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"

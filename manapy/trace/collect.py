@@ -35,8 +35,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from .. import _install
-from ..ckpt.errors import ManapyError
+from ..core import installation
+from ..core.errors import ManapyError
 from . import activity, clocks, format, proc, runqueue, stacks, ticks
 from .events import Rank, Trace
 from .rings import KEEP, Mirror
@@ -209,7 +209,7 @@ class _Host:
         """Start what answers there. LostError. A name that would be an option of the remote shell is none: job.json, which it may be from, may be another user's."""
         if self.name.startswith("-"):
             raise LostError("that is no host's name")
-        program = shlex.quote(str(_install.executable("manapy") or "manapy"))  # as it is here; ssh hands it to a shell
+        program = shlex.quote(str(installation.executable("manapy") or "manapy"))  # as it is here; ssh hands it to a shell
         command = [*shell, self.name, program, "_collect"]
         try:
             # A session of its own: Ctrl-C is for us, and what has come until then is still wanted.

@@ -7,7 +7,7 @@ from html import escape
 
 import numpy as np
 
-from .calls import span
+from ..core.units import span
 from .graph import Step, Times, Timing, graph_of
 from .heat import interrupted
 from .iterations import Iteration

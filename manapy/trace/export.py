@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ckpt.errors import ManapyError
+from ..core.errors import ManapyError
 from .calls import name
 from .events import ANY, EVENT, NO_PEER, OPEN, PROC_NULL, Communicator, Flag, Op, Trace
 from .match import IS_COMPLETION, IS_RECEIVE, IS_SEND, Matching, first_of_call, match

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..ckpt import job
-from ..ckpt.errors import JobError
+from ..core.errors import JobError
 from . import collect, format
 from .tracefile import TraceFile
 

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..core.units import span
 from . import calls, deadlock, halted, mismatch, outside, stalled
-from .calls import span
 from .events import Trace
 from .expected import Memory
 from .match import Matching, match

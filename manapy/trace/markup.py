@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from .calls import span
+from ..core.units import span
 
 TEXT = 2_000
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .calls import span
+from ..core.units import span
 from .events import Trace
 
 Probe = Callable[[str, str], bool | None]

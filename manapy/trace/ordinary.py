@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .calls import name, span
+from ..core.units import span
+from .calls import name
 from .events import OPEN, Op, Trace
 from .runqueue import EXPLAINS, UNSAMPLED, Delays
 from .verdict import Cause, State, Verdict

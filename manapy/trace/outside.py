@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..core.units import span
 from . import activity, calls, missing, unmatched
-from .calls import span
 from .expected import FIRST, FLOOR
 from .stages import REDUCING
 from .suspects import Suspects

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core.proc import START, STATE, SYSTEM_TICKS, USER_TICKS, stat_fields
+
 if TYPE_CHECKING:
     from .events import Trace  # numpy: who only asks whether a process lives needs none
 
@@ -34,19 +36,14 @@ def look(pid: int, start: int = 0) -> Seen:
     """One process now. start 0: not known."""
     base = Path("/proc") / str(pid)
     try:
-        found = fields((base / "stat").read_text())
+        found = stat_fields(base)
     except (FileNotFoundError, ProcessLookupError):
         return Seen(DEAD)
     except OSError:
         return Seen("")
-    if start and int(found[19]) != start:
+    if start and int(found[START]) != start:
         return Seen(DEAD)
-    return Seen(found[0], int(found[11]) + int(found[12]), _word(base / "wchan"))
-
-
-def fields(stat: str) -> list[str]:
-    """Of /proc/PID/stat, those behind the name: the state first."""
-    return stat.rpartition(")")[2].split()
+    return Seen(found[STATE], int(found[USER_TICKS]) + int(found[SYSTEM_TICKS]), _word(base / "wchan"))
 
 
 def _word(path: Path) -> str:

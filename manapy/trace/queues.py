@@ -13,7 +13,7 @@ from html import escape
 
 import numpy as np
 
-from .calls import span
+from ..core.units import span
 from .events import Trace
 from .markup import Time, cut, note, plural, table
 

@@ -15,11 +15,11 @@ import os
 import socket
 from pathlib import Path
 
-from ..ckpt.errors import UsageError
+from ..core.errors import UsageError
 from . import clocks, format, ticks
-from .tracefile import UnfinishedError
 from .rings import Elsewhere, NoTraceError, trace_files
 from .tail import Tail, runs
+from .tracefile import UnfinishedError
 
 SMALLEST = 1024  # records of a ring
 RINGS = 2  # threads that a rank has room for at least

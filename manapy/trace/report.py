@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.units import span
 from . import calls, critical, heat, match, queues, waits
 from .events import OPEN, Flag, Op, Trace
 from .iterations import Iteration, iterations
@@ -114,7 +115,7 @@ def _facts(trace: Trace, begin: int, end: int) -> str:
     hosts = {known.host for known in trace.ranks.values() if known.host}
     said = [f"{len(trace.ranks)} of {trace.size} ranks" if len(trace.ranks) != trace.size else plural(trace.size, "rank")]
     said += [f"on {plural(len(hosts), 'host')}"] if hosts else []
-    said += [f"{plural(len(trace.events), 'record')} over {calls.span(end - begin)}"]
+    said += [f"{plural(len(trace.events), 'record')} over {span(end - begin)}"]
     if begin > 10**18:  # the clock of the simulator begins at 0
         said.append(f"from {datetime.datetime.fromtimestamp(begin / 1e9, datetime.UTC):%Y-%m-%d %H:%M:%S} UTC")
     generations = max((known.generation for known in trace.ranks.values()), default=0)
@@ -205,7 +206,7 @@ def _timeline(drawn: Marks, records: int) -> str:
     if drawn.left_out:
         said.append(f"{drawn.left_out:,} of {drawn.left_out + len(drawn.lanes):,} ranks (or threads) are left out: shown are those that verdicts name, and others evenly from all.")
     if drawn.grain:
-        few = f"{records:,} records are too many to be drawn one by one: calls shorter than {calls.span(drawn.grain)} are drawn together,"
+        few = f"{records:,} records are too many to be drawn one by one: calls shorter than {span(drawn.grain)} are drawn together,"
         said.append(f"{few} as high (in narrow rows: as dark) as the share of that time they took.")
     return (
         "<h2>What the ranks did</h2>\n"
@@ -220,7 +221,7 @@ def _heatmap(warm: heat.Heat, measured: Sequence[Iteration]) -> str:
         seconds = np.array([one.seconds for one in measured])
         title, scale = "Own work of each rank in each iteration", "linear-gradient(to right,#2166ac,#fff8e8,#b2182b)"
         low, high, rule = "half of what is usual in its stage", "twice", "the largest of them counts"
-        median, longest = (calls.span(float(value) * 1e9) for value in (np.median(seconds), seconds.max()))
+        median, longest = (span(float(value) * 1e9) for value in (np.median(seconds), seconds.max()))
         said = f"{plural(len(measured), 'iteration')} that all ranks have ended: {median} (median), the longest {longest}."
     else:
         title, scale = "Share of the time in MPI", "linear-gradient(to right,#fff,#1f4fa0)"
@@ -301,10 +302,10 @@ def _problems(trace: Trace, found: waits.Waits) -> str:
     for rank, known in sorted(trace.ranks.items()):
         said += [f"rank {rank}: {problem}" for problem in known.problems]
         if known.lost:
-            since = f"; whole from {calls.span(known.first_ns - begin)} on" if known.first_ns > begin else ""
+            since = f"; whole from {span(known.first_ns - begin)} on" if known.first_ns > begin else ""
             said.append(f"rank {rank}: {plural(known.lost, 'record')} lost (overwritten before they were read, or damaged){since}")
         if known.pauses:
-            last = "still is" if known.paused else f"was until {calls.span(known.pauses[-1][1] - begin)}"
+            last = "still is" if known.paused else f"was until {span(known.pauses[-1][1] - begin)}"
             said.append(f"rank {rank}: its program has paused recording (MPI_Pcontrol) {plural(len(known.pauses), 'time')}, and it {last}")
     if not said:
         return f"<h2>What is not known</h2>\n{note('No record was lost.')}"

@@ -29,7 +29,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..ckpt.errors import ManapyError
+from ..core.errors import ManapyError
 from . import clocks, format
 from .events import ANY, EVENT, NEVER, NO_PEER, OPEN, PROC_NULL, Communicator, Flag, Op, Rank, Refusal, Trace
 from .tracefile import TraceFile, UnfinishedError

@@ -21,6 +21,7 @@ from types import TracebackType
 
 import numpy as np
 
+from ..core.proc import STATE, stat_fields
 from . import proc
 from .events import Trace
 
@@ -137,7 +138,7 @@ def _sample(process: _Process, now: int) -> None:
             if ran != thread.ran:
                 found = _Thread(ran, now, waited)
             else:
-                ready = (task / "stat").read_text().rpartition(")")[2].split()[0] == "R"
+                ready = stat_fields(task)[STATE] == "R"
                 found = _Thread(ran, thread.since, max(thread.waited, waited + (now - thread.since) * ready))
         except (OSError, ValueError):
             continue  # it has ended

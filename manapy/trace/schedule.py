@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ckpt.errors import ManapyError
+from ..core.errors import ManapyError
 
 KINDS = ("1f1b", "gpipe", "interleaved")
 ORDERS = ("tp-dp-pp", "tp-pp-dp")

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ..core.units import span
 from . import balance, ordinary, stages
-from .calls import span
 from .events import Flag, Trace
 from .iterations import Iteration, Measured, iterations
 from .monitor import MANY, Finding, Limits, Monitor

@@ -6,8 +6,8 @@ requests that don't complete, or a probe that doesn't come back, prove it.
 
 from __future__ import annotations
 
+from ..core.units import span
 from . import calls, network, unmatched
-from .calls import span
 from .events import Op
 from .expected import FIRST
 from .network import Probe

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..core.units import span
 from . import activity, answers, calls
-from .calls import span
 from .events import OPEN, Op, Trace
 from .expected import FIRST, Expected, Memory
 from .match import IS_COMPLETION, IS_RECEIVE, IS_SEND, Matching

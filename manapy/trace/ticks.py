@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from .. import _install
+from ..core import installation
 from .clocks import Sample
 from .format import SampleStruct
 from .preload import FULL
@@ -15,7 +15,7 @@ from .preload import FULL
 
 @functools.cache
 def _reader() -> Callable[[Any], None] | None:
-    library = _install.library(FULL)
+    library = installation.library(FULL)
     return ctypes.CDLL(str(library)).manapy_trace_clocks if library is not None else None
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ...ckpt.errors import UsageError
+from ...core.errors import UsageError
 from .. import state_index
 from ..errors import StateError
 

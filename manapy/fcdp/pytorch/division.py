@@ -17,8 +17,8 @@ from mpi4py import MPI
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
+from ...core.units import amount
 from ..agreement import agreed
-from ..arena import amount
 from ..engine import Engine
 from ..errors import OrderError, SetupError, is_failure
 from ..host import HostCache

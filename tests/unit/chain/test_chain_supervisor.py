@@ -16,7 +16,7 @@ from manapy.chain import run, supervisor
 from manapy.chain.attempt import Policy
 from manapy.chain.policy import Limits
 from manapy.chain.supervisor import Supervisor
-from manapy.ckpt.errors import ManapyError
+from manapy.core.errors import ManapyError
 
 SIGTIMEDWAIT = "128"  # the system call in which a thread is: proc_pid_syscall(5)
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 from fake_jobs import PATIENCE, FakeJob, FakeRank, fake_job
-from manapy.ckpt import _flow, _ranks, _requests, coordinator, job, processes, publish
+from manapy.ckpt import _flow, _ranks, _requests, coordinator, job, publish
 from manapy.ckpt._requests import Requests, Tickets
 from manapy.clock import WORLD
+from manapy.core import processes
 
 Test = Callable[[FakeJob], Awaitable[None]]
 NEVER = 10 * PATIENCE  # seconds: the test is over before

@@ -12,7 +12,7 @@ import images
 import layout
 import pytest
 from manapy.ckpt import image
-from manapy.ckpt.errors import ImageError
+from manapy.core.errors import ImageError
 
 
 @pytest.fixture

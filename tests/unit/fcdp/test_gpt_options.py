@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manapy.ckpt.errors import ManapyError, UsageError
+from manapy.core.errors import ManapyError, UsageError
 from manapy.fcdp.errors import SetupError, StateError
 from manapy.fcdp.gpt import text
 from manapy.fcdp.gpt.options import Run, Saved, Training, check_targets, settle

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manapy.ckpt.errors import UsageError
+from manapy.core.errors import UsageError
 from manapy.trace import clocks, format, proc, record, rings
 from manapy.trace.events import OPEN, Op
 

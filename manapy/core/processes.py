@@ -9,6 +9,8 @@ import resource
 from collections.abc import Callable
 from pathlib import Path
 
+from .proc import STATE, stat_fields
+
 
 RESERVED = 32  # descriptors that neither ranks nor what watches them may take: for commands, checkpoints, logs
 
@@ -50,7 +52,7 @@ def watch(pid: int, ended: Callable[[], None]) -> None:
 def is_alive(pid: int) -> bool:
     """Neither gone nor a zombie."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return stat_fields(Path(f"/proc/{pid}"))[STATE] not in "ZX"
     except (OSError, IndexError):
         return False
 

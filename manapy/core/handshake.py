@@ -17,7 +17,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import CoordinatorError, ManapyError
-from .protocol import VERSION, encode_text
+from .wire_text import encode_text
 
 if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+VERSION = 5  # of the control protocol (control.h)
+SECRET_BYTES = 32
 _NONCE = re.compile(r"[0-9a-f]{32}\Z")
 
 

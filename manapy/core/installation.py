@@ -19,8 +19,8 @@ def prefixes() -> Iterator[Path]:
         yield Path(chosen)
         return
     here = Path(__file__).resolve()
-    if len(here.parents) > 4:
-        yield here.parents[4]
+    if len(here.parents) > 5:
+        yield here.parents[5]
     yield Path(sys.prefix)
     import sysconfig
 

@@ -1,4 +1,4 @@
-"""The client's end of a connection to a Service (auth.py): text lines over a socket, opened by the handshake. Nothing heavy is imported."""
+"""The client's end of a connection to a Service (handshake.py): text lines over a socket, opened by the handshake. Nothing heavy is imported."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 from types import TracebackType
 from typing import Self
 
-from . import auth
+from . import handshake
 
 
 class Connection:
@@ -16,19 +16,19 @@ class Connection:
     what: begins the line and says whose service it is; lost: what to say when the connection ends; limit: bytes of the longest line.
     """
 
-    def __init__(self, connected: socket.socket, secret: bytes, service: auth.Service, *, what: str, lost: str, secret_path: object, timeout: float, limit: int) -> None:
+    def __init__(self, connected: socket.socket, secret: bytes, service: handshake.Service, *, what: str, lost: str, secret_path: object, timeout: float, limit: int) -> None:
         self._socket, self._service, self._what, self._lost_text, self._limit = connected, service, what, lost, limit
         self._stream = connected.makefile("rb")
-        self._seals: auth.Seals | None = None
+        self._seals: handshake.Seals | None = None
         connected.settimeout(timeout)
         try:
             greeting = self.receive()
-            line, expected = auth.answer(secret, greeting, "command", service)
+            line, expected = handshake.answer(secret, greeting, "command", service)
             self.send(line)
             if not hmac.compare_digest(self.receive().encode(), expected.encode()):
                 raise service.error(f"{what}: the {service.name} refuses: {secret_path} is not its secret")
             if service.sealed:
-                self._seals = auth.seals(secret, greeting, line, client=True)
+                self._seals = handshake.seals(secret, greeting, line, client=True)
         except BaseException:
             self.close()
             raise
@@ -53,7 +53,7 @@ class Connection:
         if self._seals is not None:
             try:
                 line = self._seals.open(line)
-            except auth.AlteredError as error:
+            except handshake.AlteredError as error:
                 raise self._service.error(f"{self._what}: the connection to the {self._service.name} was altered on its way: its answer can't be believed") from error
         return line.decode("utf-8", "replace")
 

@@ -8,6 +8,8 @@ import os
 import signal
 from pathlib import Path
 
+from ..core.proc import PARENT, STATE, stat_fields
+
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -22,9 +24,9 @@ def descendants(pid: int) -> list[int]:
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with contextlib.suppress(OSError, IndexError, ValueError):
-                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
-                if fields[0] not in "ZX":
-                    children.setdefault(int(fields[1]), []).append(int(entry))
+                fields = stat_fields(Path(f"/proc/{entry}"))
+                if fields[STATE] not in "ZX":
+                    children.setdefault(int(fields[PARENT]), []).append(int(entry))
     found: list[int] = []
     queue = [pid]
     while queue:
