@@ -14,7 +14,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from manapy.ckpt import image, publish
+from manapy.ckpt.store import image, publish
 from manapy.core import boundary
 
 ARENA = 0x200010000000

@@ -27,7 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from ..ckpt import command, job, publish
+from ..ckpt import command
+from ..ckpt.store import job, publish
 from ..core.errors import ManapyError
 from . import descendants, steps, timing
 from .record import Chain, Event

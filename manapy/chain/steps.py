@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..ckpt import job, publish, verify
+from ..ckpt.store import job, publish, verify
 from ..core.errors import JobError, ManapyError, ManifestError
 from .record import Chain, Event
 

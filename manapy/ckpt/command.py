@@ -14,7 +14,7 @@ from ..core.errors import CheckpointError, CoordinatorError, DiedError, GoneErro
 from . import protocol
 
 if TYPE_CHECKING:
-    from .job import Job
+    from .store.job import Job
 
 CONNECT_SECONDS = 5.0
 RESTART_SECONDS = 1.5  # between the death of a job's ranks and the job.json of their restart

@@ -93,7 +93,7 @@ def judge(
     sampler: what it has seen of them so far. watched: the job is looked at again and again, and these were the earlier looks: only what is worth an alarm is said
     of slow iterations. probe: of the network between hosts. looked: earlier looks, too: at what ranks do that others
     wait for."""
-    from ..ckpt import job
+    from ..ckpt.store import job
     from ..trace import alarms, slow
     from ..trace.diagnose import diagnose
     from ..trace.verdict import State

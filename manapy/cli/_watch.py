@@ -25,7 +25,7 @@ def watch(chain: Chain | None, which: str | None, out: Output) -> int:
     """Until it has ended."""
     if chain is not None and not out.file.isatty():
         return _follow(chain, out)
-    from ..ckpt import job
+    from ..ckpt.store import job
     from ..core.errors import JobError
 
     if chain is None:
@@ -125,7 +125,8 @@ def job_lines(where: object) -> list[str]:
 def lines(chain: Chain) -> list[str]:
     """A chain's state: attempts and time used, deadline, checkpoints, steps with their ranks, what the script has printed last, the last events."""
     from ..chain import view
-    from ..ckpt import command, job
+    from ..ckpt import command
+    from ..ckpt.store import job
     from ..core.errors import JobError
 
     now, stands = time.time(), view.summary(chain)

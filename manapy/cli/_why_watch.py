@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.units import ago
+from ._diagnosis import EXITS, look, note, say
 from ._leaving import Leaving
 from ._output import Output
-from ._diagnosis import EXITS, look, note, say
 
 if TYPE_CHECKING:
-    from ..ckpt.job import Job
+    from ..ckpt.store.job import Job
     from ..trace.events import Trace
     from ..trace.find import Found
     from ..trace.runqueue import Sampler
@@ -193,7 +193,7 @@ def _saved(job: Job, out: Output) -> Path:
     the others must come to it first, and that they don't
     may be just why the job is stuck. The coordinator goes on trying."""
     from ..ckpt import command
-    from ..ckpt._flow import Phase
+    from ..ckpt.coordinator.flow import Phase
     from ..core.errors import JobError, ManapyError
 
     answers: queue.SimpleQueue[Path | ManapyError] = queue.SimpleQueue()

@@ -23,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Ask, show progress, print the path."""
-    from ..ckpt import command, job
+    from ..ckpt import command
+    from ..ckpt.store import job
     from ..core.errors import UsageError
 
     if options.unless_within is not None and (options.then != "continue" or options.child_grace is not None):

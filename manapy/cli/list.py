@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """A table of jobs; for one job, of its checkpoints."""
-    from ..ckpt import job
+    from ..ckpt.store import job
     from ..core.errors import ManapyError
 
     if not options.dir.is_dir():
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 
 def _checkpoints(directory: Path, out: Output) -> int:
-    from ..ckpt import publish
+    from ..ckpt.store import publish
 
     found = publish.checkpoints(directory)
     latest = publish.latest(directory)

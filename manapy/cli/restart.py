@@ -21,7 +21,7 @@ from . import _arguments
 from ._output import Output
 
 if TYPE_CHECKING:
-    from ..ckpt.publish import Manifest
+    from ..ckpt.store.publish import Manifest
 
 TAKES_MORE = True
 VERSION_SECONDS = 10.0  # for mpirun to say whose it is
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Check, then replace this process by mpirun."""
-    from ..ckpt import publish
+    from ..ckpt.store import publish
     from ..core import installation
     from ..core.errors import ManapyError
     from ._checking import check

@@ -26,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Ask the coordinator, or read the chain's history, and print."""
-    from ..ckpt import command, job
+    from ..ckpt import command
+    from ..ckpt.store import job
     from ..core.errors import UsageError
 
     chain = _chain(options.job)
@@ -54,7 +55,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
 def _chain(which: str | None) -> Chain | None:
     """The chain meant, if one is: by its directory, or, if nothing is named and no job lives here, the newest one here."""
     from ..chain import record
-    from ..ckpt import job
+    from ..ckpt.store import job
     from ..core.errors import JobError
 
     if which is not None:

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Check and report."""
-    from ..ckpt import publish
+    from ..ckpt.store import publish
     from ._checking import check
 
     path = publish.resolve(options.checkpoint)

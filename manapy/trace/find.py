@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..ckpt import job
+from ..ckpt.store import job
 from ..core.errors import JobError
 from . import collect, format
 from .tracefile import TraceFile

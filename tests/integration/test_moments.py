@@ -14,8 +14,8 @@ from jobs import PROGRAMS, Job, manapy
 from test_random_moments import TOO_LATE, answer, request
 
 from manapy.chain import descendants
-from manapy.ckpt import image
-from manapy.ckpt.image import Image
+from manapy.ckpt.store import image
+from manapy.ckpt.store.image import Image
 from manapy.core import boundary
 
 UPPER = 0x200000010000  # MPY_UPPER_ADDR

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, Job, JobError, manapy
 
-from manapy.ckpt import command, job as job_files
+from manapy.ckpt import command
+from manapy.ckpt.store import job as job_files
 from manapy.core.errors import JobError as NoJob
 
 ENV = {"OPENBLAS_NUM_THREADS": "1"}

@@ -11,15 +11,17 @@ from pathlib import Path
 # Folder: the folders that it may import. "top" is manapy/ itself. A folder may always import itself and, except core, core.
 ALLOWED = {
     "bench": "clock fcdp mpi top trace",
-    "chain": "ckpt",
-    "ckpt": "clock top",
-    "cli": "bench chain ckpt doctor fcdp fcdp.gpt rdma top trace",
+    "chain": "ckpt ckpt.store",
+    "ckpt": "ckpt.store",
+    "ckpt.coordinator": "ckpt ckpt.store clock top",
+    "ckpt.store": "ckpt clock",
+    "cli": "bench chain ckpt ckpt.coordinator ckpt.store doctor fcdp fcdp.gpt rdma top trace",
     "clock": "top",
     "doctor": "mpi",
     "fcdp.gpt": "fcdp fcdp.pytorch",
     "fcdp.pytorch": "fcdp",
     "rdma": "top",
-    "trace": "ckpt",
+    "trace": "ckpt.store",
 }
 
 

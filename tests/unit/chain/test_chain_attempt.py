@@ -13,7 +13,8 @@ import pytest
 from histories import History
 from manapy.chain import descendants
 from manapy.chain.attempt import Attempt, Look, Outcome, Policy
-from manapy.ckpt import command, job
+from manapy.ckpt import command
+from manapy.ckpt.store import job
 from manapy.core.errors import DiedError
 
 

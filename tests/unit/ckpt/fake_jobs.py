@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-from manapy.ckpt import job, protocol
-from manapy.ckpt.coordinator import Coordinator, Settings
+from manapy.ckpt import protocol
+from manapy.ckpt.coordinator.coordinator import Coordinator, Settings
+from manapy.ckpt.store import job
 from manapy.clock import RankClock, from_wire
 from manapy.core import handshake
 

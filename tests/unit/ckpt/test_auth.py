@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 from fake_jobs import PATIENCE, fake_job
-from manapy.ckpt import command, job
+from manapy.ckpt import command
+from manapy.ckpt.store import job
 from manapy.core import connection, handshake
 from manapy.core.errors import CoordinatorError
 

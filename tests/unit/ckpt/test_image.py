@@ -11,7 +11,7 @@ from pathlib import Path
 import images
 import layout
 import pytest
-from manapy.ckpt import image
+from manapy.ckpt.store import image
 from manapy.core.errors import ImageError
 
 

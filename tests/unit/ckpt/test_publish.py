@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from manapy.ckpt import publish
+from manapy.ckpt.store import publish
 from manapy.core.errors import CheckpointError, ManifestError
 
 SECRET = bytes(range(32))

@@ -1,7 +1,7 @@
 """The coordinator of a job: one process, started by rank 0's launcher before the program runs (lowerhalf/control/rendezvous.c).
 
 It owns the job directory, accepts the ranks' and commands' connections on a socket that is already bound, drives checkpoints
-(_flow.py) and ends with the job, which its ranks decide (_ranks.py). It is in a session of its own, so signals for mpirun's process group do not reach it.
+(flow.py) and ends with the job, which its ranks decide (ranks.py). It is in a session of its own, so signals for mpirun's process group do not reach it.
 
 Invariants
  1. All state is touched by the event loop's thread only.
@@ -25,14 +25,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
-from ..core import handshake, processes
-from ..core.errors import CheckpointError
-from . import job, protocol, publish
-from ._flow import Flow, Phase, name_ranks
-from ._ranks import Rank, Ranks
-from ._requests import Requests, Tickets
+from ... import __version__
+from ...core import handshake, processes
+from ...core.errors import CheckpointError
+from .. import protocol
+from ..store import job, publish
 from .channel import Channel
+from .flow import Flow, Phase, name_ranks
+from .ranks import Rank, Ranks
+from .requests import Requests, Tickets
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..core import installation
-from ..core.errors import ImageError
+from ...core import installation
+from ...core.errors import ImageError
 
 MAGIC = b"MANAPYIM"
 VERSION = 3

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..core.errors import CoordinatorError, JobError
-from ..core.files import reading, replace_file
+from ...core.errors import CoordinatorError, JobError
+from ...core.files import reading, replace_file
 from . import own, publish
 
 FORMAT = 1
@@ -70,7 +70,7 @@ class Job(NamedTuple):
 
     def is_live(self) -> bool:
         """Does its coordinator answer?"""
-        from .command import Connection
+        from ..command import Connection
 
         try:
             Connection(self, patience=0).close()

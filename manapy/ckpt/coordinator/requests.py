@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..core.errors import CheckpointError
+from ...core.errors import CheckpointError
 
 TICKET_SECONDS = 5.0  # how long the first rank's request waits for the others'
 STRENGTH = ("continue", "exit", "hold")  # what becomes of the ranks if several ask

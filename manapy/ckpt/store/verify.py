@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ..core.errors import ImageError
+from ...core.errors import ImageError
 from . import image, own, publish
 from .publish import Manifest
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 
-from ..core import handshake
+from ...core import handshake
 
 log = logging.getLogger(__name__)
 

@@ -24,10 +24,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ..clock import Controller, Mode, State, Thread, WireError, explain_disabled, from_wire
-from ..core.errors import CheckpointError
-from ..core.units import size
-from . import protocol, publish
+from ...clock import Controller, Mode, State, Thread, WireError, explain_disabled, from_wire
+from ...core.errors import CheckpointError
+from ...core.units import size
+from .. import protocol
+from ..store import publish
 
 log = logging.getLogger(__name__)
 

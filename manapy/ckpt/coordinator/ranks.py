@@ -19,8 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..core import processes
-from . import protocol
+from ...core import processes
+from .. import protocol
 from .channel import Channel
 
 log = logging.getLogger(__name__)
