@@ -11,7 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._explain import explain_disabled
-    from ._state import WORLD, Mode, Phase, Row, Stage, State, Thread, Verdict, child_identity, fnv1a, ggid, group_identity
+    from ._state import (
+        WORLD,
+        Mode,
+        Phase,
+        Row,
+        Stage,
+        State,
+        Thread,
+        Verdict,
+        child_identity,
+        fnv1a,
+        ggid,
+        group_identity,
+    )
     from ._table import table
     from .controller import Controller, Counters
     from .messages import WireError, from_wire

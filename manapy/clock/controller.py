@@ -32,9 +32,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ._needs import Needs, Wait
 from ._state import WORLD, Row, Stage, State, Thread
-from .messages import Abort, Advance, Done, Freeze, FromRank, Frozen, Intent, NotFrozen, Raise, Resume, Retract, Rows, StateReport, Target, Targets, Thaw, ToRank, Withdraw
+from .demand_graph import Needs, Wait
+from .messages import (
+    Abort,
+    Advance,
+    Done,
+    Freeze,
+    FromRank,
+    Frozen,
+    Intent,
+    NotFrozen,
+    Raise,
+    Resume,
+    Retract,
+    Rows,
+    StateReport,
+    Target,
+    Targets,
+    Thaw,
+    ToRank,
+    Withdraw,
+)
 
 Out: TypeAlias = list[tuple[int, ToRank]]
 

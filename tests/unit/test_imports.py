@@ -10,13 +10,14 @@ from pathlib import Path
 
 # Folder: the folders that it may import. "top" is manapy/ itself. A folder may always import itself and, except core, core.
 ALLOWED = {
-    "bench": "clock fcdp mpi top trace",
+    "bench": "clock.model fcdp mpi top trace",
     "chain": "ckpt ckpt.store",
     "ckpt": "ckpt.store",
     "ckpt.coordinator": "ckpt ckpt.store clock top",
     "ckpt.store": "ckpt clock",
     "cli": "bench chain ckpt ckpt.coordinator ckpt.store doctor fcdp fcdp.gpt rdma top trace",
     "clock": "top",
+    "clock.model": "clock",
     "doctor": "mpi",
     "fcdp.gpt": "fcdp fcdp.pytorch",
     "fcdp.pytorch": "fcdp",

@@ -11,15 +11,15 @@
     silent error   it is taken back, but nobody is told
     unrooted       who forbids checkpoints at its target isn't needed
 
-Wrong ranks and coordinators are here, wrong uses of a rank's clock in the steps concerned (_machine.py).
+Wrong ranks and coordinators are here, wrong uses of a rank's clock in the steps concerned (machine.py).
 """
 
 from __future__ import annotations
 
-from ._state import Phase, State
-from .controller import Controller, RankView
-from .messages import StateReport
-from .rank import RankClock
+from .._state import Phase, State
+from ..controller import Controller, RankView
+from ..messages import StateReport
+from ..rank import RankClock
 
 
 def clock(broken: str) -> type[RankClock]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ._state import State
-from .messages import Done, FromRank, Frozen, NotFrozen, Raise, Retract, Rows, StateReport
+from .._state import State
+from ..messages import Done, FromRank, Frozen, NotFrozen, Raise, Retract, Rows, StateReport
 
 
 def coalesce(outbox: Sequence[FromRank]) -> list[FromRank]:

@@ -1,6 +1,6 @@
 """Simulator: abstract MPI programs on RankClock and Controller, under a seeded random scheduler.
 
-Actors are the threads of every rank (_machine.py), both directions of every control connection, and every nonempty network channel; one step
+Actors are the threads of every rank (machine.py), both directions of every control connection, and every nonempty network channel; one step
 of one actor at a time, in any order the seed gives. Nothing has a duration, so time-outs cannot hide in here: a job that can't go
 on is a Deadlock, one that goes on for ever is a Livelock.
 
@@ -19,12 +19,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from . import _broken, messages
-from ._lazy import coalesce
-from ._machine import Machine, Received
-from ._state import Phase
-from .controller import Counters
-from .messages import Done, FromRank, ToRank
+from .. import messages
+from .._state import Phase
+from ..controller import Counters
+from ..messages import Done, FromRank, ToRank
+from . import mutants
+from .coalescing import coalesce
+from .machine import Machine, Received
 from .programs import Op, Parallel, Program
 
 __all__ = ["Checkpoint", "Deadlock", "Livelock", "Received", "Simulator", "Violation"]
@@ -87,7 +88,7 @@ class Simulator:
     coordinator's stall time-out (only for dependencies outside MPI; without it such a job is a Deadlock). ``lazy``: the
     control thread is an actor of its own, which reports what has changed since its last turn (as the C one does).
     ``promises``: how likely that one sees a call which isn't decided yet.
-    ``broken`` names a part of the protocol to take out (_broken.py).
+    ``broken`` names a part of the protocol to take out (mutants.py).
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class Simulator:
         self.stall = stall
         self.lazy = lazy
         self.max_steps = max_steps or 20_000 + 400 * sum(_length(p) + 4 for p in program) * (2 + len(requests))
-        self.controller = _broken.controller(broken, size)
+        self.controller = mutants.controller(broken, size)
         self._ready: _Pool[int] = _Pool()
         self._arriving: _Pool[tuple[int, int]] = _Pool()
         self._reporting: _Pool[int] = _Pool()
@@ -119,7 +120,7 @@ class Simulator:
         self._falling: _Pool[int] = _Pool()
         self.up: list[deque[tuple[int, FromRank]]] = [deque() for _ in range(size)]
         self.down: list[deque[tuple[int, ToRank]]] = [deque() for _ in range(size)]
-        self.machine = Machine(program, _broken.clock(broken), self.rng, self._ready.add, self._arriving.add, patience=patience, promises=promises, broken=broken)
+        self.machine = Machine(program, mutants.clock(broken), self.rng, self._ready.add, self._arriving.add, patience=patience, promises=promises, broken=broken)
         self.clocks = [rank.clock for rank in self.machine.ranks]
         self._requests = deque(sorted(requests))
         self._depth = 0  # control messages in the longest causal chain up to the coordinator

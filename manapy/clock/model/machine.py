@@ -13,9 +13,10 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ._network import ANY, Collective, Network, Request
-from ._state import WORLD, Mode, Phase, State, Thread, Verdict, child_identity, ggid, group_identity
-from .messages import Retract
+from .._state import WORLD, Mode, Phase, State, Thread, Verdict, child_identity, ggid, group_identity
+from ..messages import Retract
+from ..rank import RankClock
+from .network import ANY, Collective, Network, Request
 from .programs import (
     AwaitFlag,
     Coll,
@@ -42,7 +43,6 @@ from .programs import (
     Wait,
     WaitAny,
 )
-from .rank import RankClock
 
 THREAD = 1_000_000  # receives are numbered thread * THREAD + n
 

@@ -6,7 +6,7 @@ replays a vector on the wrapper's clock: it calls what ``call`` says, feeds the 
 side, flushes its reports after each step and compares. Within one step it may order STATE and RAISE otherwise, repeat a STATE
 or number versions higher; what must agree is which messages there are and what they say but for ``version``.
 
-    python -m manapy.clock.vectors         writes vectors.json beside this file (a test compares both)
+    python -m manapy.clock.model.vectors         writes vectors.json beside this file (a test compares both)
 
 Step: {"call", "args", "result" (null, "go" or "park"), "outbox" (lines)}, and "thread" unless it's 0. Identities are 16 hex digits,
 as on the wire.
@@ -19,10 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ._state import WORLD, Mode, Verdict, child_identity, ggid, group_identity
-from .controller import Controller
-from .messages import ToRank
-from .rank import RankClock
+from .._state import WORLD, Mode, Verdict, child_identity, ggid, group_identity
+from ..controller import Controller
+from ..messages import ToRank
+from ..rank import RankClock
 
 PATH = Path(__file__).with_name("vectors.json")
 GO, PARK = Verdict.GO, Verdict.PARK

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ._network import ANY
+from .network import ANY
 
 __all__ = [
     "ANY", "AwaitFlag", "Coll", "Compute", "CreateGroup", "Disable", "Drop", "Enable", "Fail", "Finalize", "Flush", "Free", "Icoll", "Lock", "Op",
