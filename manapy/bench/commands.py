@@ -141,7 +141,7 @@ class Setting:
 
 def trace_of(directory: Path) -> Path:
     """Where the records of the job with this directory lie."""
-    from ..trace import format  # numpy
+    from ..trace.capture import format  # numpy
 
     return format.root() / format.job_name(directory)
 

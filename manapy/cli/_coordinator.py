@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, out: Output) -> int:
     """Until the job ends; then recordings of earlier jobs are removed, if there are too many."""
     from ..ckpt.coordinator import coordinator
-    from ..trace import tidy
+    from ..trace.capture import tidy
 
     code = int(coordinator.run(options))
     tidy.tidy()

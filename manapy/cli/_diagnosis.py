@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from ._output import Output
 
 if TYPE_CHECKING:
-    from ..trace.diagnose import Looked
-    from ..trace.events import Trace
-    from ..trace.find import Found
-    from ..trace.network import Probe
-    from ..trace.runqueue import Sampler
-    from ..trace.schedule import Schedule
-    from ..trace.slow import Looks
-    from ..trace.verdict import State, Verdict
+    from ..trace.capture.locate import Found
+    from ..trace.hang.network import Probe
+    from ..trace.host.runqueue import Sampler
+    from ..trace.live.diagnose import Looked
+    from ..trace.model.events import Trace
+    from ..trace.model.schedule import Schedule
+    from ..trace.model.verdict import State, Verdict
+    from ..trace.slow.slow import Looks
 
 PROBLEMS = 8  # lines, in one look
 EXITS = {"healthy": 0, "unknown": 1, "late": 3, "slow": 3, "hung": 4}
@@ -32,7 +32,7 @@ def look(
 ) -> tuple[Trace, list[Verdict]]:
     """The recording and what it says. A process that has ended since it was read may have finalized MPI before: then it
     is read again, until no more have ended."""
-    from ..trace import rings
+    from ..trace.capture import rings
 
     gone: frozenset[int] = frozenset()
     while True:
@@ -56,7 +56,7 @@ def look(
 
 def _gone(found: Found, trace: Trace) -> frozenset[int]:
     """Ranks that have not finalized MPI, as far as was read, and whose processes have ended."""
-    from ..trace import proc
+    from ..trace.host import proc
 
     here = {rank for rank, seen in proc.sight(trace).seen.items() if seen.state in (proc.DEAD, proc.ZOMBIE)}
     elsewhere = found.others.gone() if found.others is not None else frozenset()
@@ -94,9 +94,9 @@ def judge(
     of slow iterations. probe: of the network between hosts. looked: earlier looks, too: at what ranks do that others
     wait for."""
     from ..ckpt.store import job
-    from ..trace import alarms, slow
-    from ..trace.diagnose import diagnose
-    from ..trace.verdict import State
+    from ..trace.live.diagnose import diagnose
+    from ..trace.model.verdict import State
+    from ..trace.slow import alarms, slow
 
     failure = job.read(found.job.dir).record.get("first_failure") if found.job is not None else None
     slowness = functools.partial(alarms.verdicts, looks=watched) if watched is not None else slow.verdicts
@@ -138,8 +138,8 @@ def say(
     found: Found, trace: Trace, verdicts: list[Verdict], out: Output, waits: list[dict[str, Any]] | None = None
 ) -> str:
     """Print all of it; returns the job's state."""
-    from ..trace.diagnose import state
-    from ..trace.verdict import lines
+    from ..trace.live.diagnose import state
+    from ..trace.model.verdict import lines
 
     now = state(verdicts)
     out.data(_data(found, trace, now, verdicts) | ({"waits": waits} if waits is not None else {}))
@@ -152,7 +152,7 @@ def say(
 
 
 def _data(found: Found, trace: Trace, now: State, verdicts: list[Verdict]) -> dict[str, Any]:
-    from ..trace.diagnose import as_json
+    from ..trace.live.diagnose import as_json
 
     return {
         "recording": str(found.folder),

@@ -25,8 +25,8 @@ from ._diagnosis import EXITS, look, note, say
 from ._output import Output
 
 if TYPE_CHECKING:
-    from ..trace.events import Trace
-    from ..trace.network import Probe
+    from ..trace.hang.network import Probe
+    from ..trace.model.events import Trace
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,14 +95,14 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 
 def _probe(command: str) -> Probe:
-    from ..trace import network  # numpy: with the option only
+    from ..trace.hang import network  # numpy: with the option only
 
     return network.by_command(command)
 
 
 def _waits(trace: Trace) -> list[dict[str, Any]]:
     """The table of --waits: times in ms."""
-    from ..trace import calls, match, waits
+    from ..trace.model import calls, match, waits
 
     found = waits.classify(trace, match.match(trace))
     return [

@@ -10,7 +10,7 @@ import pytest
 from jobs import BIN, manapy
 from manapy.bench import FCDP_JOBS, JOBS, TRACE_JOBS, imb, overhead
 from manapy.core import installation
-from manapy.trace import format as trace_format
+from manapy.trace.capture import format as trace_format
 
 SIZES = ("4 B", "1 KB", "1 MB")
 PATTERNS = ("Bcast", "Reduce", "Allreduce", "Gather", "Scatter", "Allgather", "Alltoall")

@@ -10,19 +10,29 @@ from pathlib import Path
 
 # Folder: the folders that it may import. "top" is manapy/ itself. A folder may always import itself and, except core, core.
 ALLOWED = {
-    "bench": "clock.model fcdp mpi top trace",
+    "bench": "clock.model fcdp mpi top trace trace.capture trace.hang trace.host trace.live trace.model trace.slow",
     "chain": "ckpt ckpt.store",
     "ckpt": "ckpt.store",
     "ckpt.coordinator": "ckpt ckpt.store clock top",
     "ckpt.store": "ckpt clock",
-    "cli": "bench chain ckpt ckpt.coordinator ckpt.store doctor fcdp fcdp.gpt rdma top trace",
+    "cli": (
+        "bench chain ckpt ckpt.coordinator ckpt.store doctor fcdp fcdp.gpt rdma top trace.capture "
+        "trace.convert trace.hang trace.host trace.live trace.model trace.report trace.slow"
+    ),
     "clock": "top",
     "clock.model": "clock",
     "doctor": "mpi",
     "fcdp.gpt": "fcdp fcdp.pytorch",
     "fcdp.pytorch": "fcdp",
     "rdma": "top",
-    "trace": "ckpt.store",
+    "trace": "trace.host trace.model",
+    "trace.capture": "ckpt.store trace.host trace.model",
+    "trace.convert": "trace.model",
+    "trace.hang": "trace.host trace.model",
+    "trace.host": "trace.model",
+    "trace.live": "trace.capture trace.hang trace.host trace.model trace.slow",
+    "trace.report": "trace.model",
+    "trace.slow": "trace.hang trace.host trace.model",
 }
 
 

@@ -11,8 +11,8 @@ from traces import SECOND, receive, saved
 
 from manapy import cli
 from manapy.core.proc import START, stat_fields
-from manapy.trace import format, tidy
-from manapy.trace.events import Op
+from manapy.trace.capture import format, tidy
+from manapy.trace.model.events import Op
 
 DONE = {"op": Op.FINALIZE, "enter": 2 * SECOND, "exit": 2 * SECOND + 1}
 
