@@ -29,7 +29,7 @@ moment, too. The table shows what each node sent in a step beside the closed for
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options. Defaults of what a state keeps are with it, in manapy/fcdp/gpt/options.py."""
-    from ..fcdp.strategy import STRATEGIES
+    from ..fcdp.engine.strategy import STRATEGIES
 
     def add(name: str, metavar: str | None, kind: Any, text: str, **more: Any) -> None:
         parser.add_argument(name, metavar=metavar, type=kind, help=text, default=None, **more)

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "_explain": ("explain_disabled",),
-    "_state": ("WORLD", "Mode", "Phase", "Row", "Stage", "State", "Thread", "Verdict", "child_identity", "fnv1a", "ggid", "group_identity"),
+    "_state": (
+        "WORLD", "Mode", "Phase", "Row", "Stage", "State", "Thread", "Verdict", "child_identity", "fnv1a", "ggid",
+        "group_identity",
+    ),
     "_table": ("table",),
     "controller": ("Controller", "Counters"),
     "messages": ("WireError", "from_wire"),

@@ -1,1 +1,4 @@
-"""What several packages need: errors, files, /proc, units, and authenticated connections. Core imports no other package."""
+"""What several packages need: errors, files, /proc, units, and authenticated connections.
+
+Core imports no other package of manapy.
+"""

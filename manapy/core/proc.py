@@ -8,5 +8,5 @@ STATE, PARENT, USER_TICKS, SYSTEM_TICKS, START = 0, 1, 11, 12, 19  # in stat_fie
 
 
 def stat_fields(process: Path) -> list[str]:
-    """The fields behind the name, which may hold blanks: the state first. process: /proc/PID, or a task's folder there."""
+    """The fields after the name (it may hold blanks); the state is the first. process: /proc/PID, or a task in it."""
     return (process / "stat").read_text().rpartition(")")[2].split()

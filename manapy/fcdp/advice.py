@@ -11,8 +11,9 @@ import math
 from dataclasses import dataclass
 
 from ..core.units import size
-from . import costs, strategy
+from . import costs
 from .costs import Links, Memory, Phases, Precision, Time
+from .engine import strategy
 
 CLOSE = 0.01
 NAIVE = ("hpz_naive", "fcdp_sched", "fcdp_comm")  # as the paper describes them: another strategy sends no more and needs no more of a device

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import UsageError
-from .. import state_index
 from ..errors import StateError
+from ..state import state_index
 
 KIND = "manapy fcdp train"  # in what the state keeps for the program
 SHAPE = ("layers", "hidden", "heads", "context")

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from ..core.files import reading
-from .errors import StateError
-from .units import Layout, Unit
+from ...core.files import reading
+from ..engine.units import Layout, Unit
+from ..errors import StateError
 
 MAGIC = "manapy sharded state"
 FORMAT = 1

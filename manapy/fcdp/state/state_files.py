@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from ..core import files
+from ...core import files
+from ..errors import StateError
 from . import state_index
-from .errors import StateError
 from .state_index import FILE, Index, Piece, Tensor, stored
 
 

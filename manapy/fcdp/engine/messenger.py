@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from .alarm import Alarm
-from .control import Control
-from .errors import OrderError
+from ..errors import OrderError
 from .exchange import Group
+from .failure_broadcast import Alarm
+from .small_allgather import Control
 from .topology import Topology
 from .traffic import Scope, Traffic
 
@@ -77,7 +77,7 @@ class Messenger:
         return self._thread.submit(self._run, job)
 
     def spread(self, error: BaseException) -> None:
-        """This rank fails: tell all others (alarm.py)."""
+        """This rank fails: tell all others (failure_broadcast.py)."""
         self._alarm.spread(error)
 
     def rows(self, row: np.ndarray, operation: Operation) -> np.ndarray:

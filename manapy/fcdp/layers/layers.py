@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from .units import Unit
+from ..engine.units import Unit
 
 Arrays = dict[str, np.ndarray]
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .errors import StateError
-from .state_index import OptimizerState
+from ..errors import StateError
+from ..state.state_index import OptimizerState
 
 if TYPE_CHECKING:
-    from .local_unit import Shard
+    from ..engine.unit_state import Shard
 
 
 class Adam:
@@ -36,7 +36,7 @@ class Adam:
             shard.values[:] -= (rate * first / (np.sqrt(second) + self._epsilon)).astype(shard.values.dtype)
 
     def state(self) -> OptimizerState:
-        """For state.py."""
+        """For manapy.fcdp.state."""
         return OptimizerState({"steps": self._steps}, {unit: {"first": first, "second": second} for unit, (first, second) in self._moments.items()})
 
     def load_state(self, state: OptimizerState) -> None:

@@ -14,8 +14,8 @@ import os
 
 from mpi4py import MPI
 
-from .agreement import agree
-from .errors import TopologyError
+from ..errors import TopologyError
+from .collective_errors import agree
 
 VARIABLE = "MANAPY_FCDP_RANKS_PER_NODE"
 

@@ -12,14 +12,14 @@ from concurrent.futures import Future
 
 import numpy as np
 
+from ..errors import OrderError
 from .arena import Arena, Block, Place
-from .errors import OrderError
-from .host import HostCache
-from .local_unit import SMALL, LocalUnit, Placement, Residence
 from .messenger import Messenger, Operation
+from .node_window import HostCache
 from .strategy import Fetch, Keep, Strategy
 from .topology import Topology
 from .traffic import Phase, Scope
+from .unit_state import SMALL, LocalUnit, Placement, Residence
 
 
 class Parameters:
@@ -184,7 +184,7 @@ class Parameters:
         return self._messenger.submit(job)
 
     def _refresh(self, units: Sequence[LocalUnit], fill: Callable[[], None]) -> None:
-        """Have the rank's slices filled while nobody reads them (rule 3 of host.py)."""
+        """Have the rank's slices filled while nobody reads them (rule 3 of node_window.py)."""
         if self._host is None:
             return fill()
         tag = self._messenger.tag(Operation.FETCH, units[0].index)

@@ -16,8 +16,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ..core.units import amount
-from .errors import BudgetError
+from ...core.units import amount
+from ..errors import BudgetError
 
 EMPTY = np.empty(0, np.uint8)
 
@@ -26,7 +26,7 @@ class Place(Protocol):
     """Where a front end wants a unit: memory of its own, for one block at a time."""
 
     def take(self) -> np.ndarray:
-        """All of its bytes, contents undefined; memory of the host. Or, read-only, the unit in the node's window (host.py), from where the place copies by itself."""
+        """All of its bytes, contents undefined; memory of the host. Or, read-only, the unit in the node's window (node_window.py), from where the place copies by itself."""
 
     def filled(self) -> None:
         """The array of take() has its contents. May be called on another thread than the rest."""

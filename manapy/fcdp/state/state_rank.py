@@ -15,12 +15,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .errors import StateError
+from ..errors import StateError
 from .state_files import Want
-from .state_index import Index, Naming, OptimizerState, Piece, Tensor, check_tensor, chunk_file, optimizer_arrays, pieces, spans
+from .state_index import (
+    Index,
+    Naming,
+    OptimizerState,
+    Piece,
+    Tensor,
+    check_tensor,
+    chunk_file,
+    optimizer_arrays,
+    pieces,
+    spans,
+)
 
 if TYPE_CHECKING:
-    from .local_unit import Part
+    from ..engine.unit_state import Part
 
 
 @dataclass

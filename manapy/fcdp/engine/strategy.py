@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from .errors import SetupError
+from ..errors import SetupError
 
 
 class Keep(Enum):

@@ -24,15 +24,15 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from ..core.files import discard
+from ...core.files import discard
+from ..engine.collective_errors import agreed
+from ..engine.engine import Engine
+from ..engine.traffic import Phase
+from ..engine.unit_state import Part
+from ..errors import StateError
 from . import state_files as files, state_index
-from .agreement import agreed
-from .engine import Engine
-from .errors import StateError
-from .local_unit import Part
 from .state_index import Index, Naming, OptimizerState, chunk_file, dotted
 from .state_rank import collect, prepare
-from .traffic import Phase
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from mpi4py import MPI
 
-from .errors import FcdpError, RemoteError
+from ..errors import FcdpError, RemoteError
 
 if TYPE_CHECKING:
     from .topology import Topology

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 from mpi4py import MPI
 
-from ..core.units import amount
+from ...core.units import amount
 from .topology import Topology
 from .units import Layout
 

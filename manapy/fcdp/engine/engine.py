@@ -12,7 +12,7 @@ What sits on top (numpy layers, modules of another library) calls, on every rank
     the optimizer changes shard.values by shard.gradient for each of shards
     updated()
 
-Between steps state.py reads and sets `parts`, what this rank keeps of each unit.
+Between steps state/ reads and sets `parts`, what this rank keeps of each unit.
 
 The engine sets up and keeps the order of calls; the work is parameters.py's and gradients.py's, on the thread of messenger.py.
 """
@@ -28,19 +28,18 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from . import budget as memory
-from . import units as unit_checks
-from .agreement import agree, error_of
+from ..errors import OrderError, SetupError, is_failure
+from . import budget as memory, units as unit_checks
 from .arena import Arena, Block, Place
-from .errors import OrderError, SetupError, is_failure
+from .collective_errors import agree, error_of
 from .gradients import Gradients
-from .host import HostCache
-from .local_unit import LocalUnit, Part, Placement, Residence, Shard
 from .messenger import Messenger, Operation
+from .node_window import HostCache
 from .parameters import Parameters
 from .strategy import Keep, Strategy, find
 from .topology import Topology
 from .traffic import Phase, table
+from .unit_state import LocalUnit, Part, Placement, Residence, Shard
 from .units import Layout, Unit
 
 
@@ -116,7 +115,7 @@ class Engine:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Collective. An error that leaves the block ends the job on all ranks (alarm.py)."""
+        """Collective. An error that leaves the block ends the job on all ranks (failure_broadcast.py)."""
         try:
             if error is not None and is_failure(error):
                 self._messenger.spread(error)

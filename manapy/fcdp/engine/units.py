@@ -16,7 +16,7 @@ from math import prod
 
 import numpy as np
 
-from .errors import SetupError
+from ..errors import SetupError
 
 
 @dataclass(frozen=True)

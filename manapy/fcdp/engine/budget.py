@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..core.units import amount
-from .errors import BudgetError
+from ...core.units import amount
+from ..errors import BudgetError
 from .strategy import Keep, Strategy
 from .units import Layout, Unit
 

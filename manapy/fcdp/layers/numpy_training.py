@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .engine import Engine
+from ..engine.engine import Engine
+from ..engine.traffic import Phase
+from ..engine.units import Unit
 from .layers import Arrays, Layer, cross_entropy
-from .traffic import Phase
-from .units import Unit
 
 
 def units_of(layers: Sequence[Layer]) -> list[Unit]:

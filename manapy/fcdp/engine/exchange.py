@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from mpi4py import MPI
 
-from .alarm import Alarm
-from .errors import OrderError
+from ..errors import OrderError
+from .failure_broadcast import Alarm
 from .traffic import Phase, Scope, Traffic
 
 NOTHING = np.empty(0, np.uint8)

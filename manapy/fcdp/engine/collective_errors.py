@@ -1,6 +1,6 @@
 """An error of one rank becomes an error of all, in calls that all ranks make.
 
-In the setting up, before any data flows, over a communicator, on the caller's thread. Later over the engine, whose allgather ends if a rank fails elsewhere (alarm.py).
+In the setting up, before any data flows, over a communicator, on the caller's thread. Later over the engine, whose allgather ends if a rank fails elsewhere (failure_broadcast.py).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from .errors import FcdpError, RemoteError
+from ..errors import FcdpError, RemoteError
 
 T = TypeVar("T")
 

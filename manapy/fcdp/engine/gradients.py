@@ -14,13 +14,13 @@ from concurrent.futures import Future
 
 import numpy as np
 
+from ..errors import GradientError, OrderError, SetupError
 from .arena import Arena, Block
-from .errors import GradientError, OrderError, SetupError
-from .local_unit import SMALL, LocalUnit, Shard
 from .messenger import Messenger, Operation
 from .strategy import Keep, Reduce, Strategy
 from .topology import Topology
 from .traffic import Phase
+from .unit_state import SMALL, LocalUnit, Shard
 
 
 class Gradients:
