@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import _arguments
-from ._job_status import show
 from ._output import Output
 
 if TYPE_CHECKING:
@@ -48,6 +47,8 @@ def run(options: argparse.Namespace, out: Output) -> int:
     status = command.status(job.find_live(options.job))
     out.data(status)
     if not out.json:
+        from ._job_status import show
+
         show(status, out)
     return 0
 

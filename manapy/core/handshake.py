@@ -11,7 +11,6 @@ Invariants
 from __future__ import annotations
 
 import hmac
-import logging
 import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,8 +21,6 @@ from .wire_text import encode_text
 if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
     from collections.abc import Callable
-
-log = logging.getLogger(__name__)
 
 VERSION = 5  # of the control protocol (control.h)
 SECRET_BYTES = 32
@@ -115,7 +112,10 @@ async def admit_stream(
     admitted = admit(secret, server_nonce, line, service)
     if admitted is None:
         if line:
-            log.warning("connection from %s denied: it does not know the secret", writer.get_extra_info("peername"))
+            import logging  # here: commands are clients, and start faster without it
+
+            log, peer = logging.getLogger(__name__), writer.get_extra_info("peername")
+            log.warning("connection from %s denied: it does not know the secret", peer)
             writer.write(b"DENIED\n")
             await writer.drain()
         return None
