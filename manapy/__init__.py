@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "checkpoint", "clock", "dmtcp", "is_restart"]
+__all__ = ["CheckpointError", "__version__", "checkpoint", "clock", "dmtcp", "is_restart"]
 
 _POLL_SECONDS = 0.002
 
