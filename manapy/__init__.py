@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "checkpoint", "clock", "dmtcp", "is_restart"]
+__all__ = ["CheckpointError", "__version__", "checkpoint", "clock", "dmtcp", "is_restart"]
 
 _POLL_SECONDS = 0.002
 
@@ -28,27 +28,27 @@ def checkpoint() -> Path | None:
     """Take a checkpoint now; collective over all ranks of the job.
 
     Returns the path of the published checkpoint; also in a process that was restarted from it (see is_restart). Outside
-    manapy: None, with a RuntimeWarning. Raises manapy.ckpt.errors.CheckpointError if the checkpoint failed; the program
+    manapy: None, with a RuntimeWarning. Raises manapy.CheckpointError if the checkpoint failed; the program
     may go on. Must not be called while another thread of the process holds a lock that a rank needs to make progress.
     """
     import time
 
-    from . import _boundary
+    from .core import boundary
 
-    block = _boundary.lower()
+    block = boundary.lower()
     if block is None:
         _say_outside("checkpoint() did nothing")
         return None
     generation = block.generation
-    ticket = _boundary.request_checkpoint(block)
+    ticket = boundary.request_checkpoint(block)
     if ticket < 0:
         _say("checkpoint() did nothing: this job has no coordinator")
         return None
     while block.generation == generation:  # a restart replaces the block; tickets count anew there
-        done = _boundary.checkpoint_done(block)
+        done = boundary.checkpoint_done(block)
         if abs(done) >= ticket:
             if -done == ticket:
-                from .ckpt.errors import CheckpointError
+                from .core.errors import CheckpointError
 
                 raise CheckpointError("the checkpoint failed; see coordinator.log in the job directory")
             break
@@ -58,9 +58,9 @@ def checkpoint() -> Path | None:
 
 def is_restart() -> bool:
     """Does this process continue from a checkpoint? Outside manapy: False, with a RuntimeWarning."""
-    from . import _boundary
+    from .core import boundary
 
-    block = _boundary.lower()
+    block = boundary.lower()
     if block is None:
         _say_outside("is_restart() is False")
         return False
@@ -88,6 +88,10 @@ def _say(text: str) -> None:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "CheckpointError":
+        from .core.errors import CheckpointError
+
+        return CheckpointError
     if name in ("clock", "dmtcp"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,7 @@
     mpirun -n 4 python pipeline.py --schedule pp=4,micro=8 --fault spin:rank=2,iteration=5,micro=3,phase=backward
 
 Each pipeline stage has some layers, cut over the ranks of its tensor-parallel (TP) group, whose partial results an Allreduce adds up. Micro-batches go through the stages in the order
-of the schedule (1F1B, GPipe or interleaved: manapy/trace/schedule.py says what --schedule may be, and which rank has which place); activations go to the next stage,
+of the schedule (1F1B, GPipe or interleaved: manapy/trace/model/schedule.py says what --schedule may be, and which rank has which place); activations go to the next stage,
 gradients to the one before. At the end of an iteration replicas (DP) add up their gradients, all ranks the square of its norm, and weights change.
 
 Sends are synchronous and nonblocking (Issend), completed before the next one to the same rank in the same direction: like those of large messages they end when the receive has begun,
@@ -40,8 +40,8 @@ from dataclasses import dataclass
 import numpy as np
 from mpi4py import MPI
 
-from manapy.ckpt.errors import ManapyError
-from manapy.trace.schedule import Block, Schedule, parse
+from manapy.core.errors import ManapyError
+from manapy.trace.model.schedule import Block, Schedule, parse
 
 RATE = 0.01
 KINDS = ("skip-recv", "spin", "sleep", "stop", "die", "compute", "starve")

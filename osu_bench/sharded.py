@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from manapy.fcdp import Engine, Phase, Topology
-from manapy.fcdp.adam import Adam
 from manapy.fcdp.layers import Adapted, Dense, Layer, Tanh
-from manapy.fcdp.training import initialise, micro_batch, units_of
+from manapy.fcdp.layers.adam import Adam
+from manapy.fcdp.layers.numpy_training import initialise, micro_batch, units_of
 
 PHASES = ("forward", "backward", "reduce")
 

@@ -23,7 +23,7 @@ from sharded import Training, add_model, build, say, sizes
 
 from manapy.fcdp import Engine, Topology
 from manapy.fcdp.errors import BudgetError
-from manapy.fcdp.training import units_of
+from manapy.fcdp.layers.numpy_training import units_of
 
 PAUSE = 0.05  # seconds between two looks at memory
 LOOKS = 40  # at least: steps of a small model take milliseconds, and a few looks miss their peaks

@@ -22,7 +22,7 @@ from mpi4py import MPI
 from sharded import Training, Watched, add_model, build, say, sizes
 
 from manapy.fcdp import Engine, Phase, Topology, Unit
-from manapy.fcdp.training import units_of
+from manapy.fcdp.layers.numpy_training import units_of
 
 ALONE, CACHED = "alone", "fcdp-tau"
 PATHS = {"host": "fcdp", "node": "mics", "network": "zero3"}  # where a unit comes from when this strategy gathers it a second time

@@ -14,8 +14,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from manapy import _boundary
-from manapy.ckpt import image, publish
+from manapy.ckpt.store import image, publish
+from manapy.core import boundary
 
 ARENA = 0x200010000000
 
@@ -75,7 +75,7 @@ def build(
     values: dict[str, Any] = dict(
         magic=image.MAGIC,
         version=image.VERSION,
-        boundary_version=_boundary.VERSION,
+        boundary_version=boundary.VERSION,
         rank=rank,
         size=size,
         nsections=len(parts),

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from manapy.trace import format
-from manapy.trace.events import EVENT, NEVER, NO_PEER, OPEN, Communicator, Op, Rank, Trace
+from manapy.trace.capture import format
+from manapy.trace.model.events import EVENT, NEVER, NO_PEER, OPEN, Communicator, Op, Rank, Trace
 
 STEP = 1_000_000  # ns
 SECOND = 1_000_000_000

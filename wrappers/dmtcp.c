@@ -149,7 +149,7 @@ static int same(const char *directory, const char *job) {
 
 API const char *dmtcp_get_ckpt_filename(void) {
     static char path[sizeof MPY_LOWER->checkpoint_dir + 64];
-    char within[32] = ""; /* as manapy/ckpt/publish.py names it */
+    char within[32] = ""; /* as manapy/ckpt/store/publish.py names it */
     if (!present()) return NULL;
     const char *directory = MPY_LOWER->checkpoint_dir, *job = MPY_LOWER->job_dir;
     if (!same(directory, job)) snprintf(within, sizeof within, "/manapy-%016" PRIx64, mpy_fnv1a(job, strlen(job)));

@@ -117,7 +117,7 @@ static bool is_job(const char *dir) {
     return access(record, R_OK) == 0;
 }
 
-/* What manapy/ckpt/publish.py makes: JOB/ckpt-000007, or DIRECTORY/manapy-<hash>/ckpt-000007 with a link to JOB beside it. */
+/* What manapy/ckpt/store/publish.py makes: JOB/ckpt-000007, or DIRECTORY/manapy-<hash>/ckpt-000007 with a link to JOB beside it. */
 bool mpy_jobdir_of_checkpoint(const char *checkpoint, char job_dir[PATH_MAX], char directory[PATH_MAX]) {
     char link[PATH_MAX + 16];
     if (realpath(checkpoint, directory) == NULL) return false;

@@ -25,7 +25,7 @@ typedef struct mpy_trace_identity {
 
 /* ---- file.c: libc ---- */
 
-/* The name of the job in directory `dir`: its last component and a hash, since those of different jobs may be alike (manapy/trace/format.py). */
+/* The name of the job in directory `dir`: its last component and a hash, since those of different jobs may be alike (manapy/trace/capture/format.py). */
 void mpy_trace_job_name(const char *dir, char *out, size_t n);
 /* Makes and maps the file ROOT/manapy-trace-UID/JOB/rank-NNNNN.gG.trace; files of this rank that it replaces go. ROOT: MANAPY_TRACE_ROOT, or
  * /dev/shm. False, and one line in `error`: no room, or not allowed; then nothing is left behind. */

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..ckpt.errors import ManapyError
+from ..core.errors import ManapyError
 from .commands import Command, LeftOutError, Setting
 from .tools import Tools
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ckpt.errors import ManapyError
+from ..core.errors import ManapyError
 from .samples import CLOCK, NATIVE, RECORDED, UNTRACED
 from .tools import Tools
 
@@ -141,7 +141,7 @@ class Setting:
 
 def trace_of(directory: Path) -> Path:
     """Where the records of the job with this directory lie."""
-    from ..trace import format  # numpy
+    from ..trace.capture import format  # numpy
 
     return format.root() / format.job_name(directory)
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..trace.events import OPEN, Op, Trace
-from ..trace.graph import Timing
-from ..trace.schedule import Schedule
+from ..trace.model.events import OPEN, Op, Trace
+from ..trace.model.graph import Timing
+from ..trace.model.schedule import Schedule
 
 PENDING = 2.0  # seconds
 SEGMENT = 1.5  # MegaScale: times the mean of all ranks

@@ -2,7 +2,7 @@
 the MegaTrace paper's section V, and false alarms.
 
 Every run has a seed of its own, made of --seed and its number. Thresholds are those that the program has
-(trace/monitor.py, trace/outside.py, comparators.py): none is fitted to these seeds.
+(trace/slow/monitor.py, trace/hang/outside.py, comparators.py): none is fitted to these seeds.
 A fault's position is drawn uniformly; extra work is log-uniform from 50 ms to 30 s, in strata. Messages of every other
 run are synchronous. An iteration is slow if it performs below 90 % of the same one without the fault.
 """
@@ -16,12 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-from ..trace import hang, slow, stages
-from ..trace.graph import Timing, graph_of
-from ..trace.iterations import Iteration, iterations
-from ..trace.schedule import Block, Schedule, parse
+from ..trace.hang import hang
+from ..trace.model import stages
+from ..trace.model.graph import Timing, graph_of
+from ..trace.model.iterations import Iteration, iterations
+from ..trace.model.schedule import Block, Schedule, parse
+from ..trace.model.verdict import Cause, Phase, State, Verdict
 from ..trace.simulate import Fault, Kind, Model, Run, positions, simulate, snapshot
-from ..trace.verdict import Cause, Phase, State, Verdict
+from ..trace.slow import slow
 from . import comparators, plots
 from .commands import Setting
 from .samples import MANAPY, Row, Rows

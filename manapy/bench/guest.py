@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .. import _install
-from ..ckpt.errors import ManapyError
+from ..core import installation
+from ..core.errors import ManapyError
 from .commands import BenchError, LeftOutError
 from .samples import NATIVE
 from .tools import Tools, compile_one, rdma_source
@@ -110,7 +110,7 @@ class Guest:
             self._machine.stop()
 
     def _look(self, package: Any, programs: tuple[str, ...]) -> None:
-        if _install.library("libmanapy_shift.so") is None:
+        if installation.library("libmanapy_shift.so") is None:
             raise LeftOutError("this manapy was built without its RDMA part (apt install libibverbs-dev)")
         if reason := package.missing():
             raise LeftOutError(f"no virtual machine: {reason}")

@@ -18,10 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..trace import alarms, proc, rings, schedule, slow
-from ..trace.diagnose import diagnose
-from ..trace.runqueue import Sampler
-from ..trace.verdict import Cause, Phase, State
+from ..trace.capture import rings
+from ..trace.host import proc
+from ..trace.host.runqueue import Sampler
+from ..trace.live.diagnose import diagnose
+from ..trace.model import schedule
+from ..trace.model.verdict import Cause, Phase, State
+from ..trace.slow import alarms, slow
 from . import plots
 from .commands import BenchError, Setting, end, forget, trace_of
 from .diagnosis import keep

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..clock import scale
+from ..clock.model import scale
 from .commands import Setting
 from .plots import available
 from .samples import Row, Rows

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..ckpt.errors import ManapyError
+from ..core.errors import ManapyError
 from . import tools
 from .commands import BenchError, LeftOutError, Setting
 from .compare import Part, Sample, compare

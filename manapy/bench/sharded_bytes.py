@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..fcdp.costs import Phases, Volume, bytes_per_node
-from ..fcdp.strategy import STRATEGIES
+from ..fcdp.engine.strategy import STRATEGIES
 from . import cluster
 from .commands import BenchError, Setting, records
 from .samples import Row, Rows

@@ -11,8 +11,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import _install
-from ..ckpt.errors import ManapyError
+from ..core import installation
+from ..core.errors import ManapyError
 from ..mpi import candidates
 
 PROGRAMS = ("calls", "p2p", "rate", "collectives", "apps", "steps")
@@ -53,7 +53,7 @@ def find() -> Tools:
 def sources() -> Path:
     """The folder osu_bench: of the installation, or of the source tree that this file is in."""
     tree = Path(__file__).resolve().parents[2] / "osu_bench"
-    found = _install.library("osu_bench") or (tree if tree.is_dir() else None)
+    found = installation.library("osu_bench") or (tree if tree.is_dir() else None)
     if found is None:
         raise ManapyError("osu_bench is missing: this manapy is not installed completely")
     return found
@@ -88,7 +88,7 @@ def compile_one(source: Path, target: Path, *flags: str) -> None:
 
 
 def _needed(name: str) -> Path:
-    found = _install.executable(name)
+    found = installation.executable(name)
     if found is None:
         raise ManapyError(f"{name} is missing: this manapy is not installed completely")
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from .. import _install
+from ..core import installation
 from .commands import LeftOutError, Setting
 from .compare import compare, json_lines
 from .samples import NATIVE, SHIFT, Row, Rows
@@ -18,7 +18,7 @@ GOALS = dict.fromkeys([*VERBS, "ibv_wr_rdma_write, start to complete", "ibv_star
 
 def verbs(setting: Setting) -> list[Row]:
     """ns per call; the median and the minimum over the batches of each run. The provider's second device is the backup, so all is protected."""
-    library = _install.library("libmanapy_shift.so")
+    library = installation.library("libmanapy_shift.so")
     if library is None:
         raise LeftOutError("this manapy was built without its RDMA part (apt install libibverbs-dev)")
     null, program = _null_provider(setting), setting.work / "verbs"

@@ -27,9 +27,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from ..ckpt import command, job, publish
-from ..ckpt.errors import ManapyError
-from . import processes, steps, timing
+from ..ckpt import command
+from ..ckpt.store import job, publish
+from ..core.errors import ManapyError
+from . import descendants, steps, timing
 from .record import Chain, Event
 
 TICK = 0.25  # seconds between looks at the script's steps
@@ -119,7 +120,7 @@ class Attempt:
 
     def run(self, look: Look) -> Outcome:
         """Until it has ended, one way or the other. ``look``: at the surroundings, just now."""
-        processes.adopt_orphans()
+        descendants.adopt_orphans()
         before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
         signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
         try:
@@ -148,7 +149,7 @@ class Attempt:
         begin = looked = time.time()
         signals, retry = 0, 0.0
         while True:
-            status = processes.reap(self._child)
+            status = descendants.reap(self._child)
             if status is not None:
                 self._code, self._code_since = os.waitstatus_to_exitcode(status), time.monotonic()
             if self._final is None and (outcome := self._ended()) is not None:
@@ -215,7 +216,7 @@ class Attempt:
         """Until they have noted the end of their ranks."""
         deadline = time.monotonic() + SETTLE
         while (live := self._live()) and any(which.is_live() for which in live) and time.monotonic() < deadline:
-            processes.reap(self._child)
+            descendants.reap(self._child)
             time.sleep(TICK / 5)
 
     def _coordinators(self) -> set[int]:
@@ -344,10 +345,10 @@ class Attempt:
     def _kill_script(self, spare: set[int]) -> None:
         """Until nothing is left below us but ``spare``."""
         deadline = time.monotonic() + KILLS
-        while processes.kill_below(os.getpid(), spare) and time.monotonic() < deadline:
-            processes.reap(self._child)
+        while descendants.kill_below(os.getpid(), spare) and time.monotonic() < deadline:
+            descendants.reap(self._child)
             time.sleep(0.01)
-        processes.reap(self._child)
+        descendants.reap(self._child)
 
 
 def _problem(save: _Save) -> str:

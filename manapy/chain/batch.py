@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..ckpt.errors import ManapyError
+from ..core.errors import ManapyError
 from . import policy, record, slurm, timing
 from .record import Chain
 from .supervisor import Supervisor

@@ -26,7 +26,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..ckpt.errors import ManapyError
+from ..core.errors import ManapyError
+from ..core.proc import START, stat_fields
 
 BEAT = 3.0
 STALE = 20.0
@@ -36,7 +37,7 @@ LOOK = 0.1  # seconds between looks
 def _start_of(pid: int) -> int | None:
     """When a process of this host has begun, in ticks; None: it is gone."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        return int(stat_fields(Path(f"/proc/{pid}"))[START])
     except (OSError, IndexError, ValueError):
         return None
 

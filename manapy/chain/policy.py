@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..ckpt import publish
+from ..ckpt.store import publish
 from . import steps
 from .record import Chain, Event
 

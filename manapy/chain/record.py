@@ -33,9 +33,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..ckpt import publish
-from ..ckpt.errors import ManapyError
-from ..ckpt.record import reading
+from ..core.errors import ManapyError
+from ..core.files import reading, replace_file
 from .lock import Lock
 
 FORMAT = 1
@@ -54,7 +53,7 @@ class Chain:
 
     def write(self) -> None:
         """Replace chain.json."""
-        publish.replace_file(self.dir / "chain.json", json.dumps(self.record, indent=1).encode() + b"\n", durable=True)
+        replace_file(self.dir / "chain.json", json.dumps(self.record, indent=1).encode() + b"\n", durable=True)
 
     def events(self, kind: str | None = None, attempt: int | None = None) -> list[Event]:
         """All, or those of a kind and attempt; oldest first."""

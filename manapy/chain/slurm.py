@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..ckpt.errors import ManapyError
+from ..core.errors import ManapyError
 from .attempt import Look, Outcome
 
 ANSWER_SECONDS = 60.0

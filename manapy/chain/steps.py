@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..ckpt import job, publish, verify
-from ..ckpt.errors import JobError, ManapyError, ManifestError
+from ..ckpt.store import job, publish, verify
+from ..core.errors import JobError, ManapyError, ManifestError
 from .record import Chain, Event
 
 ENDED_EARLY = ("failed", "ended", "checkpointed", "stopped")  # states of a job that may have ended otherwise than by itself

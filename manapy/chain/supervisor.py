@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from ..ckpt.errors import ManapyError
+from ..core.errors import ManapyError
 from . import policy, steps
 from .attempt import Attempt, Outcome, Policy, Watch
 from .lock import Lock

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..ckpt.errors import ManapyError
+from ..core.errors import ManapyError
 from . import policy, steps, timing
 from .record import Chain
 

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import auth, connection, protocol
-from .errors import CheckpointError, CoordinatorError, DiedError, GoneError, JobError
+from ..core import connection, handshake
+from ..core.errors import CheckpointError, CoordinatorError, DiedError, GoneError, JobError
+from . import protocol
 
 if TYPE_CHECKING:
-    from .job import Job
+    from .store.job import Job
 
 CONNECT_SECONDS = 5.0
 RESTART_SECONDS = 1.5  # between the death of a job's ranks and the job.json of their restart
@@ -35,7 +36,7 @@ class Connection(connection.Connection):
             connected = socket.create_connection((job.host, job.port), timeout=CONNECT_SECONDS)
             lost = f"the connection to the coordinator is lost: see {job.dir / 'coordinator.log'}"
             super().__init__(
-                connected, secret, auth.COORDINATOR, what=str(job.dir), lost=lost, secret_path=job.dir / "secret", timeout=ANSWER_SECONDS, limit=protocol.ANSWER_MAX
+                connected, secret, handshake.COORDINATOR, what=str(job.dir), lost=lost, secret_path=job.dir / "secret", timeout=ANSWER_SECONDS, limit=protocol.ANSWER_MAX
             )
         except ConnectionRefusedError as error:
             raise GoneError(_end_of(job, patience) or f"{job.dir}: the job is not running any more ({where}), though it has not noted its end: see {job.dir / 'coordinator.log'}") from error
@@ -84,11 +85,10 @@ def checkpoint(job: Job, *, then: str = "continue", child_grace: float | None = 
 
 def _successor(job: Job, patience: float) -> Job | None:
     """The job as its directory says now, if that isn't the same run of it any more; within so many seconds."""
-    from .job import read
 
     deadline = time.monotonic() + patience
     while True:
-        now = read(job.dir)
+        now = job.again()
         if (now.host, now.port, now.record.get("rank0_pid")) != (job.host, job.port, job.record.get("rank0_pid")):
             return now
         if time.monotonic() >= deadline:

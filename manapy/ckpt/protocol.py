@@ -5,14 +5,13 @@ The messages of the collective clock are in manapy.clock.messages; here are the 
 
 from __future__ import annotations
 
-from ..clock._text import decode_text, encode_text
+from ..core.handshake import SECRET_BYTES, VERSION
+from ..core.wire_text import decode_text, encode_text
 
 __all__ = ["ANSWER_MAX", "EXIT_CHECKPOINTED", "FROM_COMMAND", "FROM_RANK", "LINE_MAX", "SECRET_BYTES", "TO_COMMAND", "TO_RANK", "VERSION", "decode_text", "encode_text", "join"]
 
-VERSION = 5
 LINE_MAX = 1 << 20  # without its seal
 ANSWER_MAX = 1 << 28  # JSON to a command
-SECRET_BYTES = 32
 EXIT_CHECKPOINTED = 0
 
 FROM_RANK = frozenset(

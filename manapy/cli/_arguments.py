@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..chain.attempt import Policy
     from ..chain.policy import Limits
-    from ..trace.find import Found
-    from ..trace.schedule import Schedule
+    from ..trace.capture.locate import Found
+    from ..trace.model.schedule import Schedule
     from ._output import Output
 
 
@@ -40,9 +40,9 @@ def add_hosts(parser: argparse.ArgumentParser) -> None:
 
 def recording(options: argparse.Namespace, out: Output) -> Found:
     """The recording that JOB, --hosts and --rsh mean; said, if nobody has named it. Raises JobError."""
-    from ..trace import find
+    from ..trace.capture import locate
 
-    found = find.find(options.job, options.hosts, options.rsh)
+    found = locate.find(options.job, options.hosts, options.rsh)
     if found.guessed:
         out.note(found.guessed)
     return found
@@ -50,7 +50,7 @@ def recording(options: argparse.Namespace, out: Output) -> Found:
 
 def schedule(text: str) -> Schedule:
     """The schedule that a text names. numpy is needed for it, and imported with the option only."""
-    from ..trace.schedule import ScheduleError, parse
+    from ..trace.model.schedule import ScheduleError, parse
 
     try:
         return parse(text)
@@ -107,7 +107,7 @@ def add_chain(parser: argparse.ArgumentParser) -> None:
 def policy(options: argparse.Namespace) -> Policy:
     """Of add_chain's options. Raises UsageError."""
     from ..chain.attempt import Policy
-    from ..ckpt.errors import UsageError
+    from ..core.errors import UsageError
 
     if not 1 <= options.margin < math.inf:
         raise UsageError(f"--margin must be at least 1, not {options.margin:g}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..ckpt import verify
-from ..ckpt.publish import Manifest
+from ..ckpt.store import verify
+from ..ckpt.store.publish import Manifest
 from ._output import Output
 
 

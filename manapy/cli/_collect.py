@@ -1,4 +1,4 @@
-"""What one host of a job knows, for `manapy why` and `manapy trace` on another one; not for people. Started by trace/collect.py through a remote shell."""
+"""What one host of a job knows, for `manapy why` and `manapy trace` on another one; not for people. Started by trace/capture/collect.py through a remote shell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Until standard input ends."""
-    from ..trace import collect
+    from ..trace.capture import collect
 
     collect.serve(sys.stdin.buffer, sys.stdout.buffer)
     return 0

@@ -9,15 +9,15 @@ from ._output import Output
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What lowerhalf/control/rendezvous.c passes."""
-    from ..ckpt import coordinator
+    from ..ckpt.coordinator import coordinator
 
     coordinator.add_arguments(parser)
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Until the job ends; then recordings of earlier jobs are removed, if there are too many."""
-    from ..ckpt import coordinator
-    from ..trace import tidy
+    from ..ckpt.coordinator import coordinator
+    from ..trace.capture import tidy
 
     code = int(coordinator.run(options))
     tidy.tidy()

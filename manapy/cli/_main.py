@@ -2,7 +2,7 @@
 
 One module per command, each with `add_arguments(parser)` and `run(options, out) -> exit code`. Only the module of
 the command that was asked for is imported, so that `manapy status` starts fast. Nothing outside this package prints or
-exits: errors come here as exceptions (the tree is drawn in manapy/ckpt/errors.py) and become one line and an exit code.
+exits: errors come here as exceptions (the tree is drawn in manapy/core/errors.py) and become one line and an exit code.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage.
 """
@@ -83,7 +83,7 @@ def _voice(module: object) -> Iterator[None]:
 
 
 def _run(module: object, options: argparse.Namespace) -> int:
-    from ..ckpt.errors import ManapyError, UsageError
+    from ..core.errors import ManapyError, UsageError
     from ._output import Output
 
     out = Output(json=getattr(options, "json", False))

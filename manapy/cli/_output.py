@@ -12,10 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from .._size import size
-
-__all__ = ["Output", "ago", "aligned", "size"]
-
 
 class Output:
     """Where and how results are shown."""
@@ -129,12 +125,3 @@ def _is_number(cell: Any) -> bool:
         return True
     words = str(cell).split()
     return bool(words) and words[0].replace(".", "", 1).isdigit() and len(words) <= 2
-
-
-def ago(seconds: float) -> str:
-    """A time span for people: 3 min."""
-    for unit, length in (("s", 60.0), ("min", 60.0), ("h", 24.0)):
-        if seconds < length:
-            return f"{seconds:.0f} {unit}"
-        seconds /= length
-    return f"{seconds:.0f} d"

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """OK, the agent's socket, the job and the backups; NONE and why no RNIC can stand in for another; or ERROR and why."""
-    from ..ckpt.errors import ManapyError
+    from ..core.errors import ManapyError
     from ..rdma import place, prepare
 
     try:

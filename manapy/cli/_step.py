@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, out: Output) -> int:
     """NEW, RESUME, DONE or ERROR."""
     from ..chain import record, steps
-    from ..ckpt.errors import ManapyError
+    from ..core.errors import ManapyError
 
     try:
         chain = record.read(Path(os.environ["MANAPY_CHAIN"]))

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
+from ..core.proc import PARENT, stat_fields
+
 LAUNCHERS = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun")
 TERMINALS = ("/dev/pts/", "/dev/tty")
 
@@ -35,4 +37,4 @@ def _ancestors() -> Iterator[Path]:
     while pid > 1:
         process = Path(f"/proc/{pid}")
         yield process
-        pid = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+        pid = int(stat_fields(process)[PARENT])

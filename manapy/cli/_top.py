@@ -14,21 +14,25 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ..trace import calls, now, proc, rings, runqueue, stages
-from ..trace.diagnose import as_json, state
-from ..trace.now import Host, Rdma, Row, State
-from ..trace.schedule import Schedule, ScheduleError
-from ..trace.verdict import State as Judged
+from ..core.units import size, span
+from ..trace.capture import rings
+from ..trace.host import proc, runqueue
+from ..trace.live import rank_rows
+from ..trace.live.diagnose import as_json, state
+from ..trace.live.rank_rows import Host, Rdma, Row, State
+from ..trace.model import calls, stages
+from ..trace.model.schedule import Schedule, ScheduleError
+from ..trace.model.verdict import State as Judged
 from . import _watch
-from ._output import Output, aligned, size
-from .why import judge
+from ._diagnosis import judge
+from ._output import Output, aligned
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from ..trace.events import Trace
-    from ..trace.find import Found
-    from ..trace.verdict import Verdict
+    from ..trace.capture.locate import Found
+    from ..trace.model.events import Trace
+    from ..trace.model.verdict import Verdict
 
 ROWS_SHARE, WHY_SHARE = 0.05, 0.04  # of a processor
 ROWS, WHY = 1 << 15, 1 << 17  # records
@@ -77,15 +81,15 @@ class View:
         if self.found.live:
             self._sampler.watch(trace)
             self._sampler.sample()
-        if time.monotonic() >= self.due or now.over(trace):
+        if time.monotonic() >= self.due or rank_rows.over(trace):
             self._judge(before or self._sight)
-        self.rows = now.rows(self.trace, trace, self._labels(trace))
+        self.rows = rank_rows.rows(self.trace, trace, self._labels(trace))
         self.trace = trace
 
     @property
     def over(self) -> bool:
         """Is there nothing more to be seen?"""
-        return not self.found.live or self.trace is not None and now.over(self.trace)
+        return not self.found.live or self.trace is not None and rank_rows.over(self.trace)
 
     def _each(self, records: int) -> int:
         """Of so many, the share of one thread."""
@@ -167,7 +171,7 @@ def data(view: View) -> dict[str, Any]:
         "now_ns": view.trace.now,
         "schedule": str(view.plan) if view.plan is not None else None,
         "ranks": [asdict(row) | {"state": row.state.value} for row in view.rows],
-        "hosts": [asdict(host) | {"states": {known.value: count for known, count in host.states.items()}} for host in now.hosts(view.rows)],
+        "hosts": [asdict(host) | {"states": {known.value: count for known, count in host.states.items()}} for host in rank_rows.hosts(view.rows)],
         "state": state(view.verdicts).value,
         "verdicts": [as_json(verdict) for verdict in view.verdicts],
         "problems": _problems(view),
@@ -178,18 +182,18 @@ def lines(view: View, sort: str, room: int, width: int | None = None) -> list[Li
     """For people, in so many lines: if not all ranks have room, the most conspicuous ones, and hosts. What is wrong is to be read whole in that width."""
     assert view.trace is not None
     below = [*[(text, "yellow") for text in _problems(view)[:2]], *_why(view.verdicts, width)]
-    hosts = [host for host in now.hosts(view.rows) if host.host]
+    hosts = [host for host in rank_rows.hosts(view.rows) if host.host]
     room -= 2 + len(below)  # the head, and that of the table
     table: list[Line] = []
     shown = view.rows
     if len(shown) > max(room, 1):
         table = _hosts(_fitting(hosts, view.rows, max(room // 2 - 1, 1)))
-        shown = sorted(view.rows, key=now.SORTS["state" if sort == "rank" else sort])[: max(room - len(table), 1)]
-    shown = sorted(shown, key=now.SORTS[sort])
+        shown = sorted(view.rows, key=rank_rows.SORTS["state" if sort == "rank" else sort])[: max(room - len(table), 1)]
+    shown = sorted(shown, key=rank_rows.SORTS[sort])
     left_out = f", {len(shown)} of them shown" if len(shown) < len(view.rows) else ""
     unseen = sum(row.state is State.UNRECORDED for row in view.rows)
     head = f"{view.trace.job or view.found.folder.name}: {len(view.rows)} ranks{f' on {len(hosts)} hosts' if len(hosts) > 1 else ''}{left_out}"
-    head += (f", {unseen} not recorded here" if unseen else "") + time.strftime(", %H:%M:%S", time.localtime(view.trace.now / now.SECOND))
+    head += (f", {unseen} not recorded here" if unseen else "") + time.strftime(", %H:%M:%S", time.localtime(view.trace.now / rank_rows.SECOND))
     return [(head, "bold"), *_ranks(shown, several_hosts=len(hosts) > 1, iterations=any(row.iteration is not None for row in view.rows)), *table, *below]
 
 
@@ -210,7 +214,7 @@ def _ranks(rows: Sequence[Row], several_hosts: bool, iterations: bool) -> list[L
         "rank": (True, lambda row: str(row.rank)),
         **({"host": (False, lambda row: row.host)} if several_hosts else {}),
         "state": (False, lambda row: row.state.value),
-        "for": (True, lambda row: calls.span(row.since_ns) if row.since_ns is not None else ""),
+        "for": (True, lambda row: span(row.since_ns) if row.since_ns is not None else ""),
         **({"iteration": (True, lambda row: _or_nothing(row.iteration, str))} if iterations else {}),
         "calls/s": (True, lambda row: _or_nothing(row.calls_s, lambda rate: f"{rate:.0f}" if rate >= 10 else f"{rate:.1f}")),
         "waited": (True, lambda row: _or_nothing(row.waited, _percent)),
@@ -230,7 +234,7 @@ def _fitting(hosts: list[Host], rows: Sequence[Row], room: int) -> list[Host]:
     found = sorted(hosts, key=lambda host: host.conspicuous)[: room - 1]
     named = {host.host for host in found}
     others = [row for row in rows if row.host and row.host not in named]
-    return [*found, now.summary(f"{len(hosts) - len(found)} others" if found else f"{len(hosts)} hosts", others)]
+    return [*found, rank_rows.summary(f"{len(hosts) - len(found)} others" if found else f"{len(hosts)} hosts", others)]
 
 
 def _hosts(hosts: Sequence[Host]) -> list[Line]:

@@ -8,8 +8,9 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core.units import size
 from . import _arguments, _quantities, _terminal
-from ._output import Output, size
+from ._output import Output
 
 if TYPE_CHECKING:
     from ..fcdp.gpt.training import Result
@@ -28,7 +29,7 @@ moment, too. The table shows what each node sent in a step beside the closed for
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options. Defaults of what a state keeps are with it, in manapy/fcdp/gpt/options.py."""
-    from ..fcdp.strategy import STRATEGIES
+    from ..fcdp.engine.strategy import STRATEGIES
 
     def add(name: str, metavar: str | None, kind: Any, text: str, **more: Any) -> None:
         parser.add_argument(name, metavar=metavar, type=kind, help=text, default=None, **more)
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Train; rank 0 shows what came of it."""
-    from ..ckpt.errors import ManapyError
+    from ..core.errors import ManapyError
     from ..fcdp.gpt.options import Run, Training
 
     how = Run(**_given(options, Run))

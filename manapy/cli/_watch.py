@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ._output import Output, ago, size
+from ..core.units import ago, size
+from ._output import Output
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -24,8 +25,8 @@ def watch(chain: Chain | None, which: str | None, out: Output) -> int:
     """Until it has ended."""
     if chain is not None and not out.file.isatty():
         return _follow(chain, out)
-    from ..ckpt import job
-    from ..ckpt.errors import JobError
+    from ..ckpt.store import job
+    from ..core.errors import JobError
 
     if chain is None:
         where = job.find_live(which)
@@ -114,7 +115,7 @@ def _follow(chain: Chain, out: Output) -> int:
 def job_lines(where: object) -> list[str]:
     """The status of a job as `manapy status` prints it."""
     from ..ckpt import command
-    from .status import show
+    from ._job_status import show
 
     text = io.StringIO()
     show(command.status(where), Output(file=text))  # type: ignore[arg-type]
@@ -124,8 +125,9 @@ def job_lines(where: object) -> list[str]:
 def lines(chain: Chain) -> list[str]:
     """A chain's state: attempts and time used, deadline, checkpoints, steps with their ranks, what the script has printed last, the last events."""
     from ..chain import view
-    from ..ckpt import command, job
-    from ..ckpt.errors import JobError
+    from ..ckpt import command
+    from ..ckpt.store import job
+    from ..core.errors import JobError
 
     now, stands = time.time(), view.summary(chain)
     allocations = f" in {stands['allocations']} allocations" if stands["allocations"] else ""

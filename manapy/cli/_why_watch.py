@@ -15,25 +15,26 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core.units import ago
+from ._diagnosis import EXITS, look, note, say
 from ._leaving import Leaving
-from ._output import Output, ago
-from .why import EXITS, look, note, say
+from ._output import Output
 
 if TYPE_CHECKING:
-    from ..ckpt.job import Job
-    from ..trace.events import Trace
-    from ..trace.find import Found
-    from ..trace.runqueue import Sampler
-    from ..trace.standing import News
-    from ..trace.verdict import Verdict
+    from ..ckpt.store.job import Job
+    from ..trace.capture.locate import Found
+    from ..trace.host.runqueue import Sampler
+    from ..trace.live.standing import News
+    from ..trace.model.events import Trace
+    from ..trace.model.verdict import Verdict
 
 SAFE_SECONDS = 20.0  # a stuck job's checkpoint may wait so long for a moment at which all ranks can be saved
 
 
 def watch(found: Found, options: argparse.Namespace, out: Output) -> int:
     """Until the job has ended, or Ctrl-C, or it was acted on. Exit code."""
-    from ..ckpt.errors import UsageError
-    from ..trace.runqueue import Sampler
+    from ..core.errors import UsageError
+    from ..trace.host.runqueue import Sampler
 
     if not found.live:
         raise UsageError(f"{found.folder} is a saved recording: there is nothing to watch")
@@ -46,12 +47,12 @@ def watch(found: Found, options: argparse.Namespace, out: Output) -> int:
 
 
 def _watched(found: Found, sampler: Sampler, leaving: Leaving, options: argparse.Namespace, out: Output) -> int:
-    from ..trace.alarms import WINDOW
-    from ..trace.diagnose import Looked
-    from ..trace.pulse import Pulse
-    from ..trace.slow import Looks
-    from ..trace.standing import Standing
-    from ..trace.verdict import State
+    from ..trace.live.diagnose import Looked
+    from ..trace.live.head_progress import Pulse
+    from ..trace.live.standing import Standing
+    from ..trace.model.verdict import State
+    from ..trace.slow.alarms import WINDOW
+    from ..trace.slow.slow import Looks
 
     pulse, looks, looked = Pulse(found.folder), Looks(), Looked()
     standing = Standing(options.patience)
@@ -92,7 +93,7 @@ def _watched(found: Found, sampler: Sampler, leaving: Leaving, options: argparse
 
 def _take_back(news: News, over: bool, out: Output) -> None:
     """What was said and no longer holds."""
-    from ..trace.diagnose import as_json
+    from ..trace.live.diagnose import as_json
 
     if news.back:
         out.data({"taken_back": [as_json(verdict) for verdict, _ in news.back]})
@@ -106,8 +107,8 @@ def _take_back(news: News, over: bool, out: Output) -> None:
 def _nothing_found(found: Found, trace: Trace, verdicts: list[Verdict], text: str, out: Output) -> int:
     """The last words of a watch that has found no fault. Of a job that has ended without a word, that is no proof of
     its health."""
-    from ..trace.diagnose import state
-    from ..trace.verdict import State
+    from ..trace.live.diagnose import state
+    from ..trace.model.verdict import State
 
     if state(verdicts) is State.UNKNOWN:
         return EXITS[say(found, trace, verdicts, out)]
@@ -117,7 +118,7 @@ def _nothing_found(found: Found, trace: Trace, verdicts: list[Verdict], text: st
 
 def _over(found: Found, trace: Trace) -> bool:
     """Has the job ended, as far as can be seen from here?"""
-    from ..trace import proc
+    from ..trace.host import proc
 
     if all(known.ended for known in trace.ranks.values()):
         return True
@@ -132,7 +133,7 @@ def _command(command: str | None, limit: float, verdict: Verdict, out: Output) -
     watching."""
     import json
 
-    from ..trace.diagnose import as_json
+    from ..trace.live.diagnose import as_json
 
     if command is None:
         return
@@ -152,9 +153,9 @@ def _command(command: str | None, limit: float, verdict: Verdict, out: Output) -
 def _act(what: str, found: Found, trace: Trace, verdicts: list[Verdict], out: Output) -> int:
     """Save or end a job that is stuck. Raises JobError where it can't be saved."""
     from ..ckpt import command
-    from ..ckpt.errors import JobError
-    from ..trace import proc
-    from ..trace.verdict import Cause
+    from ..core.errors import JobError
+    from ..trace.host import proc
+    from ..trace.model.verdict import Cause
 
     if what == "checkpoint":
         assert found.job is not None
@@ -192,8 +193,8 @@ def _saved(job: Job, out: Output) -> Path:
     the others must come to it first, and that they don't
     may be just why the job is stuck. The coordinator goes on trying."""
     from ..ckpt import command
-    from ..ckpt._flow import Phase
-    from ..ckpt.errors import JobError, ManapyError
+    from ..ckpt.coordinator.flow import Phase
+    from ..core.errors import JobError, ManapyError
 
     answers: queue.SimpleQueue[Path | ManapyError] = queue.SimpleQueue()
 

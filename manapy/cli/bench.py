@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, out: Output) -> int:
     """Measure, print, write; 1 if a command failed that was to be measured, or if nothing could be measured."""
     from ..bench import FCDP_JOBS, JOBS, SHIFT_JOBS, TRACE_JOBS, Guest, Setting, machine, measure, plots, report, tools
-    from ..ckpt.errors import ManapyError
+    from ..core.errors import ManapyError
 
     for path in (options.dir, options.imb):
         if path is not None and not path.exists():

@@ -23,8 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Ask, show progress, print the path."""
-    from ..ckpt import command, job
-    from ..ckpt.errors import UsageError
+    from ..ckpt import command
+    from ..ckpt.store import job
+    from ..core.errors import UsageError
 
     if options.unless_within is not None and (options.then != "continue" or options.child_grace is not None):
         raise UsageError("--unless-within takes neither --then nor --child-grace: the checkpoint may be another's")

@@ -12,8 +12,9 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ..core.units import size
 from . import _arguments, _quantities, _train
-from ._output import Output, size
+from ._output import Output
 
 if TYPE_CHECKING:
     from ..fcdp.advice import Job, Option
@@ -69,7 +70,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 
 def _advise(options: argparse.Namespace, out: Output) -> int:
-    from ..ckpt.errors import UsageError
+    from ..core.errors import UsageError
     from ..fcdp import advice
     from ..fcdp.costs import PEERS
 
@@ -99,7 +100,7 @@ def _trainable(text: str) -> float:
 
 
 def _job(options: argparse.Namespace) -> Job:
-    from ..ckpt.errors import UsageError
+    from ..core.errors import UsageError
     from ..fcdp.advice import Job
     from ..fcdp.costs import PRECISIONS, Links, flops
 

@@ -6,7 +6,8 @@ import argparse
 import time
 from pathlib import Path
 
-from ._output import Output, ago, size
+from ..core.units import ago, size
+from ._output import Output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

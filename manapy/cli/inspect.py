@@ -7,8 +7,9 @@ import time
 from dataclasses import asdict
 from typing import Any
 
+from ..core.units import size
 from . import _arguments
-from ._output import Output, size
+from ._output import Output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Read manifest and images (headers and sections, not page data)."""
-    from ..ckpt import image, publish
-    from ..ckpt.errors import ManapyError
+    from ..ckpt.store import image, publish
+    from ..core.errors import ManapyError
 
     path = publish.resolve(options.checkpoint)
     manifest = publish.read_manifest(path)
@@ -42,7 +43,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 
 def _row(i: Any) -> tuple[Any, ...]:
-    from ..ckpt.image import RUN_DATA, RUN_FILE
+    from ..ckpt.store.image import RUN_DATA, RUN_FILE
 
     h = i.header
     return (h.rank, h.host, size(h.file_bytes), size(i.bytes_of(RUN_DATA)), size(i.bytes_of(RUN_FILE)), size(i.mapped_bytes), len(i.regions), len(i.threads))
@@ -57,7 +58,7 @@ def _one(i: Any, out: Output) -> None:
 
 
 def _saved(i: Any, region: Any) -> int:
-    from ..ckpt.image import RUN_DATA
+    from ..ckpt.store.image import RUN_DATA
 
     return sum(run.bytes for run in i.runs if run.kind == RUN_DATA and region.lo <= run.address < region.hi)
 

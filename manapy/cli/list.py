@@ -6,7 +6,8 @@ import argparse
 import time
 from pathlib import Path
 
-from ._output import Output, ago, size
+from ..core.units import ago, size
+from ._output import Output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,8 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """A table of jobs; for one job, of its checkpoints."""
-    from ..ckpt import job
-    from ..ckpt.errors import ManapyError
+    from ..ckpt.store import job
+    from ..core.errors import ManapyError
 
     if not options.dir.is_dir():
         raise ManapyError(f"{options.dir}: no such directory")
@@ -52,7 +53,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 
 def _checkpoints(directory: Path, out: Output) -> int:
-    from ..ckpt import publish
+    from ..ckpt.store import publish
 
     found = publish.checkpoints(directory)
     latest = publish.latest(directory)

@@ -18,8 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Delete and say what was."""
-    from ..ckpt import job, publish
-    from ..ckpt.errors import ManapyError
+    from ..ckpt.store import job, publish
+    from ..core.errors import ManapyError
 
     if not job.is_job(options.dir):
         raise ManapyError(f"{options.dir}: not a job directory")

@@ -18,8 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core.units import ago, size
 from . import _arguments
-from ._output import Output, ago, size
+from ._output import Output
 
 if TYPE_CHECKING:
     from ..rdma.place import Place
@@ -59,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """The command that was named."""
-    from ..ckpt.errors import UsageError
+    from ..core.errors import UsageError
 
     if options.after and options.what != "run":
         raise UsageError("nothing may follow '--'")
@@ -68,7 +69,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 def _place(options: argparse.Namespace) -> tuple[Place, str]:
     """Of the job, and the store's URL."""
-    from ..ckpt.errors import UsageError
+    from ..core.errors import UsageError
     from ..rdma import place, prepare
 
     if options.ttl < 1:
@@ -84,8 +85,8 @@ def _agent(options: argparse.Namespace, out: Output) -> int:
     import logging
     import socket
 
-    from ..ckpt.errors import AgentError, ManapyError
-    from ..rdma import agent, store
+    from ..core.errors import AgentError, ManapyError
+    from ..rdma import agent, stores
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True)
 
@@ -96,7 +97,7 @@ def _agent(options: argparse.Namespace, out: Output) -> int:
 
     try:
         where, url = _place(options)
-        keys = store.open_store(url, where.job, options.ttl)
+        keys = stores.open_store(url, where.job, options.ttl)
     except ManapyError as error:
         ready(f"failed {error}")
         raise
@@ -116,8 +117,8 @@ def _agent(options: argparse.Namespace, out: Output) -> int:
 
 def _run(options: argparse.Namespace, out: Output) -> int:
     """Does not return: the process becomes the program."""
-    from .. import _install
-    from ..ckpt.errors import ManapyError, UsageError
+    from ..core import installation
+    from ..core.errors import ManapyError, UsageError
     from ..rdma import prepare
 
     if not options.after:
@@ -125,7 +126,7 @@ def _run(options: argparse.Namespace, out: Output) -> int:
     program = shutil.which(options.after[0])
     if program is None:
         raise UsageError(f"{options.after[0]}: no such program")
-    library = _install.library("libmanapy_shift.so")
+    library = installation.library("libmanapy_shift.so")
     if library is None:
         raise ManapyError("this manapy was built without libmanapy_shift.so: its build needs the headers of libibverbs (Debian: libibverbs-dev)")
     backups, why = prepare.backups(options.backup)
@@ -146,7 +147,7 @@ def _run(options: argparse.Namespace, out: Output) -> int:
 
 def _running(job: str | None) -> list[Place]:
     """The job's place if it is named, else those of all that run here. Raises AgentError if there is none."""
-    from ..ckpt.errors import AgentError
+    from ..core.errors import AgentError
     from ..rdma import place
 
     if job is not None:
@@ -157,7 +158,7 @@ def _running(job: str | None) -> list[Place]:
 
 
 def _only(job: str | None) -> Place:
-    from ..ckpt.errors import UsageError
+    from ..core.errors import UsageError
 
     found = _running(job)
     if len(found) > 1:
@@ -209,7 +210,7 @@ def _traffic(state: dict[str, Any]) -> tuple[str, str]:
 def _events(options: argparse.Namespace, out: Output) -> int:
     import json
 
-    from ..ckpt.errors import AgentError
+    from ..core.errors import AgentError
     from ..rdma import client
 
     with client.Connection(_only(options.job)) as connection:
@@ -226,7 +227,7 @@ def _events(options: argparse.Namespace, out: Output) -> int:
 
 
 def _move(options: argparse.Namespace, out: Output) -> int:
-    from ..ckpt.errors import UsageError
+    from ..core.errors import UsageError
     from ..rdma import client, protocol
 
     if not protocol.is_move(options.target, options.qp, options.device):

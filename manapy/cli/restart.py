@@ -21,7 +21,7 @@ from . import _arguments
 from ._output import Output
 
 if TYPE_CHECKING:
-    from ..ckpt.publish import Manifest
+    from ..ckpt.store.publish import Manifest
 
 TAKES_MORE = True
 VERSION_SECONDS = 10.0  # for mpirun to say whose it is
@@ -46,9 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Check, then replace this process by mpirun."""
-    from .. import _install
-    from ..ckpt import publish
-    from ..ckpt.errors import ManapyError
+    from ..ckpt.store import publish
+    from ..core import installation
+    from ..core.errors import ManapyError
     from ._checking import check
 
     path = publish.resolve(options.checkpoint)
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     ranks = len(manifest.ranks)
     if options.ranks not in (None, ranks):
         raise ManapyError(f"{path} holds {ranks} ranks: it can't be restarted with {options.ranks}")
-    restart = _install.executable("manapy-restart")
+    restart = installation.executable("manapy-restart")
     if restart is None:
         raise ManapyError("manapy-restart is missing: this manapy is not installed completely")
     mpirun = find_mpirun(options.mpirun, manifest)
@@ -77,8 +77,8 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 def find_mpirun(option: str | None, manifest: Manifest) -> list[str]:
     """The absolute path of an executable and its options, by the rules above; ManapyError if there is none."""
-    from ..ckpt.errors import ManapyError
-    from ..ckpt.processes import LAUNCHERS
+    from ..core.errors import ManapyError
+    from ..core.processes import LAUNCHERS
 
     if option is not None:
         if (command := _command(option)) is None:

@@ -33,10 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Supervise; exit code of the command, 130 after Ctrl-C, 1 if the chain gives up."""
-    from ..chain import record
-    from ..chain import run as chain_run
+    from ..chain import record, run as chain_run
     from ..chain.supervisor import Supervisor
-    from ..ckpt.errors import UsageError
+    from ..core.errors import UsageError
 
     command = options.after
     how = _arguments.policy(options)

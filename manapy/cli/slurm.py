@@ -48,8 +48,8 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 def _chain(options: argparse.Namespace, out: Output) -> int:
     from ..chain import batch
-    from ..ckpt import publish
-    from ..ckpt.errors import UsageError
+    from ..core import files
+    from ..core.errors import UsageError
 
     if options.after:
         raise UsageError("nothing may follow '--': arguments of the script follow it directly, options of sbatch go into --sbatch")
@@ -60,7 +60,7 @@ def _chain(options: argparse.Namespace, out: Output) -> int:
     try:
         job, limit = batch.submit(chain, batch.estimate(chain, options.checkpoint_time), how.margin)
     except BaseException:
-        publish.discard(chain.dir)
+        files.discard(chain.dir)
         raise
     out.note(f"chain {os.path.relpath(chain.dir)}: job {job}, {'no time limit' if limit is None else f'allocations of {limit / 60:.0f} min'}")
     out.line(job)

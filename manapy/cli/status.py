@@ -6,12 +6,11 @@ With --watch the view is kept up to date until the job, or the chain, has ended;
 from __future__ import annotations
 
 import argparse
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import _arguments
-from ._output import Output, ago, size
+from ._output import Output
 
 if TYPE_CHECKING:
     from ..chain.record import Chain
@@ -26,8 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Ask the coordinator, or read the chain's history, and print."""
-    from ..ckpt import command, job
-    from ..ckpt.errors import UsageError
+    from ..ckpt import command
+    from ..ckpt.store import job
+    from ..core.errors import UsageError
 
     chain = _chain(options.job)
     if options.watch:
@@ -37,8 +37,8 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
         return _watch.watch(chain, options.job, out)
     if chain is not None:
-        from . import _watch
         from ..chain import view
+        from . import _watch
 
         out.data(view.summary(chain))
         for line in _watch.lines(chain):
@@ -47,6 +47,8 @@ def run(options: argparse.Namespace, out: Output) -> int:
     status = command.status(job.find_live(options.job))
     out.data(status)
     if not out.json:
+        from ._job_status import show
+
         show(status, out)
     return 0
 
@@ -54,8 +56,8 @@ def run(options: argparse.Namespace, out: Output) -> int:
 def _chain(which: str | None) -> Chain | None:
     """The chain meant, if one is: by its directory, or, if nothing is named and no job lives here, the newest one here."""
     from ..chain import record
-    from ..ckpt import job
-    from ..ckpt.errors import JobError
+    from ..ckpt.store import job
+    from ..core.errors import JobError
 
     if which is not None:
         return record.read(Path(which)) if record.is_chain(Path(which)) else None
@@ -65,19 +67,3 @@ def _chain(which: str | None) -> Chain | None:
         if any(record.is_chain(path) for path in Path().iterdir()):
             return record.find(None)
     return None
-
-
-def show(status: dict[str, Any], out: Output) -> None:
-    """The status for people."""
-    protocol = "" if status["protocol"] == "cc" else f", protocol {status['protocol']}"
-    out.line(f"job {status['id']} in {status['dir']}: {status['state']}, {status['size']} ranks{protocol}")
-    rows = [(r["rank"], r["host"], r["pid"], r["state"], r.get("waits_for") or "", r.get("program") or "") for r in status["ranks"]]
-    out.table(("rank", "host", "pid", "state", "waits for", "program"), rows)
-    for text in status.get("waiting", []):
-        out.line(text)
-    if status["checkpoint_dir"] != status["dir"]:
-        out.line(f"checkpoints go to {status['checkpoint_dir']}")
-    if last := status.get("last_checkpoint"):
-        out.line(f"last checkpoint {last['path']}, {ago(time.time() - last['time'])} ago, {size(last['bytes'])}")
-    else:
-        out.line("no checkpoint yet")

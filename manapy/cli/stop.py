@@ -17,7 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Ask the coordinator; prints the path of the final checkpoint."""
-    from ..ckpt import command, job
+    from ..ckpt import command
+    from ..ckpt.store import job
 
     where = job.find_live(options.job)
     with out.activity("stopping") as show:

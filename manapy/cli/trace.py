@@ -25,9 +25,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ..core.units import size
 from . import _arguments, _quantities
 from ._leaving import Leaving
-from ._output import Output, size
+from ._output import Output
 
 TAKES_MORE = True
 RANK = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")  # set by what starts ranks
@@ -70,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """The command that was named."""
-    from ..ckpt.errors import UsageError
+    from ..core.errors import UsageError
 
     if options.after and options.what != "run":
         raise UsageError("nothing may follow '--'")
@@ -82,10 +83,9 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 def _run(options: argparse.Namespace, out: Output) -> int:
     """The command's exit code; 1 if it ended well and nothing was recorded."""
-    from .. import _install
-    from ..ckpt.errors import ManapyError, UsageError
-    from ..trace import format as trace_format
-    from ..trace import preload, tidy
+    from ..core import installation
+    from ..core.errors import ManapyError, UsageError
+    from ..trace.capture import format as trace_format, preload, tidy
 
     command = options.after
     if not command:
@@ -97,7 +97,7 @@ def _run(options: argparse.Namespace, out: Output) -> int:
     if any(Path(word).name in ("manapy-launch", "manapy-restart") for word in command):
         raise UsageError("manapy-launch records by itself: run the command without 'manapy trace run'")
     needed = preload.LIBRARIES[options.mpi or preload.which_mpi(command, os.environ)]
-    library = _install.library(needed)
+    library = installation.library(needed)
     if library is None:
         raise ManapyError(f"{needed} isn't part of this installation of manapy")
     directory = options.dir or Path(f"manapy-trace-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}")
@@ -138,8 +138,8 @@ def _files(folder: Path) -> set[tuple[str, int]]:
 def _set_aside(folder: Path, directory: Path) -> None:
     """What an earlier run has left under this name is removed: it would be taken for this one's, if this one records
     less. Raises UsageError if it still runs."""
-    from ..ckpt.errors import UsageError
-    from ..trace import tidy
+    from ..core.errors import UsageError
+    from ..trace.capture import tidy
 
     if tidy.lives(folder):
         raise UsageError(f"{directory}: a job that still runs is recorded under this name; give another --dir")
@@ -168,15 +168,15 @@ def _supervise(command: list[str], env: dict[str, str], recorded: Callable[[], b
 
 
 def _record(options: argparse.Namespace, out: Output) -> int:
-    from ..ckpt.errors import UsageError
-    from ..trace import record
+    from ..core.errors import UsageError
+    from ..trace.capture import disk_copy
 
     if options.every <= 0:
         raise UsageError("--every must be more than 0")
     if any(options.out.glob("rank-*.trace")):
         raise UsageError(f"{options.out} holds a recording already")
     found = _arguments.recording(options, out)
-    recording = record.Recording(found.folder, options.out, options.limit, found.others)
+    recording = disk_copy.Recording(found.folder, options.out, options.limit, found.others)
     end = None if options.duration is None else time.monotonic() + options.duration
     failed = False
     with Leaving(signal.SIGINT, signal.SIGTERM) as leaving:
@@ -198,8 +198,9 @@ def _record(options: argparse.Namespace, out: Output) -> int:
 
 
 def _export(options: argparse.Namespace, out: Output) -> int:
-    from ..trace import export, rings
-    from ..trace.export import ExportError
+    from ..trace.capture import rings
+    from ..trace.convert import export
+    from ..trace.convert.export import ExportError
 
     write, suffix = export.FORMATS[options.format]
     target = options.out or Path(f"trace{suffix}")
@@ -214,12 +215,12 @@ def _export(options: argparse.Namespace, out: Output) -> int:
 
 
 def _report(options: argparse.Namespace, out: Output) -> int:
-    from ..trace import report
-    from ..trace.diagnose import labels_of
-    from . import why
+    from ..trace.live.diagnose import labels_of
+    from ..trace.report import report
+    from ._diagnosis import look
 
     found = _arguments.recording(options, out)
-    trace, verdicts = why.look(found, options.schedule)
+    trace, verdicts = look(found, options.schedule)
     text = report.page(trace, verdicts, labels_of(trace, options.schedule)[0])
     options.out.write_text(text, encoding="utf-8")
     out.line(verdicts[0].sentence)
@@ -231,7 +232,7 @@ def _report(options: argparse.Namespace, out: Output) -> int:
 
 
 def _top(options: argparse.Namespace, out: Output) -> int:
-    from ..ckpt.errors import UsageError
+    from ..core.errors import UsageError
     from . import _top as view
 
     if options.interval < SHORTEST:

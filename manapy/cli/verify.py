@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import argparse
 
+from ..core.units import size
 from . import _arguments
-from ._output import Output, size
+from ._output import Output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Check and report."""
-    from ..ckpt import publish
+    from ..ckpt.store import publish
     from ._checking import check
 
     path = publish.resolve(options.checkpoint)

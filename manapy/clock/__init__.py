@@ -11,17 +11,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._explain import explain_disabled
-    from ._state import WORLD, Mode, Phase, Row, State, Thread, Verdict, child_identity, fnv1a, ggid, group_identity
+    from ._state import (
+        WORLD,
+        Mode,
+        Phase,
+        Row,
+        Stage,
+        State,
+        Thread,
+        Verdict,
+        child_identity,
+        fnv1a,
+        ggid,
+        group_identity,
+    )
     from ._table import table
-    from .controller import Controller, Counters, Stage
+    from .controller import Controller, Counters
     from .messages import WireError, from_wire
     from .rank import RankClock
 
 _HOMES = {
     "_explain": ("explain_disabled",),
-    "_state": ("WORLD", "Mode", "Phase", "Row", "State", "Thread", "Verdict", "child_identity", "fnv1a", "ggid", "group_identity"),
+    "_state": (
+        "WORLD", "Mode", "Phase", "Row", "Stage", "State", "Thread", "Verdict", "child_identity", "fnv1a", "ggid",
+        "group_identity",
+    ),
     "_table": ("table",),
-    "controller": ("Controller", "Counters", "Stage"),
+    "controller": ("Controller", "Counters"),
     "messages": ("WireError", "from_wire"),
     "rank": ("RankClock",),
 }

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from ._state import Mode, State, Thread
-from .controller import Controller, Stage
+from typing import TYPE_CHECKING
+
+from ._state import Mode, Stage, State, Thread
+
+if TYPE_CHECKING:
+    from .controller import Controller
 
 LINES_MAX = 20
 

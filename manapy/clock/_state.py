@@ -44,6 +44,16 @@ class Phase(Enum):
     FROZEN = 3  # every MPI call stops at its entry
 
 
+class Stage(Enum):
+    """Where an epoch is."""
+
+    IDLE = "idle"
+    INTENT = "intent"  # rows are missing
+    RUN = "run"  # ranks run to their targets
+    FREEZING = "freezing"  # answers to FREEZE are missing
+    CONVERGED = "converged"  # every rank is frozen
+
+
 class Verdict(Enum):
     """Answer to a rank that wants to start a collective."""
 

@@ -28,18 +28,19 @@ def table() -> dict[int, list[Communicator]]:
     Values are read while other threads may count on. Outside manapy: {}, with a RuntimeWarning; also {} before the
     program has loaded MPI.
     """
-    from .. import _boundary, _say_outside
+    from .. import _say_outside
+    from ..core import boundary
 
-    if _boundary.lower() is None:
+    if boundary.lower() is None:
         _say_outside("clock.table() is empty")
         return {}
-    block = _boundary.upper()
+    block = boundary.upper()
     result: dict[int, list[Communicator]] = {}
     if block is None or not block.clock.rows:
         return result
     for i in range(block.clock.nrows):
         row = block.clock.rows[i]
-        if row.cid and row.handle != _boundary.ROW_FREED:
+        if row.cid and row.handle != boundary.ROW_FREED:
             members = tuple(row.members[: row.nmembers])
             name = row.name.decode(errors="replace") if row.name else ""
             result.setdefault(row.ggid, []).append(Communicator(row.cid, row.ggid, row.seq, row.target, members, name, row.handle))

@@ -30,26 +30,34 @@ Invariants
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import TypeAlias
 
-from ._needs import Needs, Wait
-from ._state import WORLD, Row, State, Thread
-from .messages import Abort, Advance, Done, Freeze, FromRank, Frozen, Intent, NotFrozen, Raise, Resume, Retract, Rows, StateReport, Target, Targets, Thaw, ToRank, Withdraw
+from ._state import WORLD, Row, Stage, State, Thread
+from .demand_graph import Needs, Wait
+from .messages import (
+    Abort,
+    Advance,
+    Done,
+    Freeze,
+    FromRank,
+    Frozen,
+    Intent,
+    NotFrozen,
+    Raise,
+    Resume,
+    Retract,
+    Rows,
+    StateReport,
+    Target,
+    Targets,
+    Thaw,
+    ToRank,
+    Withdraw,
+)
 
 Out: TypeAlias = list[tuple[int, ToRank]]
 
 TARGETS_MAX = 1000  # rows in one message
-
-
-class Stage(Enum):
-    """Where an epoch is."""
-
-    IDLE = "idle"
-    INTENT = "intent"  # rows are missing
-    RUN = "run"  # ranks run to their targets
-    FREEZING = "freezing"  # answers to FREEZE are missing
-    CONVERGED = "converged"  # every rank is frozen
 
 
 @dataclass(slots=True)

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
+from ..core.wire_text import decode_text, encode_text
 from ._state import Mode, Row, State, Thread
-from ._text import decode_text, encode_text
 
 
 class WireError(ValueError):

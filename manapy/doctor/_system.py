@@ -7,7 +7,7 @@ import platform
 import resource
 from pathlib import Path
 
-from .. import _install
+from ..core import installation
 from ..mpi import Candidate, Family, candidates, family_of
 from ._finding import Finding, Level
 
@@ -93,11 +93,11 @@ def _overcommit() -> Finding:
 
 
 def _installation() -> list[Finding]:
-    missing = [name for name in ("manapy-launch", "manapy-restart") if _install.executable(name) is None]
-    missing += [name for name in ("libmanapy_image.so", "upper/libmpi.so.12") if _install.library(name) is None]
+    missing = [name for name in ("manapy-launch", "manapy-restart") if installation.executable(name) is None]
+    missing += [name for name in ("libmanapy_image.so", "upper/libmpi.so.12") if installation.library(name) is None]
     if missing:
         return [Finding("installation", Level.BAD, f"missing: {', '.join(missing)}: install manapy again")]
-    return [Finding("installation", Level.OK, str(_install.executable("manapy-launch")))]
+    return [Finding("installation", Level.OK, str(installation.executable("manapy-launch")))]
 
 
 def _user_of(candidate: Candidate, chosen: bool) -> str:

@@ -5,11 +5,18 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_EXPORTS = {"Engine": "engine", "Topology": "topology", "Phase": "traffic", "Unit": "units"}
+_HOMES = {
+    "engine.engine": ("Engine",),
+    "engine.topology": ("Topology",),
+    "engine.traffic": ("Phase",),
+    "engine.units": ("Unit",),
+    "layers": ("Adam", "initialise", "micro_batch", "units_of"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     """Imports on first use: importing mpi4py.MPI initialises MPI, which who only plans or computes doesn't want."""
-    if name in _EXPORTS:
-        return getattr(import_module(f".{_EXPORTS[name]}", __name__), name)
+    if name in _HOME:
+        return getattr(import_module(f".{_HOME[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

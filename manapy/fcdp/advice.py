@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .._size import size
-from . import costs, strategy
+from ..core.units import size
+from . import costs
 from .costs import Links, Memory, Phases, Precision, Time
+from .engine import strategy
 
 CLOSE = 0.01
 NAIVE = ("hpz_naive", "fcdp_sched", "fcdp_comm")  # as the paper describes them: another strategy sends no more and needs no more of a device

@@ -12,7 +12,7 @@ FcdpError
 
 from __future__ import annotations
 
-from ..ckpt.errors import ManapyError
+from ..core.errors import ManapyError
 
 
 class FcdpError(ManapyError):

@@ -18,7 +18,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import _install
+from ..core import installation
 
 # Within a prefix, in this order.
 PLACES = (
@@ -69,7 +69,7 @@ def candidates(option: str | None = None) -> list[Candidate]:
     mpirun = shutil.which("mpirun") or shutil.which("mpiexec")
     prefix = Path(mpirun).resolve().parent.parent if mpirun else None
     result.append(Candidate("mpirun's prefix", mpirun or "no mpirun on PATH", _library(prefix)))
-    launcher = _install.executable("manapy-launch")
+    launcher = installation.executable("manapy-launch")
     own = launcher.parent.parent if launcher else Path(sys.prefix)
     result.append(Candidate("manapy's own prefix", str(own), _library(own)))
     return result

@@ -37,8 +37,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .. import __version__
-from ..ckpt import auth, processes
-from ..ckpt.errors import LeaseLostError, StoreError
+from ..core import handshake, processes
+from ..core.errors import LeaseLostError, StoreError
 from . import protocol
 from .events import Ledger, State, parse
 from .guard import Guard
@@ -290,7 +290,7 @@ class Agent:
             if uid != os.getuid():
                 log.warning("a connection of user %d was refused", uid)
                 return
-            admitted = await asyncio.wait_for(auth.admit_stream(reader, writer, self._secret, protocol.AGENT), HANDSHAKE_SECONDS)
+            admitted = await asyncio.wait_for(handshake.admit_stream(reader, writer, self._secret, protocol.AGENT), HANDSHAKE_SECONDS)
             role = admitted[0] if admitted is not None else None
             if role == "program":
                 await self._serve_program(reader, writer, pid)

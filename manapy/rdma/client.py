@@ -8,8 +8,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from ..ckpt import connection
-from ..ckpt.errors import AgentError
+from ..core import connection
+from ..core.errors import AgentError
 from . import protocol
 from .place import Place
 

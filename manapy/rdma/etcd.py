@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..ckpt.errors import LeaseLostError, StoreError, UsageError
+from ..core.errors import LeaseLostError, StoreError, UsageError
 from .store import PATIENCE_SECONDS, Lease, Store, Url
 
 DEFAULT_PORT = 2379

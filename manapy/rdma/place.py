@@ -29,8 +29,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ..ckpt.errors import AgentError, UsageError
-from ..ckpt.protocol import SECRET_BYTES
+from ..core.errors import AgentError, UsageError
+from ..core.handshake import SECRET_BYTES
 from . import protocol
 
 START_SECONDS = 60.0  # for an agent to come up, its store connected; one that ends is noticed at once, so this is for slow hosts only

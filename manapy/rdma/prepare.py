@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from ..ckpt.errors import AgentError, UsageError
+from ..core.errors import AgentError, UsageError
 from . import client, devices, place, protocol
 
 LINGER_SECONDS = 30.0  # how long an agent that nobody has started by hand stays after its last program

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from ..ckpt.auth import Service
-from ..ckpt.errors import AgentError
+from ..core.errors import AgentError
+from ..core.handshake import Service
 
 VERSION = 2
 LINE_MAX = 1 << 16  # bytes of a request, newline included

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from ..ckpt.errors import LeaseLostError, StoreError, UsageError
+from ..core.errors import LeaseLostError, StoreError, UsageError
 from .store import PATIENCE_SECONDS, Lease, Store, Url
 
 FORMAT = 1  # PRAGMA user_version

@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qsl, urlsplit
 
-from ..ckpt.errors import UsageError
+from ..core.errors import UsageError
 
 TTL_SECONDS = 10.0  # default life of a lease that nobody keeps alive
 PATIENCE_SECONDS = 5.0
@@ -101,17 +101,3 @@ class Url:
         """All options have been taken. Raises UsageError."""
         if self._options:
             raise UsageError(f"{self.text}: no option '{next(iter(self._options))}' ({self.scheme} has {known})")
-
-
-def open_store(url: str, job: str, ttl: float = TTL_SECONDS) -> Store:
-    """The store that a URL names; nothing is connected yet. ttl in seconds. Raises UsageError for a bad URL, StoreError if a package is missing."""
-    parts = Url(url)
-    if parts.scheme == "sqlite":
-        from .sqlite import SqliteStore
-
-        return SqliteStore(parts, job, ttl)
-    if parts.scheme == "etcd":
-        from .etcd import EtcdStore
-
-        return EtcdStore(parts, job, ttl)
-    raise UsageError(f"{url}: not a store (sqlite:///path/file.db, or etcd://host:port[,host:port...])")

@@ -10,9 +10,9 @@ def mark(phase: int) -> bool:
     """
     import ctypes
 
-    from .. import _boundary
+    from ..core import boundary
 
-    block = _boundary.lower()
+    block = boundary.lower()
     if block is not None:
         return bool(ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64)(block.svc.contents.trace_mark)(phase))
     function = getattr(ctypes.CDLL(None), "manapy_trace_mark", None)  # of the preloaded recorder

@@ -17,11 +17,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from . import activity
-from .events import EVENT, NO_PEER, OPEN, Communicator, Flag, Op, Rank, Trace
-from .graph import Graph, Timing, graph_of
-from .schedule import Schedule
-from .verdict import Cause, Phase
+from .host import activity
+from .model.events import EVENT, NO_PEER, OPEN, Communicator, Flag, Op, Rank, Trace
+from .model.graph import Graph, Timing, graph_of
+from .model.schedule import Schedule
+from .model.verdict import Cause, Phase
 
 WORLD = 0  # index of the communicator
 POLL = 1e-6  # seconds in a call that waits for nothing

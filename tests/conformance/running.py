@@ -169,8 +169,8 @@ def _checkpoint(job: Job, then: str, limit: float, held: float) -> str | None:
     Raises JobError if there is no answer.
     """
     from manapy.ckpt import command  # here: --help is there before manapy is installed
-    from manapy.ckpt.errors import ManapyError
-    from manapy.ckpt.job import read
+    from manapy.ckpt.store.job import read
+    from manapy.core.errors import ManapyError
 
     said: list[str | None] = []
 

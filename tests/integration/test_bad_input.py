@@ -17,7 +17,7 @@ import images
 import pytest
 from jobs import BIN, PATIENCE, Job, manapy
 
-from manapy.ckpt import image
+from manapy.ckpt.store import image
 
 SOLVER = ("--n", "64", "--steps", "3000", "--every", "20", "--pause", "0.03", "--out", "field.npy")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from jobs import BIN, manapy
-from manapy import _install
 from manapy.bench import FCDP_JOBS, JOBS, TRACE_JOBS, imb, overhead
-from manapy.trace import format as trace_format
+from manapy.core import installation
+from manapy.trace.capture import format as trace_format
 
 SIZES = ("4 B", "1 KB", "1 MB")
 PATTERNS = ("Bcast", "Reduce", "Allreduce", "Gather", "Scatter", "Allgather", "Alltoall")
@@ -38,7 +38,7 @@ TWO_PHASE = ("blocking", "apps", "scaling", "sizes", "messages")
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_quick_run_has_every_row(tmp_path: Path) -> None:
-    only = [name for name, job in JOBS.items() if name != "imb" and name not in TRACE_JOBS + FCDP_JOBS and not job.guest and (name != "verbs" or _install.library("libmanapy_shift.so"))]
+    only = [name for name, job in JOBS.items() if name != "imb" and name not in TRACE_JOBS + FCDP_JOBS and not job.guest and (name != "verbs" or installation.library("libmanapy_shift.so"))]
     done = manapy("bench", "--quick", "--only", ",".join(only), "--dir", tmp_path, "--out", tmp_path / "out", timeout=880, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     record = json.loads((tmp_path / "out" / "result.json").read_text())

@@ -13,7 +13,7 @@ from jobs import BIN, PATIENCE, manapy
 from manapy.bench import FCDP_JOBS
 from manapy.bench.cluster import orphans
 from manapy.bench.sharded_bytes import LIMIT, PARTS
-from manapy.fcdp.strategy import STRATEGIES
+from manapy.fcdp.engine.strategy import STRATEGIES
 
 NEEDED = ("fcdp-bytes", "fcdp-reduction", "fcdp-memory", "fcdp-paths", "fcdp-overlap", "fcdp-retention", "fcdp-timeline")
 VARIANTS = {"alone", "fcdp-tau", "fcdp", "zero3", "hpz", "hpz_naive", "mics"}

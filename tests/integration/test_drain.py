@@ -78,7 +78,7 @@ AT_ONCE = 25.0  # seconds; what is interrupted takes much longer
 # A coordinator that takes a step for failed as soon as a file is there.
 IMPATIENT = """#!{python}
 import asyncio, os, sys
-from manapy.ckpt import _flow
+from manapy.ckpt.coordinator import flow as _flow
 from manapy.cli import main
 
 begin = _flow.Flow._begin_step

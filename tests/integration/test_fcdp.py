@@ -15,7 +15,7 @@ import pytest
 from jobs import BIN, PROGRAMS, Job
 
 from manapy.fcdp.costs import bytes_per_node
-from manapy.fcdp.strategy import STRATEGIES
+from manapy.fcdp.engine.strategy import STRATEGIES
 
 NODES, RANKS_PER_NODE = 2, 2
 MICRO_BATCHES, STEPS = (1, 2, 4), 3

@@ -11,7 +11,7 @@ import pytest
 from jobs import BIN, PROGRAMS, Job
 from test_fcdp import PROGRAM, results, train
 
-from manapy.fcdp.strategy import STRATEGIES
+from manapy.fcdp.engine.strategy import STRATEGIES
 
 Make = Callable[..., Job]
 

@@ -29,13 +29,13 @@ def test_many_rows(make_job: Callable[..., Job], communicators: int, requests: i
 FREED = """
 import sys
 from mpi4py import MPI
-from manapy import _boundary
+from manapy.core import boundary
 for _ in range(150):
     rows = MPI.COMM_WORLD.Split(0, 0)
     columns = rows.Dup()
     for comm in (rows, columns) if MPI.COMM_WORLD.rank else (columns, rows):
         comm.Free()
-sys.stdout.write(f"rows {_boundary.upper().clock.nrows}\\n")  # in one piece, also if unbuffered
+sys.stdout.write(f"rows {boundary.upper().clock.nrows}\\n")  # in one piece, also if unbuffered
 """
 
 

@@ -13,10 +13,10 @@ import pytest
 from jobs import PROGRAMS, Job, manapy
 from test_random_moments import TOO_LATE, answer, request
 
-from manapy import _boundary
-from manapy.chain import processes
-from manapy.ckpt import image
-from manapy.ckpt.image import Image
+from manapy.chain import descendants
+from manapy.ckpt.store import image
+from manapy.ckpt.store.image import Image
+from manapy.core import boundary
 
 UPPER = 0x200000010000  # MPY_UPPER_ADDR
 RIP = 168  # offset in a ucontext_t
@@ -74,7 +74,7 @@ def test_during_finalize(make_job: Callable[..., Job]) -> None:
 def test_child_outlives_the_grace_time(make_job: Callable[..., Job]) -> None:
     job = make_job(2)
     go, end = start(job, "child")
-    job.wait_for(lambda _: all(map(processes.descendants, job.pids())))
+    job.wait_for(lambda _: all(map(descendants.descendants, job.pids())))
     done = manapy("checkpoint", job.dir, "--child-grace", "500ms")
     assert done.returncode == 1
     assert re.search(r"rank \d.*(child|process).*\d+", done.stderr), done.stderr
@@ -128,7 +128,7 @@ def test_no_thread_is_halted_inside_the_wrappers(make_job: Callable[..., Job], c
     job.wait_for("in loop")
     for _ in range(5):
         saved = Image.open(next(job.checkpoint("--then", "continue").glob("rank-*")))
-        upper = _boundary.UpperStruct.from_buffer_copy(memory(saved, UPPER, ctypes.sizeof(_boundary.UpperStruct)))
+        upper = boundary.UpperStruct.from_buffer_copy(memory(saved, UPPER, ctypes.sizeof(boundary.UpperStruct)))
         threads = (image.ThreadStruct * len(saved.threads)).from_buffer_copy(saved.sections[image.SECTION_THREADS])
         places = [int.from_bytes(memory(saved, thread.ucontext + RIP, 8), "little") for thread in threads]
         assert len(places) == 4 and upper.code_begin < upper.code_end

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from jobs import BIN, PATIENCE, Job, manapy
 
-from manapy.trace import format
+from manapy.trace.capture import format
 
 pytestmark = pytest.mark.mpi
 

@@ -13,8 +13,8 @@ import pytest
 import verdicts
 from jobs import BIN, PATIENCE, Job, manapy
 
-from manapy.trace import rings
-from manapy.trace.events import Op
+from manapy.trace.capture import rings
+from manapy.trace.model.events import Op
 
 PIPELINE = BIN.parent / "lib" / "manapy" / "osu_bench" / "pipeline.py"
 THREADS = {"OPENBLAS_NUM_THREADS": "1"}

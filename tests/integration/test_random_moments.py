@@ -20,8 +20,8 @@ import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, Job, JobError, manapy
 
 from manapy.ckpt import command
-from manapy.ckpt import job as job_files
-from manapy.ckpt.errors import JobError as NoJob
+from manapy.ckpt.store import job as job_files
+from manapy.core.errors import JobError as NoJob
 
 ENV = {"OPENBLAS_NUM_THREADS": "1"}
 PAUSE = "0.05"

@@ -17,7 +17,7 @@ from typing import Any
 import images
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
-from manapy.chain import processes
+from manapy.chain import descendants
 from terminal import Terminal
 from test_bad_input import small_disk  # noqa: F401 (a fixture)
 from test_heat2d import SOLVER, after, step, undisturbed  # noqa: F401 (a fixture)
@@ -77,7 +77,7 @@ class Run(Job):
         """All of it."""
         if self.process is None or self.process.poll() is not None:
             return
-        below = processes.descendants(self.process.pid)
+        below = descendants.descendants(self.process.pid)
         for pid in [self.process.pid, *below]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -94,7 +94,7 @@ def job(tmp_path: Path) -> Iterator[Run]:
 
 def family(job: Run) -> set[int]:
     assert job.process is not None
-    return set(processes.descendants(job.process.pid))
+    return set(descendants.descendants(job.process.pid))
 
 
 def gone(pids: set[int]) -> bool:

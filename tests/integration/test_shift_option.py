@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
 
-from manapy.ckpt import auth
+from manapy.core import handshake
 from manapy.rdma import client, place, protocol
 
 REPORT = "import os, sys; sys.stdout.write(str([v for v in os.environ if 'SHIFT' in v]) + '\\n'); from mpi4py import MPI; sys.stdout.write(str('shift' in open('/proc/self/maps').read()) + '\\n')"
@@ -95,7 +95,7 @@ def program(where: place.Place) -> Iterator[Callable[[str], str]]:
             stream.write(f"{next(numbers)} {request}\n".encode())
             return stream.readline().decode().rstrip("\n").partition(" ")[2]
 
-        line, expected = auth.answer(where.secret.read_bytes(), stream.readline().decode().rstrip("\n"), "program", protocol.AGENT)
+        line, expected = handshake.answer(where.secret.read_bytes(), stream.readline().decode().rstrip("\n"), "program", protocol.AGENT)
         stream.write(line.encode() + b"\n")
         assert stream.readline().decode().rstrip("\n") == expected
         assert ask(f"HELLO {where.job} {'0' * 32} 0") == "OK new"

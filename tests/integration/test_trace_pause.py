@@ -9,9 +9,11 @@ import time
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
 
-from manapy.trace import find, hang, match, rings
-from manapy.trace.events import OPEN, Flag, Op
-from manapy.trace.verdict import State
+from manapy.trace.capture import locate, rings
+from manapy.trace.hang import hang
+from manapy.trace.model import match
+from manapy.trace.model.events import OPEN, Flag, Op
+from manapy.trace.model.verdict import State
 
 
 pytestmark = pytest.mark.usefixtures("trace_root")
@@ -39,7 +41,7 @@ def test_a_pause_of_one_rank(job: Job, recorder: str) -> None:
         job.spawn([BIN / "manapy", "trace", "run", "--dir", job.dir, "--", *job.mpirun, "-n", "2", *program])
     job.wait_for("paused")
     nobody_is_accused(job)
-    folder = find.find(str(job.dir)).folder
+    folder = locate.find(str(job.dir)).folder
     if recorder == "manapy-launch":
         checkpoint = job.checkpoint()
         job.kill()

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from jobs import PATIENCE, PROGRAMS, Job
 
-from manapy.trace import find, format, rings
-from manapy.trace.events import ANY, NO_PEER, OPEN, PROC_NULL, Flag, Op, Trace
+from manapy.trace.capture import format, locate, rings
+from manapy.trace.model.events import ANY, NO_PEER, OPEN, PROC_NULL, Flag, Op, Trace
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def program(c_program: Callable[[Path], Path]) -> Path:
 
 
 def read(job: Job) -> Trace:
-    return rings.read(find.find(str(job.dir)).folder)
+    return rings.read(locate.find(str(job.dir)).folder)
 
 
 def calls(trace: Trace, rank: int, thread: int = 0) -> list[np.void]:
@@ -126,7 +126,7 @@ def test_overrun_and_sigkill(job: Job, program: Path) -> None:
     while not all(any(e["op"] == Op.RECV for e in calls(read(job), r)[-1:]) for r in range(2)):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    folder = find.find(str(job.dir)).folder
+    folder = locate.find(str(job.dir)).folder
     pids = [r.pid for r in read(job).ranks.values()]
     for pid in pids:
         os.kill(pid, signal.SIGKILL)

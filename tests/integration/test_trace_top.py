@@ -11,7 +11,7 @@ from jobs import BIN, Job, manapy
 from terminal import Terminal
 from traces import receive, saved
 
-from manapy.trace import format
+from manapy.trace.capture import format
 
 RANKS = 3
 

@@ -24,12 +24,12 @@ from fcdp_train import EXAMPLES, batch, layers
 from safetensors.numpy import load_file
 
 from manapy.fcdp import Engine, Topology, state
-from manapy.fcdp.adam import Adam
+from manapy.fcdp.engine.unit_state import Placement
 from manapy.fcdp.errors import FcdpError
 from manapy.fcdp.layers import Layer
-from manapy.fcdp.local_unit import Placement
-from manapy.fcdp.state_index import OptimizerState
-from manapy.fcdp.training import initialise, micro_batch, units_of
+from manapy.fcdp.layers.adam import Adam
+from manapy.fcdp.layers.numpy_training import initialise, micro_batch, units_of
+from manapy.fcdp.state.state_index import OptimizerState
 
 BEFORE, AFTER = 3, 3  # steps
 HIDDEN = 33

@@ -15,11 +15,11 @@ import numpy as np
 import tracebacks  # noqa: F401  in one piece
 
 from manapy.fcdp import Engine, Phase, Topology, Unit, state
-from manapy.fcdp import state_files as files
-from manapy.fcdp.adam import Adam
+from manapy.fcdp.engine.unit_state import Shard
 from manapy.fcdp.layers import Adapted, Dense, Layer, Tanh, cross_entropy
-from manapy.fcdp.local_unit import Shard
-from manapy.fcdp.training import initialise, micro_batch, units_of
+from manapy.fcdp.layers.adam import Adam
+from manapy.fcdp.layers.numpy_training import initialise, micro_batch, units_of
+from manapy.fcdp.state import state_files as files
 
 WIDTH, HIDDEN, CLASSES, EXAMPLES = 24, 33, 7, 48  # of the global batch, in every step
 

@@ -7,10 +7,10 @@ import time
 import numpy as np
 
 from manapy.fcdp import Engine, Phase, Topology, Unit
+from manapy.fcdp.engine.strategy import STRATEGIES, Keep
+from manapy.fcdp.engine.traffic import Scope
+from manapy.fcdp.engine.unit_state import Placement
 from manapy.fcdp.errors import BudgetError, OrderError, RemoteError, SetupError
-from manapy.fcdp.local_unit import Placement
-from manapy.fcdp.strategy import STRATEGIES, Keep
-from manapy.fcdp.traffic import Scope
 
 SIZE = 37
 topology = Topology(ranks_per_node=2)

@@ -10,9 +10,9 @@ import numpy as np
 from mpi4py import MPI
 
 from manapy.fcdp import Engine, Topology
-from manapy.fcdp.adam import Adam
 from manapy.fcdp.layers import Dense, Tanh
-from manapy.fcdp.training import initialise, micro_batch, units_of
+from manapy.fcdp.layers.adam import Adam
+from manapy.fcdp.layers.numpy_training import initialise, micro_batch, units_of
 
 strategy, micro_batches, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 topology = Topology(MPI.COMM_WORLD)

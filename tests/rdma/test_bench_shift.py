@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from manapy import _install
+from manapy.core import installation
 from vm import VM
 
 MANAPY = Path(sys.executable).parent / "manapy"
@@ -30,7 +30,7 @@ def bench(*arguments: object, cwd: Path, path: str | None = None) -> subprocess.
 @pytest.fixture(autouse=True)
 def complete() -> None:
     """manapy has its RDMA part."""
-    if _install.library("libmanapy_shift.so") is None:
+    if installation.library("libmanapy_shift.so") is None:
         pytest.skip("manapy was built without libmanapy_shift.so (apt install libibverbs-dev, then install manapy again)")
 
 

@@ -83,8 +83,8 @@ def sent(vm: VM) -> list[int]:
 
 RECORDED = """
 import json, sys
-from manapy.trace import find, rings
-trace = rings.read(find.find(sys.argv[1]).folder)
+from manapy.trace.capture import locate, rings
+trace = rings.read(locate.find(sys.argv[1]).folder)
 print(json.dumps([[int(e["rank"]), int(e["comm"]), trace.devices[e["tag"]], int(e["request"]), int(e["context"]), int(e["bytes"])] for e in trace.rdma]))
 """
 

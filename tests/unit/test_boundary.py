@@ -1,4 +1,4 @@
-"""manapy/_boundary.py mirrors boundary.h; and what the public functions do outside manapy."""
+"""manapy/core/boundary.py mirrors boundary.h; and what the public functions do outside manapy."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import layout
 import pytest
 
 import manapy
-from manapy import _boundary
+from manapy.core import boundary
 
 
 def test_layout(tmp_path: Path, include: Path) -> None:
-    assert layout.differences(tmp_path, include, "manapy/boundary.h", _boundary.STRUCTURES, frozenset({"lower", "upper"})) == []
+    assert layout.differences(tmp_path, include, "manapy/boundary.h", boundary.STRUCTURES, frozenset({"lower", "upper"})) == []
 
 
 def test_constants(tmp_path: Path, include: Path) -> None:
     names = {"MAGIC": "MPY_BOUNDARY_MAGIC", "VERSION": "MPY_BOUNDARY_VERSION", "AT_BOUNDARY": "MPY_AT_BOUNDARY", "UPPER_ADDR": "MPY_UPPER_ADDR", "ROW_FREED": "MPY_ROW_FREED"}
     for name, value in layout.c_values(tmp_path, include, "manapy/boundary.h", names).items():
-        assert getattr(_boundary, name) == value, name
+        assert getattr(boundary, name) == value, name
 
 
 def test_outside_manapy_nothing_happens_and_is_said() -> None:

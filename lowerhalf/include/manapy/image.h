@@ -1,5 +1,5 @@
 /* image.h - format of an image file: the upper half of one rank. Read by the restore (C), by libmanapy_image.so and, through
- * manapy/ckpt/image.py (a mirror that a test compares with this file), by Python.
+ * manapy/ckpt/store/image.py (a mirror that a test compares with this file), by Python.
  *
  * Layout: header page | page data, 4 KiB aligned, in ascending address order | sections (each 8-byte aligned). All integers
  * little-endian. The writer streams the data, then writes the sections, then the header, then fsyncs: a file whose header

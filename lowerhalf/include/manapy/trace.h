@@ -1,7 +1,7 @@
 /* trace.h - the rings that MPI calls and RDMA traffic are recorded in, and the file of one process that holds them.
  *
  * Written by the wrappers (libmpi.so.12), by the preloaded recorder (libmanapy_trace.so) and by libmanapy_shift.so; read by manapy/trace,
- * while the program runs and after its death. The Python mirror is manapy/trace/format.py; a test compares both.
+ * while the program runs and after its death. The Python mirror is manapy/trace/capture/format.py; a test compares both.
  *
  * One file a process and generation, sparse, in shared memory and so outside of what a checkpoint saves:
  *

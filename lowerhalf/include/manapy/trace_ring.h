@@ -93,7 +93,7 @@ MPY_TRACE_INLINE void mpy_trace_mark(mpy_trace_ring_t *ring, uint64_t mark) {
     mpy_trace_put(ring, now, now, (mpy_trace_call_t){.op = MPY_OP_MARK, .comm = MPY_TRACE_NO_COMM, .peer = MPY_TRACE_NO_PEER, .context = mark});
 }
 
-/* Added to the serials of what is posted while recording is paused. No ring has so many records, and manapy/trace/match.py keeps 38 bits. */
+/* Added to the serials of what is posted while recording is paused. No ring has so many records, and manapy/trace/model/match.py keeps 38 bits. */
 #define MPY_TRACE_PAUSED_SERIALS (1ul << 37)
 
 /* The program's calls aren't recorded from now on, and are again. Between the two nothing is put into the ring. */

@@ -146,7 +146,7 @@ int mpy_record_Pcontrol(mpy_fn_Pcontrol_t real, int level, MPY_VARARGS) {
 
 __attribute__((visibility("default"))) mpy_trace_t *manapy_trace_of_process(void) { return &mpy_trace; }
 
-/* ---- for manapy/trace/ticks.py, as Python can't read the counter ---- */
+/* ---- for manapy/trace/capture/tsc_clock.py, as Python can't read the counter ---- */
 
 __attribute__((visibility("default"))) void manapy_trace_clocks(mpy_trace_sample_t *out) { *out = mpy_trace_clocks(); }
 

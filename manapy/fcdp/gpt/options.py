@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ...ckpt.errors import UsageError
-from .. import state_index
+from ...core.errors import UsageError
 from ..errors import StateError
+from ..state import state_index
 
 KIND = "manapy fcdp train"  # in what the state keeps for the program
 SHAPE = ("layers", "hidden", "heads", "context")

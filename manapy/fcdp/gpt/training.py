@@ -18,14 +18,14 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from ..agreement import agree, agreed, error_of
 from ..costs import Phases, bytes_per_node
+from ..engine.collective_errors import agree, agreed, error_of
+from ..engine.strategy import find
+from ..engine.topology import Topology
+from ..engine.units import Layout, Unit
 from ..errors import SetupError
 from ..pytorch import Sharded, fully_shard
-from ..state_files import parameters
-from ..strategy import find
-from ..topology import Topology
-from ..units import Layout, Unit
+from ..state.state_files import parameters
 from . import options, text
 from .lora import add_adapters
 from .model import GPT

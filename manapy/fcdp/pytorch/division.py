@@ -17,14 +17,14 @@ from mpi4py import MPI
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
-from ..agreement import agreed
-from ..arena import amount
-from ..engine import Engine
+from ...core.units import amount
+from ..engine.collective_errors import agreed
+from ..engine.engine import Engine
+from ..engine.node_window import HostCache
+from ..engine.topology import Topology
+from ..engine.units import Layout, Unit
 from ..errors import OrderError, SetupError, is_failure
-from ..host import HostCache
-from ..state_index import spans
-from ..topology import Topology
-from ..units import Layout, Unit
+from ..state.state_index import spans
 from .device import Device, Staging, find as find_device
 from .grouping import Group, Member, Units, groups_of
 from .meta import Values, materialise, without_values

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from ..engine.units import Unit
 from ..errors import SetupError
-from ..units import Unit
 
 TRAINABLE = (torch.float32, torch.float64)  # types in which gradients can be summed and optimizers step
 Units = Callable[[nn.Module], Iterable[nn.Module]]

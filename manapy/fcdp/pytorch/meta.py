@@ -13,10 +13,10 @@ import torch
 from mpi4py import MPI
 from torch import nn
 
-from ..agreement import agree, error_of
-from ..engine import Engine
+from ..engine.collective_errors import agree, error_of
+from ..engine.engine import Engine
+from ..engine.unit_state import Part
 from ..errors import SetupError
-from ..local_unit import Part
 from .grouping import Member
 from .storage import to_numpy
 

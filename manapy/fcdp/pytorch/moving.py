@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
-from ..agreement import Ranks
-from ..local_unit import Part
-from ..state_index import Span, spans
+from ..engine.collective_errors import Ranks
+from ..engine.unit_state import Part
+from ..state.state_index import Span, spans
 
 Arrays = dict[str, np.ndarray]
 

@@ -21,9 +21,9 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from ..engine import Engine
+from ..engine.engine import Engine
 from ..errors import OrderError, SetupError
-from ..state_index import Span, spans
+from ..state.state_index import Span, spans
 from .storage import to_tensor
 
 Factory = Callable[[dict[str, nn.Parameter]], Optimizer]

@@ -1,4 +1,4 @@
-"""What state.py saves of a PyTorch training: torch optimizers over shards, torch's generator.
+"""What manapy.fcdp.state saves of a PyTorch training: torch optimizers over shards, torch's generator.
 
 1. What an optimizer keeps for a parameter is as large as its piece (moments), or a number (steps). Settings of parameter groups are saved, too: a scheduler's rate.
 2. Arrays are saved per unit, numbers and settings as scalars, which are the same on all ranks: so any number of ranks can go on. Scalars say for which parameters there are arrays:
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..errors import StateError
-from ..state_index import OptimizerState
+from ..state.state_index import OptimizerState
 from .optimizer import Piece, Pieces, parameters_of
 from .storage import to_numpy, to_tensor
 
@@ -21,7 +21,7 @@ ARRAY = {"array": True}  # an entry that is elementwise
 
 
 class SavedOptimizers:
-    """All optimizers of a training, as state.py wants one."""
+    """All optimizers of a training, as state/save_load.py wants one."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
@@ -89,7 +89,7 @@ def is_elementwise(piece: Piece, key: str, value: Any) -> bool:
 
 
 class TorchGenerator:
-    """torch's own generator of random numbers, in the shape of numpy's, which state.py knows."""
+    """torch's own generator of random numbers, in the shape of numpy's, which state/save_load.py knows."""
 
     @property
     def bit_generator(self) -> TorchGenerator:

@@ -31,9 +31,9 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.utils.hooks import RemovableHandle
 from torch.utils._pytree import tree_leaves, tree_map  # what torch's own sharding takes apart outputs with: knows those of other libraries
 
-from ..engine import Engine
+from ..engine.engine import Engine
+from ..engine.traffic import Phase
 from ..errors import OrderError
-from ..traffic import Phase
 from .division import Division
 from .grouping import Group, Member
 from .storage import UnitStorage

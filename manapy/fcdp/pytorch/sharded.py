@@ -25,12 +25,12 @@ from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.optim import Optimizer
 
-from .. import state
-from ..agreement import agree
-from ..engine import Engine
+from ..engine.collective_errors import agree
+from ..engine.engine import Engine
+from ..engine.topology import Topology
+from ..engine.units import Unit
 from ..errors import OrderError, SetupError
-from ..topology import Topology
-from ..units import Unit
+from ..state import save_load
 from .device import Device
 from .division import Division
 from .grouping import Units, blocks
@@ -187,7 +187,7 @@ class Sharded:
         self._schedule.prepare()
         self._division.check_values()
         generators: Any = {"torch": TorchGenerator()}
-        state.save(self.engine, directory, optimizer=self._saved(optimizer), buffers=self._buffers(), generators=generators, extra=extra, trainable=trainable, name_of=_own_name)
+        save_load.save(self.engine, directory, optimizer=self._saved(optimizer), buffers=self._buffers(), generators=generators, extra=extra, trainable=trainable, name_of=_own_name)
 
     def load(self, directory: str | os.PathLike[str], *, optimizer: bool = True, trainable: bool = False, local_weights: bool = False, random: bool = True) -> Any:
         """Collective, between steps. Go on from what save() has written, by any number of ranks, strategy and units; returns its `extra`. See state.load.
@@ -200,7 +200,7 @@ class Sharded:
         generators: Any = {"torch": TorchGenerator()} if random else None
         buffers = self._buffers()
         options: Any = {"trainable": trainable, "local_weights": local_weights, "name_of": _own_name}
-        extra = state.load(self.engine, directory, optimizer=self._saved(optimizer), buffers=buffers, generators=generators, **options)
+        extra = save_load.load(self.engine, directory, optimizer=self._saved(optimizer), buffers=buffers, generators=generators, **options)
         for name, buffer in self._division.module.named_buffers():
             buffer.copy_(to_tensor(buffers[name]))
         self._division.have_values(trainable, buffers)
@@ -209,14 +209,14 @@ class Sharded:
     def load_file(self, file: str | os.PathLike[str], *, trainable: bool = False, local_weights: bool = False) -> None:
         """Collective, between steps. Set parameters to those of one file of safetensors, with the names that they have here; see state.load_file. Options and errors as in load()."""
         self._schedule.prepare()
-        state.load_file(self.engine, file, trainable=trainable, local_weights=local_weights, name_of=_own_name)
+        save_load.load_file(self.engine, file, trainable=trainable, local_weights=local_weights, name_of=_own_name)
         self._division.have_values(trainable)
 
     def export(self, file: str | os.PathLike[str], *, trainable: bool = False) -> None:
         """Collective, between steps. Write one file of safetensors with whole parameters, for other tools; see state.export."""
         self._schedule.prepare()
         self._division.check_values()
-        state.export(self.engine, file, trainable=trainable, name_of=_own_name)
+        save_load.export(self.engine, file, trainable=trainable, name_of=_own_name)
 
     def _saved(self, wanted: bool) -> SavedOptimizers | None:
         return SavedOptimizers(self._division.pieces) if wanted and self._division.pieces.optimizers else None

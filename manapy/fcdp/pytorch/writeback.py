@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from torch import nn
 
-from ..engine import Engine
+from ..engine.engine import Engine
+from ..engine.unit_state import Part
 from ..errors import SetupError
-from ..local_unit import Part
-from ..state_index import spans
+from ..state.state_index import spans
 from .storage import peek
 
 

@@ -11,9 +11,9 @@ import pytest
 from manapy.bench import comparators, diagnosis, report
 from manapy.bench.jobs import JOBS
 from manapy.bench.samples import MANAPY, Row
-from manapy.trace.schedule import parse
+from manapy.trace.model.schedule import parse
+from manapy.trace.model.verdict import Phase
 from manapy.trace.simulate import Fault, Kind, Model, simulate, snapshot
-from manapy.trace.verdict import Phase
 
 MODEL = Model(parse("tp=2,pp=4,dp=2,micro=8"), iterations=6, layers=2)
 

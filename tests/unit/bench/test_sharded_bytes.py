@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from manapy.bench import report, sharded_bytes
 from manapy.bench.samples import Rows
-from manapy.fcdp.strategy import STRATEGIES
+from manapy.fcdp.engine.strategy import STRATEGIES
 
 
 def record(strategy: str, model: str = "full", micro_batches: int = 2) -> dict[str, Any]:

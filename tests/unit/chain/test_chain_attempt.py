@@ -11,10 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from histories import History
-from manapy.chain import processes
+from manapy.chain import descendants
 from manapy.chain.attempt import Attempt, Look, Outcome, Policy
-from manapy.ckpt import command, job
-from manapy.ckpt.errors import DiedError
+from manapy.ckpt import command
+from manapy.ckpt.store import job
+from manapy.core.errors import DiedError
 
 
 class Surroundings:
@@ -57,7 +58,7 @@ class Run:
 @pytest.fixture(autouse=True)
 def orphans(monkeypatch: pytest.MonkeyPatch) -> None:
     """An attempt adopts its orphans; pytest's own process must not, as nobody reaps them here for the tests that follow."""
-    monkeypatch.setattr(processes, "adopt_orphans", lambda: None)
+    monkeypatch.setattr(descendants, "adopt_orphans", lambda: None)
 
 
 @pytest.fixture

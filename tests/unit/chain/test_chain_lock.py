@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from manapy.chain import lock
 from manapy.chain.lock import Lock
-from manapy.ckpt.errors import ManapyError
+from manapy.core.errors import ManapyError
 
 PATIENCE = 120.0  # seconds for what must happen, on a machine that is very busy
 HOLD = "import sys; from pathlib import Path; from manapy.chain.lock import Lock; l = Lock(Path(sys.argv[1])); l.acquire(600); print('locked', flush=True); sys.stdin.read()"

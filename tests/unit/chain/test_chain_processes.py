@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from manapy.chain import processes
+from manapy.chain import descendants
 
 PATIENCE = 60.0
 
@@ -41,19 +41,19 @@ def tree(tmp_path: Path) -> subprocess.Popen[bytes]:
 
 def test_parents_come_first(tree: subprocess.Popen[bytes], tmp_path: Path) -> None:
     shell, sleep = int((tmp_path / "shell").read_text()), int((tmp_path / "sleep").read_text())
-    assert processes.descendants(tree.pid) == [shell, sleep]
-    below = processes.descendants(os.getpid())
+    assert descendants.descendants(tree.pid) == [shell, sleep]
+    below = descendants.descendants(os.getpid())
     assert below.index(tree.pid) < below.index(shell) < below.index(sleep)
-    assert processes.kill_below(tree.pid, set())
+    assert descendants.kill_below(tree.pid, set())
     wait_until(lambda: not alive(shell) and not alive(sleep), "they are killed")
     assert tree.wait(PATIENCE) == 0
     assert sorted(p.name for p in tmp_path.iterdir()) == ["outer", "shell", "sleep"], "the inner shell came to its next command"
-    assert not processes.kill_below(tree.pid, set())
+    assert not descendants.kill_below(tree.pid, set())
 
 
 def test_spares(tree: subprocess.Popen[bytes], tmp_path: Path) -> None:
     shell, sleep = int((tmp_path / "shell").read_text()), int((tmp_path / "sleep").read_text())
-    assert processes.kill_below(tree.pid, {sleep})
+    assert descendants.kill_below(tree.pid, {sleep})
     wait_until(lambda: not alive(shell), "it is killed")
     assert alive(sleep)
     os.kill(sleep, signal.SIGKILL)
@@ -63,16 +63,16 @@ def test_spares(tree: subprocess.Popen[bytes], tmp_path: Path) -> None:
 def test_orphans_are_adopted() -> None:
     """In a process of its own: it can't be taken back."""
     code = (
-        "import os, subprocess, sys, time\nfrom manapy.chain import processes\nprocesses.adopt_orphans()\n"
+        "import os, subprocess, sys, time\nfrom manapy.chain import descendants\ndescendants.adopt_orphans()\n"
         "child = subprocess.Popen(['sh', '-c', '(exec setsid sleep 600) & exit 5'])\n"
         "status = None\n"
-        "while status is None: status = processes.reap(child.pid); time.sleep(0.01)\n"
-        "while len(processes.descendants(os.getpid())) != 1: time.sleep(0.01)\n"
-        "(orphan,) = processes.descendants(os.getpid())\n"
-        "assert processes.kill_below(os.getpid(), {orphan}) is False\n"
-        "assert processes.kill_below(os.getpid(), set()) is True\n"
-        "while processes.descendants(os.getpid()): time.sleep(0.01)\n"
-        "processes.reap(0)\n"
+        "while status is None: status = descendants.reap(child.pid); time.sleep(0.01)\n"
+        "while len(descendants.descendants(os.getpid())) != 1: time.sleep(0.01)\n"
+        "(orphan,) = descendants.descendants(os.getpid())\n"
+        "assert descendants.kill_below(os.getpid(), {orphan}) is False\n"
+        "assert descendants.kill_below(os.getpid(), set()) is True\n"
+        "while descendants.descendants(os.getpid()): time.sleep(0.01)\n"
+        "descendants.reap(0)\n"
         "print(os.waitstatus_to_exitcode(status), os.path.exists(f'/proc/{orphan}'))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
@@ -85,7 +85,7 @@ def test_names_with_parentheses(tmp_path: Path) -> None:
     odd.symlink_to("/bin/sleep")
     child = subprocess.Popen([str(odd), "600"])
     try:
-        assert child.pid in processes.descendants(os.getpid())
+        assert child.pid in descendants.descendants(os.getpid())
     finally:
         child.kill()
         child.wait()

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from manapy.chain import record
 from manapy.chain.record import Chain
-from manapy.ckpt.errors import ManapyError
+from manapy.core.errors import ManapyError
 
 texts = st.text(max_size=30)
 values = st.dictionaries(st.sampled_from(["reason", "path", "code"]), st.one_of(texts, st.integers(), st.none(), st.lists(texts)), max_size=3)

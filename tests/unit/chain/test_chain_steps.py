@@ -10,7 +10,7 @@ import pytest
 from histories import History
 from manapy.chain import steps
 from manapy.chain.steps import Verdict
-from manapy.ckpt.errors import ManapyError
+from manapy.core.errors import ManapyError
 
 A, B = ["solver", "a"], ["solver", "b"]
 RANKS = 2

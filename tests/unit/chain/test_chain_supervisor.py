@@ -16,7 +16,7 @@ from manapy.chain import run, supervisor
 from manapy.chain.attempt import Policy
 from manapy.chain.policy import Limits
 from manapy.chain.supervisor import Supervisor
-from manapy.ckpt.errors import ManapyError
+from manapy.core.errors import ManapyError
 
 SIGTIMEDWAIT = "128"  # the system call in which a thread is: proc_pid_syscall(5)
 
@@ -51,7 +51,7 @@ def test_a_job_that_has_lost_its_supervisor(history: History, monkeypatch: pytes
     where = history.job(1, "running")
     history.note("step", step=1, argv=["solver"], ranks=2, dir=str(where), verdict="new", path="", code=0)
     answers = [True]
-    monkeypatch.setattr("manapy.ckpt.job.Job.is_live", lambda self: answers[0])
+    monkeypatch.setattr("manapy.ckpt.store.job.Job.is_live", lambda self: answers[0])
     with pytest.raises(ManapyError, match="step-001 still runs, though manapy is gone: wait for its end, or manapy stop .*step-001, then continue"):
         make(history).refusal()
     assert history.chain.events("end") == []

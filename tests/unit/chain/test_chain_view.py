@@ -11,7 +11,7 @@ import pytest
 from histories import History
 from manapy import cli
 from manapy.chain import timing, view
-from manapy.ckpt.errors import ManapyError
+from manapy.core.errors import ManapyError
 
 
 @pytest.fixture

@@ -11,20 +11,22 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-from manapy.ckpt import auth, job, protocol
-from manapy.ckpt.coordinator import Coordinator, Settings
+from manapy.ckpt import protocol
+from manapy.ckpt.coordinator.coordinator import Coordinator, Settings
+from manapy.ckpt.store import job
 from manapy.clock import RankClock, from_wire
+from manapy.core import handshake
 
 PATIENCE = 120.0  # seconds for what must happen, on a machine that is very busy
 
 
-async def shake_hands(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, role: str) -> auth.Seals:
+async def shake_hands(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, role: str) -> handshake.Seals:
     """The client's half of the handshake."""
     greeting = (await reader.readline()).decode().strip()
-    line, expected = auth.answer(secret, greeting, role)
+    line, expected = handshake.answer(secret, greeting, role)
     writer.write(f"{line}\n".encode())
     assert (await reader.readline()).decode().strip() == expected
-    return auth.seals(secret, greeting, line, client=True)
+    return handshake.seals(secret, greeting, line, client=True)
 
 
 class FakeRank:
@@ -120,7 +122,7 @@ class FakeRank:
 class Command:
     """A command that was sent to a coordinator. ``answers`` holds the decoded lines that have come."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seals: auth.Seals) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seals: handshake.Seals) -> None:
         self.answers: list[str] = []
         self._reader, self._writer, self._seals = reader, writer, seals
 

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 from fake_jobs import PATIENCE, fake_job
-from manapy.ckpt import auth, command, connection, job
-from manapy.ckpt.errors import CoordinatorError
+from manapy.ckpt import command
+from manapy.ckpt.store import job
+from manapy.core import connection, handshake
+from manapy.core.errors import CoordinatorError
 
 
 def test_c_digests_match_hashlib(driver: Callable[[str], Path]) -> None:
@@ -29,31 +31,31 @@ def test_c_digests_match_hashlib(driver: Callable[[str], Path]) -> None:
 
 
 def test_both_sides_agree() -> None:
-    secret, server_nonce = b"s" * 32, auth.nonce()
-    line, expected = auth.answer(secret, auth.greeting(server_nonce), "rank")
-    assert auth.admit(secret, server_nonce, line) == ("rank", expected)
+    secret, server_nonce = b"s" * 32, handshake.nonce()
+    line, expected = handshake.answer(secret, handshake.greeting(server_nonce), "rank")
+    assert handshake.admit(secret, server_nonce, line) == ("rank", expected)
 
 
 @pytest.mark.parametrize("change", ["secret", "nonce", "role", "hash", "fields"])
 def test_denied(change: str) -> None:
-    secret, server_nonce = b"s" * 32, auth.nonce()
-    line, _ = auth.answer(b"x" * 32 if change == "secret" else secret, auth.greeting(server_nonce), "rank")
+    secret, server_nonce = b"s" * 32, handshake.nonce()
+    line, _ = handshake.answer(b"x" * 32 if change == "secret" else secret, handshake.greeting(server_nonce), "rank")
     fields = line.split(" ")
     if change == "nonce":
-        server_nonce = auth.nonce()
+        server_nonce = handshake.nonce()
     elif change == "role":
         fields[1] = "command"
     elif change == "hash":
         fields[3] = fields[3][:-1] + ("0" if fields[3][-1] != "0" else "1")
     elif change == "fields":
         fields.append("more")
-    assert auth.admit(secret, server_nonce, " ".join(fields)) is None
+    assert handshake.admit(secret, server_nonce, " ".join(fields)) is None
 
 
 @pytest.mark.parametrize("greeting", ["", "HTTP/1.1 200 OK", "MANAPY 1 short", "MANAPY 99 " + "0" * 32])
 def test_not_a_coordinator(greeting: str) -> None:
     with pytest.raises(CoordinatorError):
-        auth.answer(b"s" * 32, greeting, "command")
+        handshake.answer(b"s" * 32, greeting, "command")
 
 
 def test_wrong_secret_is_named(tmp_path: Path) -> None:
@@ -93,7 +95,7 @@ def test_altered_stream(tmp_path: Path, trick: str) -> None:
             (rank,) = fake.ranks
             assert "RESULT ok" in await fake.checkpoint()
             first, second = rank.seals.seal(b"PROGRAM up x -"), rank.seals.seal(b"DONE 0")
-            theirs = auth.Seals(b"s" * 32, "0" * 32, "1" * 32, "rank", client=True)
+            theirs = handshake.Seals(b"s" * 32, "0" * 32, "1" * 32, "rank", client=True)
             stream = {
                 "inserted": [b"DONE 0"],
                 "repeated": [first, first],
@@ -116,16 +118,16 @@ def test_altered_answer(tmp_path: Path) -> None:
 
     def serve() -> None:
         with theirs, theirs.makefile("rb") as stream:
-            nonce = auth.nonce()
-            theirs.sendall(f"{auth.greeting(nonce)}\n".encode())
-            admitted = auth.admit(secret, nonce, stream.readline().decode().rstrip("\n"))
+            nonce = handshake.nonce()
+            theirs.sendall(f"{handshake.greeting(nonce)}\n".encode())
+            admitted = handshake.admit(secret, nonce, stream.readline().decode().rstrip("\n"))
             assert admitted is not None
-            theirs.sendall(f"{admitted[1]}\n{'0' * auth.SEAL_HEX} RESULT ok x\n".encode())
+            theirs.sendall(f"{admitted[1]}\n{'0' * handshake.SEAL_HEX} RESULT ok x\n".encode())
             stream.readline()
 
     thread = threading.Thread(target=serve)
     thread.start()
-    with connection.Connection(ours, secret, auth.COORDINATOR, what="job", lost="lost", secret_path="s", timeout=PATIENCE, limit=1000) as client:
+    with connection.Connection(ours, secret, handshake.COORDINATOR, what="job", lost="lost", secret_path="s", timeout=PATIENCE, limit=1000) as client:
         with pytest.raises(CoordinatorError, match="altered on its way"):
             client.receive()
     thread.join()

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 from fake_jobs import PATIENCE, FakeJob, FakeRank, fake_job
-from manapy.ckpt import _flow, _ranks, _requests, coordinator, job, processes, publish
-from manapy.ckpt._requests import Requests, Tickets
+from manapy.ckpt.coordinator import coordinator, flow, ranks, requests
+from manapy.ckpt.coordinator.requests import Requests, Tickets
+from manapy.ckpt.store import job, publish
 from manapy.clock import WORLD
+from manapy.core import processes
 
 Test = Callable[[FakeJob], Awaitable[None]]
 NEVER = 10 * PATIENCE  # seconds: the test is over before
@@ -33,10 +35,10 @@ def play(directory: Path, test: Test, **settings: Any) -> None:
 def times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short where a test waits for the end of a time, without an end where something has to come before it."""
     for module, name, seconds in (
-        (_ranks, "GRACE_SECONDS", 0.2),
-        (_ranks, "EXEC_SECONDS", 0.2),
-        (_flow, "STALL_SECONDS", NEVER),
-        (_requests, "TICKET_SECONDS", NEVER),
+        (ranks, "GRACE_SECONDS", 0.2),
+        (ranks, "EXEC_SECONDS", 0.2),
+        (flow, "STALL_SECONDS", NEVER),
+        (requests, "TICKET_SECONDS", NEVER),
         (coordinator, "HANDSHAKE_SECONDS", NEVER),
         (coordinator, "LATE_SECONDS", NEVER),
         (coordinator, "PROGRESS_AFTER", NEVER),
@@ -152,7 +154,7 @@ def test_rank_comes_back_after_exec(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ranks._on_gone(before)
         assert "ok" in await fake.checkpoint() and not ranks.dying
 
-    monkeypatch.setattr(_ranks, "EXEC_SECONDS", NEVER)
+    monkeypatch.setattr(ranks, "EXEC_SECONDS", NEVER)
     play(tmp_path, test)
 
 
@@ -459,7 +461,7 @@ def test_first_failure_is_the_one_whose_connection_was_lost_first(tmp_path: Path
         record = job.read(fake.dir).record
         assert record["state"] == "failed" and record["first_failure"] == {"rank": 1, "host": "elsewhere", "code": None}
 
-    monkeypatch.setattr(_ranks, "EXEC_SECONDS", NEVER)
+    monkeypatch.setattr(ranks, "EXEC_SECONDS", NEVER)
     play(tmp_path, test, ranks=2)
 
 

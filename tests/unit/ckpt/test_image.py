@@ -11,8 +11,8 @@ from pathlib import Path
 import images
 import layout
 import pytest
-from manapy.ckpt import image
-from manapy.ckpt.errors import ImageError
+from manapy.ckpt.store import image
+from manapy.core.errors import ImageError
 
 
 @pytest.fixture

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 from fake_jobs import fake_job
-from manapy.ckpt import auth, command, job
-from manapy.ckpt.errors import CoordinatorError, GoneError, JobError
+from manapy.ckpt import command
+from manapy.ckpt.store import job
+from manapy.core import handshake
+from manapy.core.errors import CoordinatorError, GoneError, JobError
 
 
 def make(directory: Path, started: float = 1.0, **change: object) -> Path:
@@ -107,7 +109,7 @@ def test_ended_job(tmp_path: Path, closed_port: int, who: str) -> None:
 
         def answer() -> None:
             with listener.accept()[0] as connection:
-                connection.sendall(b"HTTP/1.1 400 Bad Request\n" if who == "another program" else f"{auth.greeting(auth.nonce())}\n".encode())
+                connection.sendall(b"HTTP/1.1 400 Bad Request\n" if who == "another program" else f"{handshake.greeting(handshake.nonce())}\n".encode())
                 if who != "another program":
                     connection.recv(1000)
                 if who == "another coordinator":

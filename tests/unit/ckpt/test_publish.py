@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from manapy.ckpt import publish
-from manapy.ckpt.errors import CheckpointError, ManifestError
+from manapy.ckpt.store import publish
+from manapy.core.errors import CheckpointError, ManifestError
 
 SECRET = bytes(range(32))
 RECORD: dict[str, Any] = {"argv": ["prog"], "manapy": "0.1.0", "mpirun": "/bin/mpirun"}

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from manapy.ckpt import auth, protocol
+from manapy.ckpt import protocol
 from manapy.clock import WORLD
+from manapy.core import handshake
 
 PATIENCE = 120.0  # seconds for what must happen, on a machine that is very busy
 COMM = 0xABC0
@@ -98,20 +99,20 @@ class Server:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.connection: socket.socket | None = None
-        self.seals: auth.Seals | None = None
+        self.seals: handshake.Seals | None = None
 
     def accept(self, secret: bytes | None = None) -> None:
         self.listener.settimeout(PATIENCE)
         self.connection, _ = self.listener.accept()
         self.connection.settimeout(PATIENCE)
         self.stream = self.connection.makefile("r", newline="\n")
-        nonce = auth.nonce()
-        self.send(auth.greeting(nonce))
+        nonce = handshake.nonce()
+        self.send(handshake.greeting(nonce))
         line = self.receive()
-        admitted = auth.admit(secret or self.secret, nonce, line)
+        admitted = handshake.admit(secret or self.secret, nonce, line)
         assert admitted is not None and admitted[0] == "rank"
         self.send(admitted[1])
-        self.seals = auth.seals(self.secret, auth.greeting(nonce), line, client=False)
+        self.seals = handshake.seals(self.secret, handshake.greeting(nonce), line, client=False)
 
     def send(self, line: str) -> None:
         assert self.connection is not None
@@ -533,7 +534,7 @@ def test_refused_at_first(start: Callable[..., Pair]) -> None:
         connection, _ = server.listener.accept()
         with connection, connection.makefile("r") as stream:
             if answer:
-                connection.sendall(f"{auth.greeting(auth.nonce())}\n".encode())
+                connection.sendall(f"{handshake.greeting(handshake.nonce())}\n".encode())
                 assert stream.readline().startswith("AUTH rank ")
                 connection.sendall(f"{answer}\n".encode())
     while not pair.rank.complains():  # until it is worth a word

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from manapy.ckpt import job
+from manapy.ckpt.store import job
 from test_rank import PATIENCE, Process
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import images
 import pytest
 from manapy import cli
-from manapy.ckpt import image, processes, publish
-from manapy.ckpt.errors import ManapyError
+from manapy.ckpt.store import image, publish
 from manapy.cli.restart import find_mpirun
+from manapy.core import processes
+from manapy.core.errors import ManapyError
 
 RANKS = 3
 

@@ -7,7 +7,8 @@ import json
 
 import pytest
 from manapy.cli._arguments import seconds
-from manapy.cli._output import Output, ago, size
+from manapy.cli._output import Output
+from manapy.core.units import ago, size
 
 
 class Terminal(io.StringIO):

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from manapy import cli
 from manapy.cli import _top
-from manapy.trace import format, now, schedule
-from manapy.trace.events import Op
-from manapy.trace.find import Found
+from manapy.trace.capture import format
+from manapy.trace.capture.locate import Found
+from manapy.trace.live import rank_rows
+from manapy.trace.model import schedule
+from manapy.trace.model.events import Op
 from traces import SECOND, receive, saved
 
 
@@ -127,18 +129,18 @@ def test_many_ranks_in_little_room(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_queue_pairs_have_a_column_where_there_are_some() -> None:
-    rows = [now.Row(0, "node0", now.State.COMPUTING, rdma=now.Rdma(2, 4, 2.5e6)), now.Row(1, "node0", now.State.COMPUTING)]
+    rows = [rank_rows.Row(0, "node0", rank_rows.State.COMPUTING, rdma=rank_rows.Rdma(2, 4, 2.5e6)), rank_rows.Row(1, "node0", rank_rows.State.COMPUTING)]
     shown = [text for text, _ in _top._ranks(rows, several_hosts=False, iterations=False)]
     assert "rdma" in shown[0].split() and "2 QPs, 2.5 MB/s, 4 in flight" in shown[1] and "QPs" not in shown[2]
     assert "rdma" not in _top._ranks(rows[1:], several_hosts=False, iterations=False)[0][0].split()
 
 
 def test_many_hosts_in_little_room() -> None:
-    rows = [now.Row(rank, f"node{rank // 2}", now.State.AWAITED if rank == 13 else now.State.WAITING, sent_s=1.0, waited=0.5) for rank in range(16)]
-    shown = _top._fitting(now.hosts(rows), rows, 3)
+    rows = [rank_rows.Row(rank, f"node{rank // 2}", rank_rows.State.AWAITED if rank == 13 else rank_rows.State.WAITING, sent_s=1.0, waited=0.5) for rank in range(16)]
+    shown = _top._fitting(rank_rows.hosts(rows), rows, 3)
     assert [(host.host, host.ranks, host.sent_s, host.waited) for host in shown] == [("node6", 2, 2.0, 0.5), ("node0", 2, 2.0, 0.5), ("6 others", 12, 12.0, 0.5)]
-    assert [host.host for host in _top._fitting(now.hosts(rows), rows, 1)] == ["8 hosts"]
-    assert _top._fitting(now.hosts(rows), rows, 8) == now.hosts(rows)
+    assert [host.host for host in _top._fitting(rank_rows.hosts(rows), rows, 1)] == ["8 hosts"]
+    assert _top._fitting(rank_rows.hosts(rows), rows, 8) == rank_rows.hosts(rows)
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from manapy import cli
 from manapy.cli import why
-from manapy.trace import format, layout, rings
-from manapy.trace.events import Op, Trace
-from manapy.trace.find import Found
-from manapy.trace.runqueue import Sampler
+from manapy.trace.capture import format, layout, rings
+from manapy.trace.capture.locate import Found
+from manapy.trace.host.runqueue import Sampler
+from manapy.trace.model.events import Op, Trace
 from traces import SECOND, receive, saved
 
 

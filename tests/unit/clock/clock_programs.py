@@ -22,7 +22,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from manapy.clock.programs import (
+from manapy.clock.model.programs import (
     ANY,
     AwaitFlag,
     Coll,

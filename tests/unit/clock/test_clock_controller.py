@@ -5,8 +5,23 @@ from __future__ import annotations
 import pytest
 
 from manapy.clock import WORLD, Controller, Phase, RankClock, Row, Stage, State, Thread, Verdict, from_wire, ggid
-from manapy.clock.messages import Abort, Advance, Done, Freeze, Frozen, Intent, Raise, Retract, Rows, StateReport, Target, Targets, Thaw, Withdraw
-from manapy.clock.vectors import SCENARIOS, Scenario
+from manapy.clock.messages import (
+    Abort,
+    Advance,
+    Done,
+    Freeze,
+    Frozen,
+    Intent,
+    Raise,
+    Retract,
+    Rows,
+    StateReport,
+    Target,
+    Targets,
+    Thaw,
+    Withdraw,
+)
+from manapy.clock.model.vectors import SCENARIOS, Scenario
 
 
 def test_begin() -> None:

@@ -9,9 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manapy.clock import WORLD, Mode, Row, State, Thread, WireError, child_identity, from_wire, ggid, group_identity
-from manapy.clock import messages as m
-from manapy.clock import vectors
+from manapy.clock import (
+    WORLD,
+    Mode,
+    Row,
+    State,
+    Thread,
+    WireError,
+    child_identity,
+    from_wire,
+    ggid,
+    group_identity,
+    messages as m,
+)
+from manapy.clock.model import vectors
 
 ids = st.integers(0, 2**64 - 1)
 small = st.integers(0, 2**32 - 1)
@@ -64,7 +75,7 @@ def test_identities() -> None:
 
 
 def test_vectors_file_is_current() -> None:
-    """`python -m manapy.clock.vectors` makes it."""
+    """`python -m manapy.clock.model.vectors` makes it."""
     assert vectors.PATH.read_text() == vectors.text()
     found = json.loads(vectors.text())["vectors"]
     assert {v["name"] for v in found} == set(vectors.SCENARIOS)

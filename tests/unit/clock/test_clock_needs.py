@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from manapy.clock._needs import Needs, Wait
 from manapy.clock._state import Mode
+from manapy.clock.demand_graph import Needs, Wait
 
 
 def closure(needs: Needs, roots: set[int], members: dict[int, tuple[int, ...]]) -> set[int]:

@@ -11,8 +11,8 @@ from clock_programs import build, results
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from manapy.clock.model import Deadlock, Livelock, Simulator, Violation
-from manapy.clock.programs import (
+from manapy.clock.model.model import Deadlock, Livelock, Simulator, Violation
+from manapy.clock.model.programs import (
     ANY,
     AwaitFlag,
     Coll,

@@ -6,9 +6,9 @@ import random
 from pathlib import Path
 
 import pytest
-from manapy.clock import scale
-from manapy.clock.programs import Coll, Compute, Icoll, Op, Recv, Send, Split
-from manapy.clock.two_phase import TwoPhase
+from manapy.clock.model import scale
+from manapy.clock.model.programs import Coll, Compute, Icoll, Op, Recv, Send, Split
+from manapy.clock.model.two_phase import TwoPhase
 
 
 def program(rng: random.Random, size: int) -> list[list[Op]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from manapy.fcdp.agreement import agree, agreed, error_of
+from manapy.fcdp.engine.collective_errors import agree, agreed, error_of
 from manapy.fcdp.errors import RemoteError, SetupError
 
 

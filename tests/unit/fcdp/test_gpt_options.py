@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manapy.ckpt.errors import ManapyError, UsageError
+from manapy.core.errors import ManapyError, UsageError
 from manapy.fcdp.errors import SetupError, StateError
 from manapy.fcdp.gpt import text
 from manapy.fcdp.gpt.options import Run, Saved, Training, check_targets, settle
-from manapy.fcdp.state_index import FILE, Index
+from manapy.fcdp.state.state_index import FILE, Index
 
 KEPT = Training(hidden=32, heads=2, batch=6, rate=0.01)
 

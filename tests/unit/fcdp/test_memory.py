@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from manapy.fcdp import budget
-from manapy.fcdp.arena import Arena
+from manapy.fcdp.engine import budget
+from manapy.fcdp.engine.arena import Arena
+from manapy.fcdp.engine.strategy import STRATEGIES
+from manapy.fcdp.engine.units import Layout, Unit
 from manapy.fcdp.errors import BudgetError
-from manapy.fcdp.strategy import STRATEGIES
-from manapy.fcdp.units import Layout, Unit
 
 UNITS = [Unit("small", (("w", (80,)),)), Unit("large", (("w", (800,)),)), Unit("base", (("w", (400,)),), trainable=False)]
 LAYOUTS = [Layout(unit.size, 2, 4) for unit in UNITS]

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manapy.fcdp import state_files, state_index
-from manapy.fcdp.adam import Adam
+from manapy.fcdp.engine.units import Layout, Unit
 from manapy.fcdp.errors import StateError
-from manapy.fcdp.state_files import Want
-from manapy.fcdp.state_index import Index, OptimizerState, Piece, Tensor, dotted, pieces, spans
-from manapy.fcdp.units import Layout, Unit
+from manapy.fcdp.layers.adam import Adam
+from manapy.fcdp.state import state_files, state_index
+from manapy.fcdp.state.state_files import Want
+from manapy.fcdp.state.state_index import Index, OptimizerState, Piece, Tensor, dotted, pieces, spans
 
 places = st.tuples(st.integers(1, 4), st.integers(1, 4))  # nodes, ranks of each
 units = st.lists(st.lists(st.integers(0, 5), max_size=3).map(tuple), min_size=1, max_size=6).map(lambda shapes: Unit("u", tuple((f"p{index}", shape) for index, shape in enumerate(shapes))))

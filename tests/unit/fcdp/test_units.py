@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manapy.fcdp.engine.units import Layout, Unit, check, difference
 from manapy.fcdp.errors import SetupError
-from manapy.fcdp.units import Layout, Unit, check, difference
 
 
 @given(st.integers(1, 10000), st.integers(1, 9), st.integers(1, 9))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rdma_agents import Agent, Program
 
-from manapy.ckpt.errors import AgentError
+from manapy.core.errors import AgentError
 
 HERE = Path(__file__).resolve().parent
 

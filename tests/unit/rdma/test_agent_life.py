@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from manapy.ckpt import processes
-from manapy.ckpt.errors import AgentError
+from manapy.core import processes
+from manapy.core.errors import AgentError
 from manapy.rdma import client, place, prepare
 from rdma_agents import MANAPY, PATIENCE, Agent, until
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from etcd_cluster import SERVER, Cluster, Tls, closed_port, make_tls
-from manapy.ckpt.errors import StoreError
+from manapy.core.errors import StoreError
 from manapy.rdma import etcd
-from manapy.rdma.store import open_store
+from manapy.rdma.stores import open_store
 from rdma_agents import PATIENCE, Agent, Program, until
 from test_store import contract
 
@@ -69,7 +69,7 @@ def test_contract(single: Cluster) -> None:
 
 def test_the_import_leaves_no_trace_in_the_environment(single: Cluster) -> None:
     """What a program started by this process does with protobuf is its own business."""
-    script = f"import os; from manapy.rdma.store import open_store; open_store('etcd://{single.endpoints}', 'job').get('k'); print('PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION' in os.environ)"
+    script = f"import os; from manapy.rdma.stores import open_store; open_store('etcd://{single.endpoints}', 'job').get('k'); print('PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION' in os.environ)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
 
@@ -222,6 +222,6 @@ def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_missing_package() -> None:
-    script = "import sys; sys.modules['etcd3'] = None\nfrom manapy.rdma.store import open_store\nopen_store('etcd://h', 'job')"
+    script = "import sys; sys.modules['etcd3'] = None\nfrom manapy.rdma.stores import open_store\nopen_store('etcd://h', 'job')"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
     assert "StoreError: etcd needs the package etcd3: pip install 'manapy[rdma]'" in done.stderr

@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 from rdma_agents import PATIENCE, until
 
-from manapy.ckpt.errors import LeaseLostError, ManapyError, StoreError, UsageError
+from manapy.core.errors import LeaseLostError, ManapyError, StoreError, UsageError
 from manapy.rdma import sqlite as sqlite_module
-from manapy.rdma.store import KEYS_MAX, Store, Url, open_store
+from manapy.rdma.store import KEYS_MAX, Store, Url
+from manapy.rdma.stores import open_store
 
 _WRITER = """
 import sys
 from manapy.rdma import sqlite
-from manapy.rdma.store import open_store
+from manapy.rdma.stores import open_store
 sqlite.PATIENCE_SECONDS = 120.0 # a disk may be slow
 store = open_store(sys.argv[1], "job")
 lease = store.lease()

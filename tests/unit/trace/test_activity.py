@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from manapy.trace.activity import COMPUTES, NOTHING, READY, WRITES, Activity, Sight, Suspect, done
+from manapy.trace.host.activity import COMPUTES, NOTHING, READY, WRITES, Activity, Sight, Suspect, done
 
 BUSY = "while True: pass"
 PROGRAMS = {

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from manapy.trace import alarms, slow
-from manapy.trace.events import Trace
-from manapy.trace.runqueue import Delays
-from manapy.trace.schedule import parse
+from manapy.trace.host.runqueue import Delays
+from manapy.trace.model.events import Trace
+from manapy.trace.model.schedule import parse
+from manapy.trace.model.verdict import Cause, Phase, State
 from manapy.trace.simulate import Fault, Kind, Model, simulate
-from manapy.trace.verdict import Cause, Phase, State
+from manapy.trace.slow import alarms, slow
 
 SCHEDULE = parse("tp=2,pp=4,dp=2,micro=8")
 SHORT = Model(SCHEDULE, iterations=45, forward=0.0026, backward=0.0052, closing=0.0002, optimizer=0.0012)

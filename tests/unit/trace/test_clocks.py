@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manapy.trace import clocks
-from manapy.trace.clocks import SECOND, Line, Meeting, Sample
-from manapy.trace.events import EVENT, Op
+from manapy.trace.capture import clocks
+from manapy.trace.capture.clocks import SECOND, Line, Meeting, Sample
+from manapy.trace.model.events import EVENT, Op
 
 START = 1_700_000_000 * SECOND
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manapy.trace import collect, format, rings
-from manapy.trace.events import OPEN, Op
-from manapy.trace.runqueue import Sampler
+from manapy.trace.capture import collect, format, rings
+from manapy.trace.host.runqueue import Sampler
+from manapy.trace.model.events import OPEN, Op
 
 HERE = socket.gethostname()
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from traces import Builder
 
-from manapy.trace import export
-from manapy.trace.events import OPEN, PROC_NULL, Flag, Op, Trace
-from manapy.trace.schedule import parse
+from manapy.trace.convert import export
+from manapy.trace.model.events import OPEN, PROC_NULL, Flag, Op, Trace
+from manapy.trace.model.schedule import parse
 from manapy.trace.simulate import Fault, Kind, Model, simulate
 
 

@@ -1,4 +1,4 @@
-"""manapy/trace/format.py mirrors trace.h, and names are the ones that the recorder gives."""
+"""manapy/trace/capture/format.py mirrors trace.h, and names are the ones that the recorder gives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 import layout
 import numpy as np
 
-from manapy.trace import events, format
+from manapy.trace.capture import format
+from manapy.trace.model import events
 
 NAMES = {
     "MAGIC": "MPY_TRACE_MAGIC", "VERSION": "MPY_TRACE_VERSION", "CAPACITY": "MPY_TRACE_CAPACITY", "RINGS": "MPY_TRACE_RINGS",

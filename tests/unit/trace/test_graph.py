@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import calls_of
 
-from manapy.trace.graph import Graph, Timing, graph_of
-from manapy.trace.schedule import KINDS, Block, Schedule
+from manapy.trace.model.graph import Graph, Timing, graph_of
+from manapy.trace.model.schedule import KINDS, Block, Schedule
 
 
 @st.composite

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import SECOND, SPIN, STEP, Builder, Model, Step, allreduce, barrier, compute, recv, send, ssend
 
-from manapy.trace import network
-from manapy.trace.events import ANY, OPEN, STARTS, Communicator, Flag, Op, Refusal, Trace
-from manapy.trace.expected import Memory
-from manapy.trace.hang import verdicts
-from manapy.trace.runqueue import Delays
-from manapy.trace.verdict import Cause, State, Verdict
+from manapy.trace.hang import network
+from manapy.trace.hang.hang import verdicts
+from manapy.trace.hang.timeouts import Memory
+from manapy.trace.host.runqueue import Delays
+from manapy.trace.model.events import ANY, OPEN, STARTS, Communicator, Flag, Op, Refusal, Trace
+from manapy.trace.model.verdict import Cause, State, Verdict
 
 
 def hung(programs: list[list[Step]], **more: object) -> list[Verdict]:

@@ -6,9 +6,11 @@ import random
 
 import pytest
 
-from manapy.trace import hang, schedule, simulate, stages
+from manapy.trace import simulate
+from manapy.trace.hang import hang
+from manapy.trace.model import schedule, stages
+from manapy.trace.model.verdict import Phase, State
 from manapy.trace.simulate import Fault, Kind, Model
-from manapy.trace.verdict import Phase, State
 
 SCHEDULES = ("tp=2,pp=4,dp=2,micro=8", "tp=2,pp=3,dp=1,micro=5", "tp=2,pp=2,dp=2,micro=4,kind=gpipe", "tp=2,pp=4,dp=1,micro=8,kind=interleaved")
 HANGS = [kind for kind in Kind if kind.hangs]

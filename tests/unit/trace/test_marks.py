@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from traces import Builder
 
-from manapy.trace.events import OPEN, Flag, Op, Trace
-from manapy.trace.marks import Marks, marks
-from manapy.trace.match import match
-from manapy.trace.schedule import parse
+from manapy.trace.model.events import OPEN, Flag, Op, Trace
+from manapy.trace.model.match import match
+from manapy.trace.model.schedule import parse
+from manapy.trace.model.waits import classify
+from manapy.trace.report.timeline_bins import Marks, marks
 from manapy.trace.simulate import Fault, Kind, Model, simulate
-from manapy.trace.waits import classify
 
 
 def drawn(trace: Trace, limit: int = 10**6, lanes: int = 10**6, named: Sequence[int] = ()) -> Marks:

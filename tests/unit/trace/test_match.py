@@ -7,8 +7,8 @@ import time
 import numpy as np
 from traces import Builder
 
-from manapy.trace.events import ANY, EVENT, OPEN, STARTS, Communicator, Flag, Op, Rank, Trace
-from manapy.trace.match import match
+from manapy.trace.model.events import ANY, EVENT, OPEN, STARTS, Communicator, Flag, Op, Rank, Trace
+from manapy.trace.model.match import match
 
 
 def index(trace: Trace, rank: int, place: int) -> int:

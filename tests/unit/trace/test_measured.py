@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manapy.trace import alarms, iterations, slow, stages
-from manapy.trace.events import Trace
-from manapy.trace.iterations import SAME
-from manapy.trace.monitor import Monitor
-from manapy.trace.runqueue import Delays
-from manapy.trace.schedule import parse
+from manapy.trace.host.runqueue import Delays
+from manapy.trace.model import iterations, stages
+from manapy.trace.model.events import Trace
+from manapy.trace.model.iterations import SAME
+from manapy.trace.model.schedule import parse
+from manapy.trace.model.verdict import Cause, Phase, State, Verdict
 from manapy.trace.simulate import Fault, Kind, Model, simulate
-from manapy.trace.verdict import Cause, Phase, State, Verdict
+from manapy.trace.slow import alarms, slow
+from manapy.trace.slow.monitor import Monitor
 
 pytestmark = pytest.mark.slow  # as a whole
 

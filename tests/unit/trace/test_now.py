@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from traces import SECOND, Builder
 
-from manapy.trace import now, schedule, stages
-from manapy.trace.events import ANY, Flag, Op, Trace
-from manapy.trace.now import State
+from manapy.trace.live import rank_rows
+from manapy.trace.live.rank_rows import State
+from manapy.trace.model import schedule, stages
+from manapy.trace.model.events import ANY, Flag, Op, Trace
+from manapy.trace.model.verdict import Phase
 from manapy.trace.simulate import Fault, Kind, Model, simulate, snapshot
-from manapy.trace.verdict import Phase
 
 PLAN = schedule.parse("tp=2,pp=4,dp=2,micro=8")
 
@@ -35,7 +36,7 @@ def test_every_state() -> None:
     job.ranks[4] = replace(job.ranks[4], process="dead")
     del job.ranks[6]
     job.ranks[0] = replace(job.ranks[0], process="S")
-    rows = now.rows(None, job.trace(5 * SECOND))
+    rows = rank_rows.rows(None, job.trace(5 * SECOND))
     expected = [State.AWAITED, State.WAITING, State.STOPPED, State.TRANSFER, State.DEAD, State.TRANSFER, State.UNRECORDED]
     assert [row.state for row in rows] == expected
     assert [row.since_ns for row in rows] == [4 * SECOND, 3 * SECOND, 2 * SECOND, 2 * SECOND, 4 * SECOND, 3 * SECOND, None]
@@ -43,8 +44,8 @@ def test_every_state() -> None:
     assert rows[1].waits_for == (0,) and rows[1].call == "MPI_Recv from rank 0, tag 3"
     assert all(not row.waits_for for row in rows if row.rank != 1)
     assert (rows[6].host, rows[6].calls_s, rows[6].waited) == ("", None, None)
-    assert [row.rank for row in sorted(rows, key=now.SORTS["state"])] == [4, 2, 0, 6, 5, 3, 1]
-    assert [row.rank for row in sorted(rows, key=now.SORTS["wait"])][0] == 1
+    assert [row.rank for row in sorted(rows, key=rank_rows.SORTS["state"])] == [4, 2, 0, 6, 5, 3, 1]
+    assert [row.rank for row in sorted(rows, key=rank_rows.SORTS["wait"])][0] == 1
 
 
 def test_computing_and_finished() -> None:
@@ -54,17 +55,17 @@ def test_computing_and_finished() -> None:
     job.call(1, Op.FINALIZE, 2 * SECOND, 3 * SECOND)
     job.ranks[1] = replace(job.ranks[1], ended=True, process="dead")
     trace = job.trace(5 * SECOND)
-    assert [row.state for row in now.rows(None, trace)] == [State.COMPUTING, State.FINISHED]
-    assert not now.over(trace)
+    assert [row.state for row in rank_rows.rows(None, trace)] == [State.COMPUTING, State.FINISHED]
+    assert not rank_rows.over(trace)
     job.ranks[0] = replace(job.ranks[0], process="dead")
-    assert now.over(job.trace(5 * SECOND))
+    assert rank_rows.over(job.trace(5 * SECOND))
 
 
 def test_who_takes_a_message_from_anybody_waits_for_nobody_in_particular() -> None:
     job = Builder(3)
     job.call(1, Op.RECV, SECOND, peer=ANY, tag=3)
     job.call(0, Op.BARRIER, 0, SECOND, comm=job.comm(0))
-    rows = now.rows(None, job.trace(5 * SECOND))
+    rows = rank_rows.rows(None, job.trace(5 * SECOND))
     assert rows[1].state is State.WAITING and rows[1].waits_for == ()
     assert rows[0].state is State.COMPUTING and rows[0].awaited_by == 0
 
@@ -80,11 +81,11 @@ def test_shares_and_rates_are_of_the_time_since_the_earlier_look() -> None:
     job.call(0, Op.SEND, 14 * SECOND, 14 * SECOND, peer=1, tag=1, bytes=500)
     job.call(0, Op.ALLREDUCE, 15 * SECOND, 15 * SECOND + 1, comm=job.comm(0), bytes=1500)
     job.call(2, Op.RECV, 15 * SECOND, peer=1, tag=1)  # waits still
-    rows = now.rows(before, job.trace(20 * SECOND))
+    rows = rank_rows.rows(before, job.trace(20 * SECOND))
     assert [row.waited for row in rows] == pytest.approx([0, 0.4, 0.5])
     assert [row.sent_s for row in rows] == pytest.approx([200, 0, 0])
     assert [row.calls_s for row in rows] == pytest.approx([0.2, 0.0, 0.1])
-    whole = now.rows(None, job.trace(20 * SECOND))
+    whole = rank_rows.rows(None, job.trace(20 * SECOND))
     assert [row.waited for row in whole] == pytest.approx([0, 7 / 20, 5 / 20])
     assert whole[0].sent_s == pytest.approx((10**6 + 2000) / 20)
 
@@ -96,7 +97,7 @@ def test_one_call_waits_once_however_many_requests_it_completes() -> None:
         job.call(0, Op.SEND, 4 * SECOND, 4 * SECOND + 1, peer=1, tag=request)
     for request in (1, 2, 3):
         job.call(1, Op.WAITALL, 0, 4 * SECOND, peer=0, tag=request, flags=Flag.MORE if request < 3 else 0, request=request)
-    rows = now.rows(None, job.trace(10 * SECOND))
+    rows = rank_rows.rows(None, job.trace(10 * SECOND))
     assert rows[1].waited == pytest.approx(0.4)
 
 
@@ -107,7 +108,7 @@ def test_rates_of_a_rank_whose_records_are_lost_are_those_of_the_time_that_is_kn
     before = replace(job.trace(5 * SECOND))
     before = replace(before, events=before.events[:5])
     job.lose(0, 8)
-    rows = now.rows(before, job.trace(10 * SECOND))
+    rows = rank_rows.rows(before, job.trace(10 * SECOND))
     assert rows[0].sent_s == pytest.approx(1000), "two of them in two seconds"
     assert rows[0].calls_s == pytest.approx(1.0), "counted by their numbers"
 
@@ -116,12 +117,12 @@ def test_a_rank_whose_recording_is_paused() -> None:
     job = Builder(2)
     job.call(1, Op.BARRIER, 0, 1)
     job.pause(1, SECOND)
-    row = now.rows(None, job.trace(3 * SECOND))[1]
+    row = rank_rows.rows(None, job.trace(3 * SECOND))[1]
     assert (row.state, row.since_ns, row.calls_s, row.waited) == (State.PAUSED, 2 * SECOND, None, None)
 
 
 def test_nothing_recorded() -> None:
-    assert [row.state for row in now.rows(None, Builder(2).trace(SECOND))] == [State.COMPUTING, State.COMPUTING]
+    assert [row.state for row in rank_rows.rows(None, Builder(2).trace(SECOND))] == [State.COMPUTING, State.COMPUTING]
 
 
 def test_queue_pairs() -> None:
@@ -133,24 +134,24 @@ def test_queue_pairs() -> None:
     job.call(0, Op.RDMA_QP, 3 * SECOND, 3 * SECOND, thread=1, comm=71, request=100, context=99, bytes=5 * 10**6)
     job.call(0, Op.RDMA_QP, 3 * SECOND, 3 * SECOND, thread=1, comm=72, request=5, context=5, bytes=10**6)
     job.call(0, Op.RDMA_QP, 4 * SECOND, 4 * SECOND, thread=1, comm=72, request=9, context=6, bytes=2 * 10**6)
-    rows = now.rows(before, job.trace(4 * SECOND))
-    assert rows[0].rdma == now.Rdma(2, 4, 2_500_000.0) and rows[1].rdma is None
+    rows = rank_rows.rows(before, job.trace(4 * SECOND))
+    assert rows[0].rdma == rank_rows.Rdma(2, 4, 2_500_000.0) and rows[1].rdma is None
     assert rows[0].calls_s == 0, "these are no calls"
-    assert now.rows(None, job.trace(4 * SECOND))[0].rdma == now.Rdma(2, 4, 1_250_000.0)
-    assert now.rows(before, before)[1].rdma is None
+    assert rank_rows.rows(None, job.trace(4 * SECOND))[0].rdma == rank_rows.Rdma(2, 4, 1_250_000.0)
+    assert rank_rows.rows(before, before)[1].rdma is None
 
 
 def test_a_training_job_that_hangs() -> None:
     trace = hung()
     last = snapshot(trace, trace.now - 4 * SECOND)
-    rows = now.rows(last, trace, stages.label(trace, PLAN))
-    worst = min(rows, key=now.SORTS["state"])
+    rows = rank_rows.rows(last, trace, stages.label(trace, PLAN))
+    worst = min(rows, key=rank_rows.SORTS["state"])
     assert (worst.rank, worst.state) == (9, State.AWAITED) and worst.awaited_by >= 1
     assert {row.iteration for row in rows} == {20}
     waiting = [row for row in rows if row.rank != 9]
     assert all(row.state is State.WAITING and row.waited == pytest.approx(1.0) and row.calls_s == 0 for row in waiting)
     assert worst.waited == 0
-    found = now.hosts(rows)
+    found = rank_rows.hosts(rows)
     assert [(host.host, host.ranks) for host in found] == [("node00", 8), ("node01", 8)]
     assert found[0].states == {State.WAITING: 8} and found[1].states == {State.AWAITED: 1, State.WAITING: 7}
     assert found[1].waited == pytest.approx(7 / 8)
@@ -161,12 +162,12 @@ def test_waits_that_are_only_aligned_are_those_that_were() -> None:
     trace = simulate(Model(PLAN, iterations=24), seed=3).trace
     assert trace is not None
     before = snapshot(trace, trace.now // 3 * 2)
-    whole = now.rows(before, trace)
+    whole = rank_rows.rows(before, trace)
     first = np.searchsorted(trace.events["rank"], np.arange(PLAN.size + 1))
     keep = np.concatenate([np.arange(a + (b - a) // 3, b) for a, b in zip(first, first[1:], strict=False)])
     events = trace.events[keep]
     ranks = {r: replace(known, lost=1000, first_ns=int(events["enter"][events["rank"] == r][0])) for r, known in trace.ranks.items()}
-    window = now.rows(before, replace(trace, events=events, ranks=ranks))
+    window = rank_rows.rows(before, replace(trace, events=events, ranks=ranks))
     assert max(row.waited or 0 for row in whole) > 0.1
     assert [row.waited for row in window] == pytest.approx([row.waited for row in whole], abs=0.01)
     assert [row.sent_s for row in window] == pytest.approx([row.sent_s for row in whole])

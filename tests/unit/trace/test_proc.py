@@ -13,8 +13,8 @@ from dataclasses import replace
 import pytest
 from traces import Builder
 
-from manapy.trace import proc, stacks
-from manapy.trace.events import Op
+from manapy.trace.host import proc, stacks
+from manapy.trace.model.events import Op
 
 
 def start_of(pid: int) -> int:

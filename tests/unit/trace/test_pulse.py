@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from manapy.trace import format
-from manapy.trace.events import Op
-from manapy.trace.pulse import Pulse
+from manapy.trace.capture import format
+from manapy.trace.live.head_progress import Pulse
+from manapy.trace.model.events import Op
 
 
 def writer(folder: Path, rank: int, generation: int = 0) -> format.Writer:

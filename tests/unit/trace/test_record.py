@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manapy.ckpt.errors import UsageError
-from manapy.trace import clocks, format, proc, record, rings
-from manapy.trace.events import OPEN, Op
+from manapy.core.errors import UsageError
+from manapy.trace.capture import clocks, disk_copy, format, rings
+from manapy.trace.host import proc
+from manapy.trace.model.events import OPEN, Op
 
 MB = 10**6
 
@@ -40,7 +41,7 @@ def tags(folder: Path) -> list[int]:
 
 def test_all_that_is_recorded_is_kept(tmp_path: Path) -> None:
     source = writer(tmp_path / "job")
-    recording = record.Recording(tmp_path / "job", tmp_path / "out", MB)
+    recording = disk_copy.Recording(tmp_path / "job", tmp_path / "out", MB)
     for i in range(10):
         for j in range(1000):
             send(source, 1000 * i + j + 1)
@@ -54,7 +55,7 @@ def test_all_that_is_recorded_is_kept(tmp_path: Path) -> None:
 
 def test_the_limit_holds(tmp_path: Path) -> None:
     sources = [writer(tmp_path / "job", rank, 4) for rank in range(4)]
-    recording = record.Recording(tmp_path / "job", tmp_path / "out", MB)
+    recording = disk_copy.Recording(tmp_path / "job", tmp_path / "out", MB)
     for _ in range(5):
         for source in sources:
             for j in range(4000):
@@ -63,13 +64,13 @@ def test_the_limit_holds(tmp_path: Path) -> None:
     used = sum(path.stat().st_blocks * 512 for path in (tmp_path / "out").iterdir())
     assert 0.1 * MB < used < MB + 4 * 16384
     with pytest.raises(UsageError, match="4 ranks need at least 1 MB"):
-        record.Recording(tmp_path / "job", tmp_path / "small", MB // 4).poll()
+        disk_copy.Recording(tmp_path / "job", tmp_path / "small", MB // 4).poll()
 
 
 def test_an_open_call_that_returns(tmp_path: Path) -> None:
     source = writer(tmp_path / "job")
     seq = send(source, 1, exit=0)
-    recording = record.Recording(tmp_path / "job", tmp_path / "out", MB)
+    recording = disk_copy.Recording(tmp_path / "job", tmp_path / "out", MB)
     recording.poll()
     assert rings.read(tmp_path / "out").events["exit"].tolist() == [OPEN]
     source.records()["exit"][seq - 1] = 5000
@@ -79,7 +80,7 @@ def test_an_open_call_that_returns(tmp_path: Path) -> None:
 
 def test_what_was_missed_is_said(tmp_path: Path) -> None:
     source = writer(tmp_path / "job")
-    recording = record.Recording(tmp_path / "job", tmp_path / "out", 100 * MB)
+    recording = disk_copy.Recording(tmp_path / "job", tmp_path / "out", 100 * MB)
     send(source, 1)
     recording.poll()
     for i in range(5000):
@@ -92,7 +93,7 @@ def test_what_was_missed_is_said(tmp_path: Path) -> None:
 def test_a_new_generation_replaces_the_old_one(tmp_path: Path) -> None:
     old = writer(tmp_path / "job")
     send(old, 1)
-    recording = record.Recording(tmp_path / "job", tmp_path / "out", MB)
+    recording = disk_copy.Recording(tmp_path / "job", tmp_path / "out", MB)
     recording.poll()
     old.close(format.SAVED)
     new = writer(tmp_path / "job", generation=1)
@@ -107,7 +108,7 @@ def test_a_new_generation_replaces_the_old_one(tmp_path: Path) -> None:
 
 def test_threads_without_room_are_counted(tmp_path: Path) -> None:
     source = writer(tmp_path / "job", rings=4)
-    recording = record.Recording(tmp_path / "job", tmp_path / "out", MB)
+    recording = disk_copy.Recording(tmp_path / "job", tmp_path / "out", MB)
     recording.poll()
     for i in range(1, 4):
         source.ring(i)
@@ -138,7 +139,7 @@ def test_what_hosts_answered_when_asked_for_the_time_is_kept(tmp_path: Path) -> 
     for source in sources:
         send(source, 1)
     answers = [clocks.Meeting(f"node{rank}", clocks.Sample(5, 10**18, 5), 7, 2000) for rank in range(2)]
-    recording = record.Recording(tmp_path / "job", tmp_path / "out", MB, Asked(answers[:1]))
+    recording = disk_copy.Recording(tmp_path / "job", tmp_path / "out", MB, Asked(answers[:1]))
     recording.poll()
     assert rings.read(tmp_path / "out").ranks[1].uncertainty_ns == clocks.UNSURE
     recording.others = Asked(answers)
@@ -162,7 +163,7 @@ def test_files_that_are_none_cost_their_ranks_only(tmp_path: Path) -> None:
     cut = int(sources[2].head.rings_offset) + format.PAGE + 20
     sources[2].path.write_bytes(sources[2].path.read_bytes()[:cut])
     (tmp_path / "job" / format.file_name(3)).write_bytes(b"not a trace")
-    recording = record.Recording(tmp_path / "job", tmp_path / "out", MB)
+    recording = disk_copy.Recording(tmp_path / "job", tmp_path / "out", MB)
     recording.poll()
     recording.poll()
     wrong = ["a trace of another version", f"truncated: {cut} of", "truncated: 11"]
@@ -172,7 +173,7 @@ def test_files_that_are_none_cost_their_ranks_only(tmp_path: Path) -> None:
     for path in (tmp_path / "job").iterdir():
         path.write_bytes(b"not a trace")
     with pytest.raises(rings.NoTraceError, match="truncated"):
-        record.Recording(tmp_path / "job", tmp_path / "none", MB).poll()
+        disk_copy.Recording(tmp_path / "job", tmp_path / "none", MB).poll()
 
 
 @pytest.fixture
@@ -187,7 +188,7 @@ def living(tmp_path: Path) -> format.Writer:
 
 def test_a_copy_is_of_its_moment_though_the_process_goes_on(tmp_path: Path, living: format.Writer) -> None:
     send(living, 1)
-    recording = record.Recording(living.path.parent, tmp_path / "out", MB)
+    recording = disk_copy.Recording(living.path.parent, tmp_path / "out", MB)
     recording.poll()
     first = rings.read(tmp_path / "out").now
     assert rings.read(tmp_path / "out").now == first

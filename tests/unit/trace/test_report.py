@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from traces import SECOND, Builder
 
-from manapy.trace import critical, queues, report
-from manapy.trace.diagnose import diagnose, labels_of
-from manapy.trace.events import OPEN, Op, Trace
-from manapy.trace.schedule import Schedule, parse
+from manapy.trace.live.diagnose import diagnose, labels_of
+from manapy.trace.model.events import OPEN, Op, Trace
+from manapy.trace.model.schedule import Schedule, parse
+from manapy.trace.model.verdict import Cause, State, Verdict
+from manapy.trace.report import critical, queues, report
 from manapy.trace.simulate import Fault, Kind, Model, simulate
-from manapy.trace.verdict import Cause, State, Verdict
 
 MODEL = Model(parse("tp=2,pp=4,dp=2,micro=8"), iterations=8)
 SLOW = Fault(Kind.COMPUTE, 5, 4, 2, seconds=0.8, segment=1)

@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manapy.trace import clocks, errors, format, rings, tracefile
-from manapy.trace.events import ANY, NEVER, NO_PEER, OPEN, Flag, Op, Refusal, Trace
-from manapy.trace.tail import Tail
+from manapy.trace.capture import clocks, format, rings, tracefile
+from manapy.trace.capture.tail import Tail
+from manapy.trace.model import mpi_errors
+from manapy.trace.model.events import ANY, NEVER, NO_PEER, OPEN, Flag, Op, Refusal, Trace
 
 START = 1_700_000_000 * 10**9  # ns since 1970 at tick 0
 
@@ -164,8 +165,8 @@ def test_refused_calls(tmp_path: Path) -> None:
 def test_names_of_error_classes() -> None:
     text = (Path(__file__).resolve().parents[3] / "wrappers" / "runtime" / "mpich.h").read_text()
     classes = {int(number): name for name, number in re.findall(r"#define (MPI_(?:T_)?ERR_\w+) (\d+)$", text, re.M)}
-    assert {number: errors.name(number) for number in errors.NAMES} == classes
-    assert errors.name(1000) == "error class 1000"
+    assert {number: mpi_errors.name(number) for number in mpi_errors.NAMES} == classes
+    assert mpi_errors.name(1000) == "error class 1000"
 
 
 def test_rdma_traffic(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from traces import SECOND, STEP, Builder
 
-from manapy.trace.events import Op, Trace
-from manapy.trace.runqueue import Delays, Sampler
+from manapy.trace.host.runqueue import Delays, Sampler
+from manapy.trace.model.events import Op, Trace
 
 CODES = {"busy": "while True: pass", "asleep": "import time; time.sleep(999)"}
 

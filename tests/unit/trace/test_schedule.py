@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from manapy.trace.graph import graph_of
-from manapy.trace.schedule import ScheduleError, parse
+from manapy.trace.model.graph import graph_of
+from manapy.trace.model.schedule import ScheduleError, parse
 
 
 def order(text: str, stage: int) -> str:

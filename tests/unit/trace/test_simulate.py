@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from manapy.trace import stages
-from manapy.trace.events import OPEN, Op
-from manapy.trace.graph import graph_of
-from manapy.trace.iterations import iterations
-from manapy.trace.schedule import parse
+from manapy.trace.model import stages
+from manapy.trace.model.events import OPEN, Op
+from manapy.trace.model.graph import graph_of
+from manapy.trace.model.iterations import iterations
+from manapy.trace.model.schedule import parse
+from manapy.trace.model.verdict import Phase
 from manapy.trace.simulate import Fault, Kind, Model, simulate
-from manapy.trace.verdict import Phase
 
 SCHEDULES = ["tp=2,pp=4,dp=2,micro=8", "tp=2,pp=3,dp=2,micro=4,kind=gpipe", "tp=2,pp=2,dp=2,micro=4,kind=interleaved", "tp=1,pp=3,dp=2,micro=4,order=tp-pp-dp", "tp=4,pp=1,dp=2", "tp=2,pp=2,micro=3"]
 MODEL = Model(parse("tp=2,pp=4,dp=2,micro=8"))

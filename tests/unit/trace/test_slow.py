@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from traces import Builder, calls_of
 
-from manapy.trace import ordinary, slow, stages
-from manapy.trace.events import EVENT, NO_PEER, Communicator, Flag, Op, Rank, Trace
-from manapy.trace.iterations import iterations
-from manapy.trace.runqueue import Delays
-from manapy.trace.schedule import ScheduleError, parse
+from manapy.trace.host.runqueue import Delays
+from manapy.trace.model import stages
+from manapy.trace.model.events import EVENT, NO_PEER, Communicator, Flag, Op, Rank, Trace
+from manapy.trace.model.iterations import iterations
+from manapy.trace.model.schedule import ScheduleError, parse
+from manapy.trace.model.verdict import Cause, Phase, State, Verdict
 from manapy.trace.simulate import Fault, Kind, Model, simulate
-from manapy.trace.verdict import Cause, Phase, State, Verdict
+from manapy.trace.slow import slow, stragglers
 
 SCHEDULE = parse("tp=2,pp=4,dp=2,micro=8")
 MODEL = Model(SCHEDULE, iterations=12)
@@ -69,7 +70,7 @@ def test_what_was_paused_is_held_against_nobody() -> None:
     assert gone.sum() > 500
     for schedule in (SCHEDULE, None):
         assert [verdict.state for verdict in slow.verdicts(trace, schedule)] == [State.HEALTHY]
-    assert [verdict.state for verdict in ordinary.verdicts(trace)] == [State.HEALTHY]
+    assert [verdict.state for verdict in stragglers.verdicts(trace)] == [State.HEALTHY]
 
 
 def test_what_a_bubble_absorbs_is_held_against_nobody() -> None:
@@ -273,7 +274,7 @@ def test_a_wait_for_a_processor_explains_what_it_was_sampled_for() -> None:
                 for rank in range(4)
             }
         )
-        (verdict,) = ordinary.verdicts(trace, delays=delays)
+        (verdict,) = stragglers.verdicts(trace, delays=delays)
         assert verdict.rank == 1
         return verdict.cause
 
@@ -293,7 +294,7 @@ def test_who_waits_elsewhere_is_not_the_straggler() -> None:
     both = np.stack([receives, own], axis=1).ravel()
     trace.events = np.concatenate([trace.events[trace.events["rank"] != 3], both])
     trace.events["enter"][-1] += 0
-    assert [v.state for v in ordinary.verdicts(trace)] == [State.HEALTHY]
+    assert [v.state for v in stragglers.verdicts(trace)] == [State.HEALTHY]
 
 
 def exchanged(work: np.ndarray, op: Op) -> Trace:
@@ -333,7 +334,7 @@ def test_who_works_while_it_is_waited_for_and_waits_as_long_is_not_the_straggler
         builder.call(1, Op.SEND, moment + 3_000_100, moment + 3_000_200, peer=0, tag=2)
         for rank in (0, 1):
             builder.call(rank, Op.ALLREDUCE, moment + 3_000_300, moment + 3_000_400)
-    assert [v.state for v in ordinary.verdicts(builder.trace(40_000_000))] == [State.HEALTHY]
+    assert [v.state for v in stragglers.verdicts(builder.trace(40_000_000))] == [State.HEALTHY]
 
 
 def test_too_few_collectives_say_nothing() -> None:

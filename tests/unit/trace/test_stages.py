@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from traces import Builder
 
-from manapy.trace import stages
-from manapy.trace.events import Flag, Op, Trace
-from manapy.trace.graph import graph_of
-from manapy.trace.iterations import iterations
-from manapy.trace.schedule import ScheduleError, parse
+from manapy.trace.model import stages
+from manapy.trace.model.events import Flag, Op, Trace
+from manapy.trace.model.graph import graph_of
+from manapy.trace.model.iterations import iterations
+from manapy.trace.model.schedule import ScheduleError, parse
+from manapy.trace.model.verdict import Phase
 from manapy.trace.simulate import Fault, Kind, Model, simulate
-from manapy.trace.verdict import Phase
 
 SCHEDULES = [
     "tp=2,pp=4,dp=2,micro=8", "tp=2,pp=4,dp=2,micro=8,kind=gpipe", "tp=2,pp=2,dp=1,micro=4,kind=interleaved,chunks=2", "tp=2,pp=4,dp=2,micro=4,kind=interleaved,chunks=3",

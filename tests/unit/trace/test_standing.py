@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from manapy.trace.standing import Standing
-from manapy.trace.verdict import PARKED, Cause, State, Verdict
+from manapy.trace.live.standing import Standing
+from manapy.trace.model.verdict import PARKED, Cause, State, Verdict
 
 HEALTHY = Verdict(State.HEALTHY, "healthy")
 ASLEEP = Verdict(State.HUNG, "rank 1 is stuck", Cause.COMPUTE, 1, call="MPI_Barrier", since_ns=5, confidence=0.95)

@@ -10,9 +10,9 @@ import pytest
 from traces import SECOND, receive, saved
 
 from manapy import cli
-from manapy.trace import format, tidy
-from manapy.trace.events import Op
-from manapy.trace.proc import fields
+from manapy.core.proc import START, stat_fields
+from manapy.trace.capture import format, tidy
+from manapy.trace.model.events import Op
 
 DONE = {"op": Op.FINALIZE, "enter": 2 * SECOND, "exit": 2 * SECOND + 1}
 
@@ -32,7 +32,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_oldest_of_ended_jobs_go_and_no_other(root: Path) -> None:
-    start = int(fields(Path("/proc/self/stat").read_text())[19])
+    start = int(stat_fields(Path("/proc/self"))[START])
     here = socket.gethostname()
     kept = [
         recording("lives", 1, end=format.RUNNING, host=here, pid=os.getpid(), pid_start=start),

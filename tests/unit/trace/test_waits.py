@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 from traces import Builder
 
-from manapy.trace.events import STARTS, Flag, Op
-from manapy.trace.match import match
-from manapy.trace.waits import Wait, Waits, blame, classify, table
+from manapy.trace.model.events import STARTS, Flag, Op
+from manapy.trace.model.match import match
+from manapy.trace.model.waits import Wait, Waits, blame, classify, table
 
 
 def classified(job: Builder) -> Waits:

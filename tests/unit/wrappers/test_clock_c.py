@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from manapy.clock import WORLD, Mode, Phase, RankClock, State, Verdict, child_identity, ggid, group_identity
 from manapy.clock.messages import Advance, Freeze, Intent, Resume, Target, Targets, Thaw, Withdraw, from_wire
-from manapy.clock.vectors import PATH
+from manapy.clock.model.vectors import PATH
 
 STATES = (State.RUNNING, State.BLOCKED_P2P, State.IN_COLLECTIVE, State.PARKED, State.FINISHED)
 MODES = (Mode.ALL, Mode.ANY)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from manapy._install import library
+from manapy.core.installation import library
 from mpich_wheel import ROOT, TABLE, dynamic_symbols, generator, prefix
 
 OURS = re.compile(r"(P?MPIX?_|MPII_|QMPI_|MPIR_(C_|Dup_fn|Err_|F08_|fortran_))")

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from manapy import _install
+from manapy.core import installation
 
 
 def run(tmp_path: Path, root: Path, program: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Compiles its text and runs it: null0, which has the backup null1, and no agent."""
-    interposer = _install.library("libmanapy_shift.so")
+    interposer = installation.library("libmanapy_shift.so")
     if interposer is None:
         pytest.skip("built without libibverbs-dev")
     programs = root / "tests" / "programs" / "rdma"

@@ -1,0 +1,51 @@
+"""The coordinator's end of a connection: sealed lines (core/handshake.py) over asyncio's streams.
+
+Invariants
+ 1. A stream in which a seal doesn't fit ends there, as if the connection were lost; the log says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from ...core import handshake
+
+log = logging.getLogger(__name__)
+
+
+class Channel:
+    """An authenticated connection. ``send`` never blocks."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seals: handshake.Seals) -> None:
+        self._reader, self._writer, self._seals = reader, writer, seals
+
+    async def receive(self) -> tuple[str, list[str], str]:
+        """One line as (kind, fields, line); ("", [], "") at the end of the connection."""
+        try:
+            data = await self._reader.readline()
+        except (ConnectionError, ValueError):  # ValueError: longer than it may be
+            data = b""
+        if not data.endswith(b"\n"):
+            return "", [], ""
+        try:
+            line = self._seals.open(data[:-1]).decode("utf-8", "surrogateescape")
+        except handshake.AlteredError as error:
+            log.error("connection from %s given up: %s", self._writer.get_extra_info("peername"), error)
+            return "", [], ""
+        kind, *fields = line.split(" ")
+        return kind, fields, line
+
+    def send(self, line: str) -> None:
+        """One line; nothing happens if the connection is gone."""
+        self._writer.write(self._seals.seal(line.encode()) + b"\n")
+
+    async def drain(self) -> None:
+        """Until what was sent is on its way."""
+        with contextlib.suppress(ConnectionError):
+            await self._writer.drain()
+
+    def close(self) -> None:
+        """Any number of times."""
+        self._writer.close()

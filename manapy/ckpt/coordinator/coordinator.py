@@ -1,0 +1,470 @@
+"""The coordinator of a job: one process, started by rank 0's launcher before the program runs (lowerhalf/control/rendezvous.c).
+
+It owns the job directory, accepts the ranks' and commands' connections on a socket that is already bound, drives checkpoints
+(flow.py) and ends with the job, which its ranks decide (ranks.py). It is in a session of its own, so signals for mpirun's process group do not reach it.
+
+Invariants
+ 1. All state is touched by the event loop's thread only.
+ 2. A scheduler may kill us with the last task of this host, however well we hide (Slurm does with proctrack/cgroup). So in a chain ranks that end
+    wait for NOTED: how the job has ended is on disk, and no checkpoint is half done. With an error it is noted at once, for the others may be about
+    to be killed for it; else when all ranks have ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ... import __version__
+from ...core import handshake, processes
+from ...core.errors import CheckpointError
+from .. import protocol
+from ..store import job, publish
+from .channel import Channel
+from .flow import Flow, Phase, name_ranks
+from .ranks import Rank, Ranks
+from .requests import Requests, Tickets
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE_SECONDS = 10.0
+BACKLOG = 1 << 16  # connections that wait to be accepted; the kernel takes as many as net.core.somaxconn allows
+LATE_SECONDS = 10.0  # after our start: that ranks are missing is worth an explanation
+CONNECT_SECONDS = 330.0  # after our start: ranks that haven't come have given it up (CONNECT_TRIES_MS of control.c)
+PROGRESS_AFTER, PROGRESS_EVERY = 1.5, 1.0  # seconds; a quick checkpoint shows none
+STOP_CODE = 143  # of the ranks after `manapy stop --no-checkpoint`; as after SIGTERM
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the launcher passes."""
+    parser.add_argument("--dir", type=Path, required=True)
+    parser.add_argument("--fd", type=int, required=True, help="listening socket")
+    parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("--rank0-pid", type=int, default=0)
+    parser.add_argument("--resume", metavar="CHECKPOINT")
+    parser.add_argument("--interval", type=float, default=0.0, metavar="SECONDS")
+    parser.add_argument("--keep", type=int, default=0)
+    parser.add_argument("--child-grace-ms", type=int, default=5000)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Until the job ends. Errors go to the log (stderr is coordinator.log)."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True)
+    processes.raise_limit()
+    settings = Settings(options.ranks, options.rank0_pid, options.resume, options.interval, options.keep, options.child_grace_ms)
+    try:
+        listener = socket.socket(fileno=options.fd)
+        asyncio.run(Coordinator(options.dir, settings).run(listener))
+    except Exception:
+        log.exception("the coordinator failed")
+        return 1
+    return 0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Options of a job. Times in seconds where the name doesn't say otherwise; 0: none, or all."""
+
+    ranks: int
+    rank0_pid: int = 0
+    resume: str | None = None
+    interval: float = 0.0
+    keep: int = 0
+    child_grace_ms: int = 5000
+
+
+class Coordinator:
+    """One job."""
+
+    def __init__(self, directory: Path, settings: Settings) -> None:
+        self.dir = directory
+        self.settings = settings
+        self._secret = (directory / "secret").read_bytes()
+        self.flow = Flow(settings.ranks, directory, self._secret, lambda rank, line: self.ranks.send(rank, line))
+        self.ranks = Ranks(settings.ranks, lambda rank: self.flow.fail(f"rank {rank} is lost"), self.flow.on_lost)
+        self.requests = Requests()
+        self.tickets = Tickets(settings.ranks, self.requests)
+        self.record: dict[str, Any] = {}
+        self.state = "starting"
+        self._started = asyncio.Event()  # all ranks connected (and, in a restart, ready)
+        self._last: publish.Checkpoint | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._commands: set[asyncio.Task[Any]] = set()
+        self._segments: set[str] = set()  # shared memory of the real MPI on this host
+        self._begun = time.monotonic()
+        self._busy = ""  # why a rank was sent away
+        self._noting = asyncio.Event()  # ranks have ended, which is to be noted
+        self._noted = ""  # how the job has ended, as noted while ranks were still there: what comes later doesn't undo it
+        self._to_tell: list[int] = []  # of those, the ones that have ended with an error
+        self._pruning: asyncio.Task[None] | None = None
+
+    # ---- life
+
+    async def run(self, listener: socket.socket) -> None:
+        """Serve until the job ends."""
+        self._load()
+        loop = asyncio.get_running_loop()
+        if self.settings.rank0_pid:
+            self.ranks.watch_rank0(self.settings.rank0_pid)
+        server = await asyncio.start_server(self._accept, sock=listener, limit=protocol.LINE_MAX + handshake.SEAL_HEX + 1, backlog=BACKLOG)
+        self._spawn(self._note_ends())
+        self._spawn(self._serve_requests())
+        if self.settings.interval > 0:
+            self._spawn(self._serve_interval())
+        log.info("manapy %s: job %s, %d ranks, pid %d", __version__, self.record["id"], self.settings.ranks, os.getpid())
+        await self.ranks.over.wait()
+        if self.state in job.LIVE:
+            if not self.ranks.known and self.settings.ranks == 1:
+                self.state = "ended"  # it was so short that it didn't wait for us; or it was killed
+            else:
+                self.state = "done" if self.ranks.all_done else "failed"
+            self.record |= self.ranks.ending()
+        server.close()
+        self.requests.fail_all("the job has ended")
+        self._write_record()
+        if self._commands:  # so that waiting commands get their answer
+            await asyncio.wait(self._commands, timeout=2.0)
+        for task in self._tasks:
+            task.cancel()
+        await loop.shutdown_default_executor()
+        self._remove_segments()
+        log.info("the job has ended: %s", self.state)
+
+    def _load(self) -> None:
+        self.record = job.read(self.dir).record
+        if left := publish.clean(self.dir):
+            log.info("removed what was left by an interrupted checkpoint: %s", ", ".join(p.name for p in left))
+        found = publish.checkpoints(self.dir)
+        self._last = found[-1] if found else None
+        if self.settings.resume is not None:  # the launcher knows only the checkpoint, people know the program
+            with contextlib.suppress(publish.ManifestError):
+                manifest = publish.read_manifest(Path(self.settings.resume))
+                self.record |= {"argv": manifest.argv, "protocol": manifest.record.get("protocol", "cc")}
+            where = Path(self.settings.resume).resolve().parent
+            if publish.owner(where) == self.dir.resolve():
+                self.flow.place = where
+        self.record |= {"pid": os.getpid(), "checkpoint_dir": str(self.flow.place), "manapy": __version__, "mpirun": processes.launcher(self.settings.rank0_pid)}
+        self._set_state("starting")
+
+    def _remove_segments(self) -> None:
+        """MPICH unlinks its files in /dev/shm in MPI_Finalize, which a killed job never reaches. Only this host's."""
+        for segment in self._segments:
+            if Path(segment).parent == Path("/dev/shm"):
+                Path(segment).unlink(missing_ok=True)
+
+    def _set_state(self, state: str) -> None:
+        self.state = state
+        self._write_record()
+
+    def _write_record(self) -> None:
+        hosts = sorted({rank.host for rank in self.ranks.known.values()})
+        state = self._noted if self._noted and self.state in job.LIVE else self.state
+        self.record |= {"state": state, "changed": round(time.time(), 3), "hosts": hosts}
+        try:
+            job.write(self.dir, self.record)
+        except OSError as error:
+            log.error("%s: %s", self.dir / "job.json", error.strerror)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(_log_failure)
+
+    async def _note_ends(self) -> None:
+        """Invariant 2; what comes at the same time is noted together."""
+        while True:
+            await self._noting.wait()
+            await self.flow.idle.wait()
+            self._noting.clear()
+            all_done, told, self._to_tell = self.ranks.all_done, self._to_tell, []
+            if self.state in job.LIVE:
+                self.record |= self.ranks.ending()
+                self._noted = "done" if all_done else "failed"
+                self._write_record()
+            for number in self.ranks.known if all_done else told:
+                self.ranks.send(number, "NOTED")
+
+    # ---- ranks
+
+    async def _serve_rank(self, channel: Channel) -> None:
+        kind, fields, _ = await channel.receive()
+        if kind != "HELLO" or len(fields) != 6:
+            log.error("a rank did not say HELLO but %s", kind)
+            return
+        rank = self.ranks.admit(fields, channel)
+        if rank is None:
+            return
+        self._look_whether_started()
+        try:
+            while True:
+                kind, fields, line = await channel.receive()
+                if not kind:
+                    break
+                self._on_rank_line(rank, kind, fields, line)
+        finally:
+            self.ranks.on_connection_lost(rank)
+
+    def _on_rank_line(self, rank: Rank, kind: str, fields: list[str], line: str) -> None:
+        if self.flow.on_line(rank.number, kind, fields, line):
+            return
+        if kind == "PROGRAM":
+            rank.mpi, rank.program = fields[0], protocol.decode_text(fields[1])
+            if rank.here and fields[2] != "-":
+                self._segments.update(fields[2].split(","))
+        elif kind == "DONE":
+            self.ranks.on_done(rank, int(fields[0]))
+            self.flow.on_done(rank.number)
+            if rank.code:
+                self._to_tell.append(rank.number)
+            if rank.code or self.ranks.all_done:
+                self._noting.set()
+        elif kind == "READY":
+            rank.ready = True
+            self._look_whether_started()
+        elif kind == "REQUEST":
+            self._on_ticket(rank.number, int(fields[0]))
+        elif kind == "PLACE":
+            self._on_place(rank.number, protocol.decode_text(fields[0]))
+        else:
+            log.warning("rank %d sent something unknown: %s", rank.number, line[:200])
+
+    def _look_whether_started(self) -> None:
+        if not self.ranks.all_came or self._started.is_set():
+            return
+        if self.settings.resume is not None:
+            if self.state == "starting":
+                self._set_state("restarting")
+            if not all(rank.ready for rank in self.ranks.known.values()):
+                return
+            for number in self.ranks.known:
+                self.ranks.send(number, "GO")
+        self._set_state("running")
+        self._started.set()
+
+    # ---- checkpoints
+
+    async def _serve_requests(self) -> None:
+        while True:
+            batch = await self.requests.take()
+            try:
+                await self._until_started()
+                if self.flow.controller.finishing:
+                    raise CheckpointError("the job is finishing")
+                grace = batch.grace_ms if batch.grace_ms >= 0 else self.settings.child_grace_ms
+                await self.flow.take(grace, lambda: batch.then, self._manifest_record(), self.requests.close, self._on_published)  # noqa: B023
+            except CheckpointError as error:
+                self._answer_tickets(self.requests.failed(str(error)), "failed", str(error))
+            except Exception as error:
+                log.exception("checkpoint")
+                self._answer_tickets(self.requests.failed(f"internal error: {error}"), "failed", f"internal error: {error}")
+
+            self._prune()
+
+    async def _until_started(self) -> None:
+        """CheckpointError if ranks have never come, and won't any more."""
+        while missing := self.ranks.missing():
+            left = self._begun + CONNECT_SECONDS - time.monotonic()
+            if left <= 0:
+                raise CheckpointError(f"{self._explain(missing)}; they don't try any more: this run of the job can't be checkpointed")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._started.wait(), min(left, LATE_SECONDS))
+        await self._started.wait()
+
+    def _on_published(self, last: publish.Checkpoint) -> None:
+        self._last, path = last, last.path
+        if self.requests.current is not None and self.requests.current.then != "continue":
+            self._set_state("checkpointed")
+        self._answer_tickets(self.requests.published(path), "ok", str(path))
+
+    def _prune(self) -> None:
+        """Delete old checkpoints, when the ranks go on again and while they do; what is left behind by our end, the next time."""
+        if self.settings.keep > 0 and (self._pruning is None or self._pruning.done()):
+            self._pruning = asyncio.ensure_future(asyncio.to_thread(self._prune_now))
+
+    def _prune_now(self) -> None:
+        try:
+            publish.prune(self.dir, self.settings.keep)
+        except OSError as error:
+            log.error("deleting old checkpoints: %s: %s", error.filename, error.strerror)
+
+    def _manifest_record(self) -> dict[str, Any]:
+        keys = ("argv", "cwd", "mpi", "mpirun", "protocol")
+        generation = max((rank.generation for rank in self.ranks.known.values()), default=0)
+        return {"manapy": __version__, "job": self.record["id"], "generation": generation, **{k: self.record.get(k) for k in keys}}
+
+    def _on_place(self, rank: int, choice: str) -> None:
+        """Whoever says it last decides, for all ranks: a checkpoint is one directory."""
+        self.flow.place = publish.place(self.dir, choice)
+        log.info("rank %d sends checkpoints to %s", rank, self.flow.place)
+        self.record["checkpoint_dir"] = str(self.flow.place)
+        self._write_record()
+
+    async def _serve_interval(self) -> None:
+        await self._started.wait()
+        while not self.flow.controller.finishing:
+            await asyncio.sleep(self.settings.interval)
+            try:
+                await self.requests.ask()
+            except CheckpointError as error:
+                log.warning("automatic checkpoint: %s", error)
+
+    def _on_ticket(self, rank: int, ticket: int) -> None:
+        if self.flow.controller.finishing:
+            self._answer_tickets([(rank, ticket)], "failed", "the job is finishing")
+            return
+        self.tickets.add(rank, ticket)
+
+    def _answer_tickets(self, tickets: list[tuple[int, int]], outcome: str, text: str) -> None:
+        for rank, ticket in tickets:
+            self.ranks.send(rank, f"TICKET {ticket} {outcome} {protocol.encode_text(text)}")
+
+    # ---- connections
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        try:
+            fd = writer.get_extra_info("socket").fileno()
+            admitted = await asyncio.wait_for(handshake.admit_stream(reader, writer, self._secret, busy=lambda role: self._refusal(role, fd)), HANDSHAKE_SECONDS)
+            if admitted is None:
+                return
+            role, seals = admitted
+            channel = Channel(reader, writer, seals)
+            if role == "rank":
+                await self._serve_rank(channel)
+            else:
+                assert task is not None
+                self._commands.add(task)
+                await self._serve_command(channel)
+        except (ConnectionError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # cancelled: the job has ended, and so does this task
+        except Exception:
+            log.exception("a connection")
+        finally:
+            if task is not None:
+                self._commands.discard(task)
+            writer.close()
+
+    def _refusal(self, role: str, fd: int) -> str:
+        """A rank tries again; a command must be able to say what is wrong."""
+        if role != "rank" or not (reason := processes.is_scarce(fd)):
+            return ""
+        if reason != self._busy:
+            log.error("%s", reason)
+        self._busy = reason
+        return reason
+
+    async def _serve_command(self, channel: Channel) -> None:
+        kind, fields, _ = await channel.receive()
+        match kind, fields:
+            case "STATUS", []:
+                await self.flow.measure()
+                channel.send(protocol.join("JSON", json.dumps(self.status())))
+            case "CHECKPOINT", [("continue" | "exit" | "hold") as then, grace]:
+                await self._answer(channel, lambda: self._checkpoint(lambda: self.requests.ask(then, int(grace))))
+            case "RECENT", [within_ms]:
+                await self._answer(channel, lambda: self._checkpoint(lambda: self.requests.ask_recent(int(within_ms) / 1000)))
+            case "STOP", [("0" | "1") as checkpoint]:
+                await self._answer(channel, lambda: self._stop(checkpoint == "1"))
+            case _:
+                if kind:
+                    channel.send(protocol.join("RESULT", "failed", "the coordinator does not know this command"))
+        await channel.drain()
+
+    async def _checkpoint(self, ask: Callable[[], asyncio.Future[Path]]) -> str:
+        if self.flow.controller.finishing or self.ranks.over.is_set():
+            raise CheckpointError("the job is finishing")
+        return str(await asyncio.shield(ask()))
+
+    async def _stop(self, checkpoint: bool) -> str:
+        path = ""
+        if checkpoint:
+            path = await self._checkpoint(lambda: self.requests.ask("exit"))
+        else:
+            if self.state != "checkpointed":  # the ranks are held
+                self._set_state("stopped")
+            self.ranks.kill("the job was stopped (manapy stop)", STOP_CODE)
+        await self.ranks.over.wait()
+        return path
+
+    async def _answer(self, channel: Channel, work: Callable[[], Any]) -> None:
+        task = asyncio.ensure_future(work())
+        begin, shown = time.monotonic(), ""
+        while not task.done():
+            await asyncio.wait((task,), timeout=PROGRESS_AFTER if not shown else PROGRESS_EVERY)
+            await self.flow.measure()
+            text = "; ".join(self.waiting()[:3])
+            if not task.done() and text and text != shown and time.monotonic() - begin >= PROGRESS_AFTER:
+                shown = text
+                channel.send(protocol.join("PROGRESS", text))
+        try:
+            line = protocol.join("RESULT", "ok", task.result())
+        except CheckpointError as error:
+            line = protocol.join("RESULT", "died" if self.ranks.dying else "failed", str(error))
+        channel.send(line)
+
+    # ---- for people
+
+    def waiting(self) -> list[str]:
+        """What the job or a checkpoint waits for."""
+        missing = self.ranks.missing()
+        if missing and not self.ranks.over.is_set():
+            return [self._explain(missing)]
+        if not self._started.is_set():
+            return [f"rank {number} is still being restored" for number, rank in sorted(self.ranks.known.items()) if not rank.ready][:20]
+        if self.tickets.called and self.flow.phase is Phase.IDLE:
+            absent = next(rank for rank in range(self.settings.ranks) if rank not in self.tickets.called)
+            return [f"rank {min(self.tickets.called)} has called manapy.checkpoint(), rank {absent} has not"]
+        return self.flow.waiting()
+
+    def _explain(self, missing: list[int]) -> str:
+        if time.monotonic() - self._begun < LATE_SECONDS and not self._busy:
+            return f"rank {missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''} not started yet"
+        why = self._busy or f"see what they say on their standard error, and {self.dir / 'coordinator.log'}"
+        return f"{name_ranks(missing)} {'has' if len(missing) == 1 else 'have'} not connected to the coordinator: {why}"
+
+    def status(self) -> dict[str, Any]:
+        """The answer to STATUS; the keys are in README.md."""
+        last = self._last
+        return {
+            "id": self.record["id"],
+            "dir": str(self.dir),
+            "state": self.state,
+            "phase": self.flow.phase.value,
+            "size": self.settings.ranks,
+            "pid": os.getpid(),
+            "program": self.record["argv"],
+            "protocol": self.record.get("protocol", "cc"),
+            "started": self.record["started"],
+            "ranks": [self._rank_status(n) for n in range(self.settings.ranks)],
+            "waiting": self.waiting(),
+            "written": self.flow.written,
+            "checkpoint_dir": str(self.flow.place),
+            "last_checkpoint": None if last is None else {"path": str(last.path), "time": last.manifest.time, "bytes": last.manifest.file_bytes},
+        }
+
+    def _rank_status(self, number: int) -> dict[str, Any]:
+        rank = self.ranks.known.get(number)
+        if rank is None:
+            return {"rank": number, "host": None, "pid": None, "state": "starting", "waits_for": None, "program": None}
+        state, waits_for = self.flow.rank_state(number)
+        if not rank.connected:
+            state, waits_for = "ended" if rank.done else "died", None
+        elif rank.done:
+            state, waits_for = "finishing", None
+        return {"rank": number, "host": rank.host, "pid": rank.pid, "state": state, "waits_for": waits_for, "program": rank.program, "mpi": rank.mpi}
+
+
+def _log_failure(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("internal error", exc_info=task.exception())

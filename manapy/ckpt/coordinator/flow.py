@@ -1,0 +1,335 @@
+"""One checkpoint from request to publication, as the coordinator drives it over all ranks.
+
+    CHECK -> (REFUSED: over, nothing has stopped) -> clock converges (manapy.clock.Controller) -> STOP -> DRAIN -> WRITE
+          -> publish -> RESUME
+
+Invariants
+ 1. A step starts when every rank has answered the one before. The first failure (REFUSED, FAILED, a lost or finishing rank) ends
+    the checkpoint: ABORT to all ranks that have heard of it, the temporary directory removed, older checkpoints untouched.
+ 2. After publication nothing fails any more: a rank that is lost then does not take the checkpoint back.
+ 3. A rank whose program has disabled checkpoints answers CHECK when that has enabled them. If it disables them later, the clock waits
+    (invariant 5 of clock/controller.py). Once the rank is frozen it can't.
+ 4. The next checkpoint's CHECK waits on each rank until that has let go of this one, so there is no answer to ABORT.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from ...clock import Controller, Mode, State, Thread, WireError, explain_disabled, from_wire
+from ...core.errors import CheckpointError
+from ...core.units import size
+from .. import protocol
+from ..store import publish
+
+log = logging.getLogger(__name__)
+
+CLOCK_KINDS = frozenset("ROWS RAISE RETRACT STATE FROZEN NOTFROZEN".split())
+MEASURE_SECONDS = 0.5  # between looks at what was written
+STALL_SECONDS = 10.0  # without any report: a dependency outside MPI is suspected
+
+
+class Phase(Enum):
+    """What a checkpoint is doing; the value is for people."""
+
+    IDLE = "idle"
+    CHECK = "checking"
+    CLOCK = "waiting for a safe moment"
+    STOP = "stopping"
+    DRAIN = "draining messages"
+    WRITE = "writing"
+    PUBLISH = "publishing"
+    RESUME = "resuming"
+
+
+class Flow:
+    """The checkpoints of one job, one at a time. ``send(rank, line)`` must not block."""
+
+    def __init__(self, size: int, directory: Path, secret: bytes, send: Callable[[int, str], None]) -> None:
+        self.size = size
+        self.directory = directory
+        self.place = directory  # where the images go (publish.place)
+        self.controller = Controller(size)
+        self.phase = Phase.IDLE
+        self.epoch = 0
+        self.temporary: Path | None = None
+        self.since = 0.0  # when this phase began
+        self.state_since = [0.0] * size  # last STATE of each rank
+        self.disabled: set[int] = set()  # ranks that answer CHECK when their program has enabled checkpoints again
+        self.gone: dict[int, str] = {}  # rank: why it takes part in no further checkpoint
+        self._send, self._secret = send, secret
+        self._answer = ""
+        self._answers: dict[int, list[str]] = {}
+        self._step: asyncio.Future[None] | None = None
+        self._heard = 0.0
+        self.written = 0  # bytes of the images of the checkpoint in progress, as last measured
+        self._measured = 0.0
+        self.idle = asyncio.Event()  # set in that phase
+        self.idle.set()
+
+    # ---- what the coordinator calls
+
+    async def take(self, grace_ms: int, then: Callable[[], str], record: dict[str, Any], on_begin: Callable[[], None], on_published: Callable[[publish.Checkpoint], None]) -> Path:
+        """Take one checkpoint; its path, when all ranks go on again. Raises CheckpointError; then nothing was published.
+
+        ``then`` is asked when the ranks are let go; ``on_begin`` is called when the ranks' state begins to matter, ``on_published``
+        as soon as the checkpoint is in place.
+        """
+        self.epoch += 1
+        begin = time.monotonic()
+        try:
+            await self._all(Phase.CHECK, "CHECKED", f"CHECK {self.epoch} {grace_ms}")
+            self.written, self._measured = 0, 0.0
+            self.temporary = publish.begin(self.directory, self.place)  # not before: CHECKED comes after a PLACE that was said until then
+            on_begin()
+            await self._converge()
+            safe = time.monotonic()
+            await self._all(Phase.STOP, "STOPPED", f"STOP {self.epoch}")
+            await self._all(Phase.DRAIN, "DRAINED", f"DRAIN {self.epoch}")
+            answers = await self._all(Phase.WRITE, "WRITTEN", protocol.join("WRITE", self.epoch, str(self.temporary)))
+            entries = [_entry(rank, answers[rank]) for rank in range(self.size)]
+            self._enter(Phase.PUBLISH)
+            published = await asyncio.to_thread(_publish, self.temporary, {**record, "epoch": self.epoch}, entries, self._secret)
+        except BaseException as error:
+            self._abort(str(error) or type(error).__name__)
+            raise
+        self.temporary = None
+        path = published.path
+        log.info("published %s after %.3f s (%.3f s to a safe moment)", path, time.monotonic() - begin, safe - begin)
+        on_published(published)
+        await self._resume(then(), path)
+        return path
+
+    def on_line(self, rank: int, kind: str, fields: list[str], line: str) -> bool:
+        """A line of a rank; False if it isn't for a checkpoint."""
+        self._heard = time.monotonic()
+        if kind in CLOCK_KINDS:
+            self._on_clock(rank, kind, line)
+        elif kind in ("REFUSED", "FAILED"):
+            if fields and fields[0] == str(self.epoch):
+                self.fail(f"rank {rank}: {protocol.decode_text(fields[1])}")
+        elif kind == "DISABLED":
+            if self.phase is Phase.CHECK and fields and fields[0] == str(self.epoch):
+                self.disabled.add(rank)
+        elif kind in ("CHECKED", "STOPPED", "DRAINED", "WRITTEN", "RESUMED"):
+            if kind == self._answer and fields and fields[0] == str(self.epoch):
+                self._answers[rank] = fields[1:]
+                if len(self._answers) == self.size:
+                    self._finish_step(None)
+        else:
+            return False
+        return True
+
+    def on_done(self, rank: int) -> None:
+        """No further checkpoint: a rank is finishing."""
+        # Not through on_message alone: it would abort, and the step that waits must hear of it. _abort tells the ranks.
+        self.controller.finishing = True
+        self._on_gone(rank, f"the job is finishing: rank {rank} has ended its part")
+
+    def on_lost(self, rank: int) -> None:
+        """The connection of a rank is gone."""
+        self._on_gone(rank, f"rank {rank} died")
+
+    def _on_gone(self, rank: int, reason: str) -> None:
+        self.gone.setdefault(rank, reason)
+        if self.phase is Phase.RESUME:
+            self._answers.setdefault(rank, [])
+            if len(self._answers) == self.size:
+                self._finish_step(None)
+        else:
+            self.fail(reason)
+
+    def fail(self, reason: str) -> None:
+        """End the step in progress, if any."""
+        if self.phase not in (Phase.IDLE, Phase.PUBLISH, Phase.RESUME):
+            self._finish_step(CheckpointError(reason))
+
+    # ---- for people
+
+    def waiting(self) -> list[str]:
+        """Why the checkpoint isn't further, one line each."""
+        if self.phase is Phase.CLOCK:
+            return [self._with_time(text) for text in self.controller.status()]
+        missing = [rank for rank in range(self.size) if rank not in self._answers]
+        match self.phase:
+            case Phase.CHECK:
+                others = [rank for rank in missing if rank not in self.disabled]
+                return [explain_disabled(r) for r in missing if r in self.disabled] + [f"{name_ranks(others)}: waiting for child processes to end"] * bool(others)
+            case Phase.WRITE:
+                return [f"writing: {size(self.written, 0)} so far, {name_ranks(missing)} not finished"]
+            case Phase.STOP | Phase.DRAIN | Phase.RESUME:
+                return [f"{self.phase.value}: waiting for {name_ranks(missing)}"]
+            case Phase.PUBLISH:
+                return ["publishing"]
+        return []
+
+    async def measure(self) -> None:
+        """Bring ``written`` up to date, if it isn't; in a thread, for there may be as many images as ranks, on a slow file system."""
+        temporary = self.temporary
+        if temporary is None:
+            self.written = 0
+        elif self.phase is Phase.WRITE and time.monotonic() - self._measured >= MEASURE_SECONDS:
+            self._measured = time.monotonic()
+            self.written = await asyncio.to_thread(_bytes_in, temporary)
+
+    def rank_state(self, rank: int) -> tuple[str, str | None]:
+        """What a rank does, in a word, and whom it waits for."""
+        if self.phase is Phase.CLOCK:
+            thread = self.controller.ranks[rank].first
+            return thread.state.value, self._waits_for(thread)
+        return ("running" if self.phase in (Phase.IDLE, Phase.CHECK, Phase.RESUME) else "stopped"), None
+
+    def _waits_for(self, thread: Thread) -> str | None:
+        if not thread.cid:
+            return None
+        comm = self.controller.comms.get(thread.cid)
+        name = f"communicator '{comm.name}'" if comm is not None and comm.name else f"communicator {thread.cid:016x}"
+        if thread.state is not State.BLOCKED_P2P:
+            return name
+        peers = (" or " if thread.mode is Mode.ANY else ", ").join(map(str, thread.peers[:8]))
+        return f"rank {peers} on {name}" if peers else f"any rank of {name}"
+
+    # ---- steps
+
+    def _enter(self, phase: Phase) -> None:
+        self.phase = phase
+        (self.idle.set if phase is Phase.IDLE else self.idle.clear)()
+        self.since = self._heard = time.monotonic()
+
+    def _begin_step(self, phase: Phase, answer: str) -> asyncio.Future[None]:
+        self._enter(phase)
+        self._answer, self._answers = answer, {}
+        self.disabled.clear()
+        if self.gone and phase is not Phase.RESUME:
+            raise CheckpointError(next(iter(self.gone.values())))
+        self._step = asyncio.get_running_loop().create_future()
+        return self._step
+
+    def _finish_step(self, error: Exception | None) -> None:
+        if self._step is None or self._step.done():
+            return
+        if error is None:
+            self._step.set_result(None)
+        else:
+            self._step.set_exception(error)
+
+    async def _all(self, phase: Phase, answer: str, line: str) -> dict[int, list[str]]:
+        step = self._begin_step(phase, answer)
+        for rank in range(self.size):
+            self._send(rank, line)
+        await step
+        return self._answers
+
+    async def _converge(self) -> None:
+        if self.controller.finishing:
+            raise CheckpointError("the job is finishing")
+        step = self._begin_step(Phase.CLOCK, "")
+        self.state_since = [time.monotonic()] * self.size
+        self._send_all(self.controller.begin(self.epoch))
+        patience = STALL_SECONDS
+        while not step.done():
+            await asyncio.wait((step,), timeout=patience)
+            if not step.done() and time.monotonic() - self._heard >= patience:
+                if out := self.controller.stall():
+                    log.info("nothing reported for %.0f s: asked %d parked ranks to go on", patience, len(out))
+                    self._send_all(out)
+                patience *= 2
+        step.result()
+
+    def _on_clock(self, rank: int, kind: str, line: str) -> None:
+        if self.phase is not Phase.CLOCK:
+            return
+        if kind == "STATE":
+            self.state_since[rank] = self._heard
+        try:
+            self._send_all(self.controller.on_message(rank, from_wire(line)))  # type: ignore[arg-type]
+        except (WireError, LookupError, ValueError) as error:
+            log.exception("rank %d sent %r", rank, line[:500])
+            self.fail(f"rank {rank} sent a report that does not fit ({error})")
+            return
+        if self.controller.epoch != self.epoch:
+            log.info("checkpoint %d goes on as %d: a collective call of rank %d failed on its arguments", self.epoch, self.controller.epoch, rank)
+            self.epoch = self.controller.epoch
+        if self.controller.converged:
+            self._finish_step(None)
+        elif not self.controller.pending:
+            self.fail(self.controller.failure or "the collective clock gave up")
+
+    def _send_all(self, messages: Iterable[tuple[int, Any]]) -> None:
+        for rank, message in messages:
+            self._send(rank, message.to_wire())
+
+    def _abort(self, reason: str) -> None:
+        log.info("checkpoint %d failed: %s", self.epoch, reason)
+        if self.phase not in (Phase.IDLE, Phase.CHECK):
+            if self.controller.pending:
+                self._send_all(self.controller.abort(reason))
+            else:  # the controller gave up by itself; ranks that have heard of it already ignore this
+                for rank in range(self.size):
+                    self._send(rank, protocol.join("ABORT", self.epoch, reason))
+        if self.temporary is not None:
+            publish.cancel(self.temporary)
+            self.temporary = None
+        self._step = None
+        self._enter(Phase.IDLE)
+
+    async def _resume(self, then: str, path: Path) -> None:
+        step = self._begin_step(Phase.RESUME, "RESUMED")
+        if then == "hold":  # until the ranks are killed
+            log.info("the ranks are held")
+            for rank in self.gone:
+                self._answers[rank] = []
+            if len(self._answers) < self.size:
+                await step
+        elif self.controller.converged:
+            self._send_all(self.controller.resume(then, str(path)))
+            for rank in self.gone:  # while it was published
+                self._answers[rank] = []
+            if len(self._answers) < self.size:
+                await step
+        self._step = None
+        self._enter(Phase.IDLE)
+
+    def _with_time(self, text: str) -> str:
+        """'rank 3 has computed below target; ...' becomes 'rank 3 has computed for 40 s; ...'."""
+        head, found, tail = text.partition(" has computed below target")
+        if not found:
+            return text
+        seconds = time.monotonic() - self.state_since[int(head.removeprefix("rank "))]
+        return f"{head} has computed for {seconds:.0f} s{tail}"
+
+
+def _entry(rank: int, fields: list[str]) -> publish.Entry:
+    try:
+        size, file_bytes, crc, seconds, host, seal = fields
+        return publish.Entry(rank, f"rank-{rank:05d}.img", int(size), int(file_bytes), int(crc), float(seconds), protocol.decode_text(host), protocol.decode_text(seal))
+    except ValueError as error:
+        raise CheckpointError(f"rank {rank} reported its image in a way that does not fit: {fields}") from error
+
+
+def _publish(temporary: Path, record: dict[str, Any], entries: list[publish.Entry], secret: bytes) -> publish.Checkpoint:
+    path = publish.commit(temporary, record, entries, secret)
+    return publish.Checkpoint(path, publish.read_manifest(path))
+
+
+def _bytes_in(directory: Path) -> int:
+    total = 0
+    with contextlib.suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            total += entry.stat().st_blocks * 512
+    return total
+
+
+def name_ranks(ranks: list[int]) -> str:
+    """For people; of many the first."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return "ranks " + ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")

@@ -1,0 +1,193 @@
+"""The ranks of a job, as their connections to the coordinator tell: who is here, who has ended or died, and whether the job is over.
+
+Invariants
+ 1. Ranks decide whether the job lives: it is over when no rank is connected any more and none can come.
+ 2. A rank whose connection ends without DONE has died: if mpirun hasn't ended the others after GRACE_SECONDS they get KILL, so that
+    nobody waits for ever for the dead one.
+ 3. A process that execs (a script that ends in `exec python ...`) loses its connection and comes back as the same rank: a rank
+    is dead when its process is, or, on another host, when it doesn't come back within EXEC_SECONDS.
+ 4. Failures are in the order in which connections were lost: a rank of another host is known to be dead later than one of this host.
+ 5. What happens once for each rank costs no look at all ranks: they are counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ...core import processes
+from .. import protocol
+from .channel import Channel
+
+log = logging.getLogger(__name__)
+
+GRACE_SECONDS = 1.0  # between the death of a rank and KILL to the others
+EXEC_SECONDS = 1.0  # a rank that has exec'ed another program comes back within this time
+END_SECONDS = 20.0  # between KILL and giving up on ranks that stay
+LAST_WORDS_SECONDS = 0.2  # after a process has ended: what it has sent last is read first
+LATE_SECONDS = 2.0  # after rank 0 has ended, and all others that came: those that didn't won't any more
+
+
+@dataclass(eq=False)
+class Rank:
+    """One rank's connection. ``code``: with which it ended, if it is done; ``gone``: for good."""
+
+    number: int
+    host: str
+    pid: int
+    generation: int
+    channel: Channel
+    mpi: str = "none"
+    program: str = ""
+    done: bool = False
+    code: int = 0
+    ready: bool = False
+    connected: bool = True
+    gone: bool = False
+
+    @property
+    def here(self) -> bool:
+        """On this host?"""
+        return self.host == socket.gethostname()
+
+
+class Ranks:
+    """All ranks of one job. ``on_lost(rank)``: its connection is, it may come back; ``on_dead(rank)``: it won't."""
+
+    def __init__(self, size: int, on_lost: Callable[[int], None], on_dead: Callable[[int], None]) -> None:
+        self.size = size
+        self.known: dict[int, Rank] = {}
+        self.killed = ""  # why KILL was or will be sent
+        self.over = asyncio.Event()
+        self._on_lost = on_lost
+        self._on_dead = on_dead
+        self._rank0_gone = False
+        self._failures: dict[Rank, int | None] = {}  # invariant 4; code None: its connection was lost
+        self._done = self._gone = 0  # of `known`
+
+    @property
+    def all_came(self) -> bool:
+        """Since the beginning."""
+        return len(self.known) == self.size
+
+    @property
+    def all_done(self) -> bool:
+        """Has every rank ended its part?"""
+        return self._done == self.size
+
+    @property
+    def dying(self) -> bool:
+        """Is the job at its end, other than by its own will?"""
+        return self.over.is_set() or bool(self.killed) or any(not (rank.connected or rank.done) for rank in self.known.values())
+
+    def missing(self) -> list[int]:
+        """Ranks that haven't come yet."""
+        return [number for number in range(self.size) if number not in self.known]
+
+    def ending(self) -> dict[str, Any]:
+        """How it ended, for job.json: the exit code of the first rank that had one, and which rank failed first: itself (its code), or it died (None)."""
+        code = next((self.known[number].code for number in sorted(self.known) if self.known[number].code), 0)
+        failed = [(rank, code) for rank, code in self._failures.items() if self.known[rank.number] is rank]  # another one: it came back (invariant 3)
+        failures = [{"rank": rank.number, "host": rank.host, "code": code} for rank, code in failed]
+        return {"code": code, "first_failure": failures[0] if failures else None}
+
+    def send(self, number: int, line: str) -> None:
+        """Never blocks; nothing is sent to a rank that isn't there."""
+        rank = self.known.get(number)
+        if rank is not None and rank.connected:
+            rank.channel.send(line)
+
+    # ---- coming and going
+
+    def admit(self, fields: list[str], channel: Channel) -> Rank | None:
+        """Who says HELLO; None: it is none of ours."""
+        number, size = int(fields[0]), int(fields[1])
+        before = self.known.get(number)
+        if size != self.size or not 0 <= number < size or (before is not None and (before.connected or before.done)):
+            log.error("rank %d of %d does not belong to this job, or is here already", number, size)
+            return None
+        self._gone -= before is not None and before.gone
+        rank = self.known[number] = Rank(number, protocol.decode_text(fields[2]), int(fields[3]), int(fields[4]), channel)
+        if rank.here:  # a child of it may hold its connection open
+            self._watch(rank.pid, lambda: self._on_gone(rank))
+        if self.killed:
+            self.send(number, protocol.join("KILL", 1, self.killed))
+        return rank
+
+    def watch_rank0(self, pid: int) -> None:
+        """Its process, whether or not it comes: it starts the job."""
+        self._watch(pid, self._on_rank0_gone)
+
+    def on_done(self, rank: Rank, code: int) -> None:
+        """It has ended its part."""
+        if rank.done:
+            return
+        rank.done, rank.code = True, code
+        self._done += 1
+        if code:
+            self._failures[rank] = code
+
+    def on_connection_lost(self, rank: Rank) -> None:
+        """Invariants 2 and 3."""
+        if not rank.connected or rank.done:
+            self._on_gone(rank)
+            return
+        rank.connected = False
+        self._failures[rank] = None
+        rank.channel.close()
+        self._on_lost(rank.number)
+        if rank.here and not processes.is_alive(rank.pid):
+            self._on_gone(rank)
+        else:
+            asyncio.get_running_loop().call_later(EXEC_SECONDS, self._on_gone, rank)
+
+    def kill(self, reason: str, code: int = 1, after: float = 0.0) -> None:
+        """All ranks end with this code, after so many seconds."""
+        self.killed = reason
+        asyncio.get_running_loop().call_later(after, self._kill, code)
+
+    def _kill(self, code: int) -> None:
+        reason = self.killed  # one rank says it; the others just end
+        for number, rank in sorted(self.known.items()):
+            if rank.connected:
+                self.send(number, protocol.join("KILL", code, reason))
+                reason = ""
+        asyncio.get_running_loop().call_later(END_SECONDS, self._give_up)
+
+    def _give_up(self) -> None:
+        log.error("ranks that were told to end are still there: %s", [rank.number for rank in self.known.values() if rank.connected])
+        for rank in list(self.known.values()):
+            self._on_gone(rank)
+        self.over.set()
+
+    def _watch(self, pid: int, ended: Callable[[], None]) -> None:
+        processes.watch(pid, lambda: asyncio.get_running_loop().call_later(LAST_WORDS_SECONDS, ended))
+
+    def _on_rank0_gone(self) -> None:
+        self._rank0_gone = True
+        self._look_whether_over()
+        if not self.over.is_set() and self._gone == len(self.known):
+            asyncio.get_running_loop().call_later(LATE_SECONDS, self._look_whether_over, True)
+
+    def _on_gone(self, rank: Rank) -> None:
+        if rank.gone or self.known[rank.number] is not rank:  # it is back
+            return
+        rank.gone = True
+        self._gone += 1
+        rank.connected = False
+        rank.channel.close()
+        if not rank.done:
+            log.info("rank %d died", rank.number)
+            self._failures.setdefault(rank, None)
+            self._on_dead(rank.number)
+            if not self.killed:
+                self.kill(f"rank {rank.number} died", after=GRACE_SECONDS)
+        self._look_whether_over()
+
+    def _look_whether_over(self, patient: bool = False) -> None:
+        if self._gone == len(self.known) and (self.all_came or (self._rank0_gone and (patient or self.size == 1)) or (self.killed and self.known)):
+            self.over.set()

@@ -1,0 +1,139 @@
+"""Requests for checkpoints and how they share them.
+
+A request that arrives before the ranks are told (while ranks are still starting, or are being checked) joins the checkpoint
+that is being prepared; a later one waits and gets the next. All requests that wait share that next one. If one of several asks for
+exit, the job exits; if one asks for hold, the ranks stay stopped until they are killed. To a request that says so, the checkpoint in work, or one
+that was published a short time before, will do.
+
+Invariants
+ 1. Every request is answered exactly once: with the path, or with one line that says why there is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...core.errors import CheckpointError
+
+TICKET_SECONDS = 5.0  # how long the first rank's request waits for the others'
+STRENGTH = ("continue", "exit", "hold")  # what becomes of the ranks if several ask
+
+
+@dataclass(eq=False)
+class Batch:
+    """Requests that share a checkpoint."""
+
+    then: str = "continue"
+    grace_ms: int = -1
+    futures: list[asyncio.Future[Path]] = field(default_factory=list)
+    tickets: list[tuple[int, int]] = field(default_factory=list)  # (rank, ticket) of the program's own requests
+
+
+class Requests:
+    """The batch in work and the one that collects."""
+
+    def __init__(self) -> None:
+        self.current: Batch | None = None
+        self.open = False  # may `current` still be joined?
+        self.next: Batch | None = None
+        self.arrived = asyncio.Event()
+        self._published: tuple[float, Path] | None = None  # the last checkpoint, and when (monotonic)
+
+    def _batch(self, then: str, grace_ms: int) -> Batch:
+        if self.current is not None and self.open:
+            batch = self.current
+        else:
+            if self.next is None:
+                self.next = Batch()
+                self.arrived.set()
+            batch = self.next
+        batch.then = max(batch.then, then, key=STRENGTH.index)
+        batch.grace_ms = max(batch.grace_ms, grace_ms)
+        return batch
+
+    def ask(self, then: str = "continue", grace_ms: int = -1) -> asyncio.Future[Path]:
+        """Resolves to the published path or raises CheckpointError."""
+        future: asyncio.Future[Path] = asyncio.get_running_loop().create_future()
+        self._batch(then, grace_ms).futures.append(future)
+        return future
+
+    def ask_recent(self, within: float) -> asyncio.Future[Path]:
+        """The same; one that is in work, or was published within so many seconds, will do."""
+        future: asyncio.Future[Path] = asyncio.get_running_loop().create_future()
+        if self._published is not None and time.monotonic() - self._published[0] < within:
+            future.set_result(self._published[1])
+        else:
+            (self.current or self._batch("continue", -1)).futures.append(future)
+        return future
+
+    def ask_for_program(self, tickets: list[tuple[int, int]]) -> None:
+        """manapy.checkpoint() of these ranks."""
+        self._batch("continue", -1).tickets.extend(tickets)
+
+    async def take(self) -> Batch:
+        """The next batch; it is in work, and open, from now on."""
+        await self.arrived.wait()
+        assert self.next is not None
+        self.arrived.clear()
+        self.current, self.next, self.open = self.next, None, True
+        return self.current
+
+    def close(self) -> None:
+        """The ranks are told now: nobody may join any more."""
+        self.open = False
+
+    def published(self, path: Path) -> list[tuple[int, int]]:
+        """Answer the batch in work; returns the tickets to be answered."""
+        batch = self._end()
+        self._published = time.monotonic(), path
+        for future in batch.futures:
+            if not future.done():
+                future.set_result(path)
+        return batch.tickets
+
+    def failed(self, reason: str) -> list[tuple[int, int]]:
+        """The same, without a checkpoint."""
+        batch = self._end()
+        for future in batch.futures:
+            if not future.done():
+                future.set_exception(CheckpointError(reason))
+                future.exception()  # nobody may wait for it any more; that is not worth a warning
+        return batch.tickets
+
+    def fail_all(self, reason: str) -> None:
+        """The job ends."""
+        while self.current is not None or self.next is not None:
+            if self.current is None:
+                self.current, self.next = self.next, None
+            self.failed(reason)
+
+    def _end(self) -> Batch:
+        batch = self.current if self.current is not None else Batch()
+        self.current, self.open = None, False
+        return batch
+
+
+class Tickets:
+    """manapy.checkpoint(), which is collective: one request for all ranks, once all have called it or TICKET_SECONDS after the first."""
+
+    def __init__(self, size: int, requests: Requests) -> None:
+        self.called: dict[int, int] = {}  # rank: ticket, of those that wait for the others
+        self._size = size
+        self._requests = requests
+        self._patience: asyncio.TimerHandle
+
+    def add(self, rank: int, ticket: int) -> None:
+        """A rank has called it."""
+        if not self.called:
+            self._patience = asyncio.get_running_loop().call_later(TICKET_SECONDS, self._ask)
+        self.called[rank] = ticket
+        if len(self.called) == self._size:
+            self._ask()
+
+    def _ask(self) -> None:
+        self._patience.cancel()
+        self._requests.ask_for_program(list(self.called.items()))
+        self.called = {}

@@ -1,0 +1,1 @@
+"""Jobs and checkpoints on disk: job directories, publishing, images, and what may be believed of them."""

@@ -1,0 +1,354 @@
+"""Image files: the mirror of lowerhalf/include/manapy/image.h.
+
+The structures below have the layout of the C structures; tests/unit/ckpt/test_image.py compiles a probe from image.h and
+compares sizes, offsets and constants. Checking is done by the C library libmanapy_image.so, the same code that a restart
+uses, so the two can't disagree about what a good image is.
+
+    image = Image.open(path)        # header and sections, checksums verified
+    image.header.rank, image.regions, image.runs, image.threads
+    verify(path, rank=1, size=4)    # all of it, page data and mapped files included
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable
+from ctypes import c_char, c_int32, c_uint8, c_uint32, c_uint64
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...core import installation
+from ...core.errors import ImageError
+
+MAGIC = b"MANAPYIM"
+VERSION = 3
+PAGE = 4096
+SECTIONS_MAX = 16
+SEAL, RUN_SEAL = 32, 16  # bytes
+
+SECTION_REGIONS, SECTION_RUNS, SECTION_FILES, SECTION_STRINGS, SECTION_THREADS, SECTION_PROCESS, SECTION_FDS = range(1, 8)
+REGION_SHARED, REGION_FILE = 1, 2
+RUN_DATA, RUN_FILE = 1, 2
+
+
+class SectionStruct(ctypes.LittleEndianStructure):
+    """mpy_image_section_t"""
+
+    _fields_ = [("kind", c_uint32), ("crc", c_uint32), ("offset", c_uint64), ("bytes", c_uint64), ("count", c_uint64)]
+
+
+class HeaderStruct(ctypes.LittleEndianStructure):
+    """mpy_image_header_t"""
+
+    _fields_ = [
+        ("magic", c_char * 8),
+        ("version", c_uint32),
+        ("boundary_version", c_uint32),
+        ("table_hash", c_uint64),
+        ("rank", c_int32),
+        ("size", c_int32),
+        ("generation", c_uint32),
+        ("nsections", c_uint32),
+        ("created_ns", c_uint64),
+        ("file_bytes", c_uint64),
+        ("memory_bytes", c_uint64),
+        ("cpu_features", c_uint64 * 8),
+        ("xsave_bytes", c_uint64),
+        ("host", c_char * 64),
+        ("program", c_char * 256),
+        ("sections", SectionStruct * SECTIONS_MAX),
+        ("seal", c_uint8 * SEAL),
+        ("header_crc", c_uint32),
+    ]
+
+
+class RegionStruct(ctypes.LittleEndianStructure):
+    """mpy_image_region_t"""
+
+    _fields_ = [
+        ("lo", c_uint64),
+        ("hi", c_uint64),
+        ("prot", c_uint32),
+        ("flags", c_uint32),
+        ("file", c_uint32),
+        ("policy", c_uint32),
+        ("file_offset", c_uint64),
+        ("nodes", c_uint64),
+    ]
+
+
+class RunStruct(ctypes.LittleEndianStructure):
+    """mpy_image_run_t"""
+
+    _fields_ = [("address", c_uint64), ("bytes", c_uint64), ("offset", c_uint64), ("kind", c_uint32), ("crc", c_uint32), ("seal", c_uint8 * RUN_SEAL)]
+
+
+class FileStruct(ctypes.LittleEndianStructure):
+    """mpy_image_file_t"""
+
+    _fields_ = [("path", c_uint64), ("device", c_uint64), ("inode", c_uint64), ("bytes", c_uint64), ("mtime_ns", c_uint64)]
+
+
+class ThreadStruct(ctypes.LittleEndianStructure):
+    """mpy_image_thread_t"""
+
+    _fields_ = [
+        ("ucontext", c_uint64),
+        ("fs_base", c_uint64),
+        ("gs_base", c_uint64),
+        ("clear_tid", c_uint64),
+        ("robust_list", c_uint64),
+        ("robust_bytes", c_uint64),
+        ("pending", c_uint64),
+        ("tid", c_int32),
+        ("mpi_slot", c_uint32),
+        ("name", c_char * 16),
+    ]
+
+
+STRUCTURES: dict[str, type[ctypes.LittleEndianStructure]] = {
+    "section": SectionStruct,
+    "header": HeaderStruct,
+    "region": RegionStruct,
+    "run": RunStruct,
+    "file": FileStruct,
+    "thread": ThreadStruct,
+}
+
+
+@dataclass(frozen=True)
+class Header:
+    """What an image says about itself."""
+
+    rank: int
+    size: int
+    generation: int
+    created_ns: int
+    file_bytes: int
+    memory_bytes: int
+    host: str
+    program: str
+    version: int
+    boundary_version: int
+    table_hash: int
+    cpu_features: tuple[int, ...]
+    xsave_bytes: int
+    seal: str
+    crc: int
+
+
+@dataclass(frozen=True)
+class Region:
+    """One mapping of the program: [lo, hi) with its protection; path is None for anonymous memory."""
+
+    lo: int
+    hi: int
+    prot: int
+    flags: int
+    path: str | None
+    file_offset: int
+
+    @property
+    def permissions(self) -> str:
+        """As in /proc/self/maps: rwxp."""
+        letters = "".join(c if self.prot & bit else "-" for c, bit in (("r", 1), ("w", 2), ("x", 4)))
+        return letters + ("s" if self.flags & REGION_SHARED else "p")
+
+
+@dataclass(frozen=True)
+class Run:
+    """Consecutive pages: of the image (RUN_DATA) or of the mapped file (RUN_FILE), at offset."""
+
+    address: int
+    bytes: int
+    offset: int
+    kind: int
+    crc: int
+
+
+@dataclass(frozen=True)
+class Thread:
+    """One thread of the program; the first becomes the main thread of the restarted process."""
+
+    tid: int
+    name: str
+    mpi_slot: int | None
+    pending: int
+
+
+@dataclass(frozen=True)
+class Image:
+    """A read image. Page data stays in the file."""
+
+    path: Path
+    header: Header
+    regions: list[Region]
+    runs: list[Run]
+    threads: list[Thread]
+    sections: dict[int, bytes] = field(repr=False, default_factory=dict)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Image:
+        """Read header and sections; ImageError if the file is no image, truncated or damaged there."""
+        path = Path(path)
+        try:
+            with path.open("rb") as stream:
+                header = _header(path, stream.read(PAGE), os.fstat(stream.fileno()).st_size)
+                sections = {s.kind: _section(path, stream, s) for s in header.sections[: header.nsections]}
+        except FileNotFoundError as error:
+            raise ImageError(f"{path}: the image is missing") from error
+        except OSError as error:
+            raise ImageError(f"{path}: {error.strerror}") from error
+        for kind in (SECTION_REGIONS, SECTION_RUNS, SECTION_FILES, SECTION_STRINGS, SECTION_THREADS):
+            if kind not in sections:
+                raise ImageError(f"{path}: damaged: section {kind} is missing")
+        strings = sections[SECTION_STRINGS]
+        paths = [_string(strings, f.path) for f in _records(FileStruct, sections[SECTION_FILES])]
+        return cls(
+            path=path,
+            header=_convert_header(header),
+            regions=[_convert_region(r, paths) for r in _records(RegionStruct, sections[SECTION_REGIONS])],
+            runs=[Run(r.address, r.bytes, r.offset, r.kind, r.crc) for r in _records(RunStruct, sections[SECTION_RUNS])],
+            threads=[_convert_thread(t) for t in _records(ThreadStruct, sections[SECTION_THREADS])],
+            sections=sections,
+        )
+
+    @property
+    def mapped_bytes(self) -> int:
+        """Size of all regions."""
+        return sum(r.hi - r.lo for r in self.regions)
+
+    def bytes_of(self, kind: int) -> int:
+        """Bytes in runs of a kind."""
+        return sum(r.bytes for r in self.runs if r.kind == kind)
+
+
+def read_header(path: str | os.PathLike[str]) -> Header:
+    """The header alone; ImageError as Image.open."""
+    path = Path(path)
+    try:
+        with path.open("rb") as stream:
+            return _convert_header(_header(path, stream.read(PAGE), os.fstat(stream.fileno()).st_size))
+    except FileNotFoundError as error:
+        raise ImageError(f"{path}: the image is missing") from error
+    except OSError as error:
+        raise ImageError(f"{path}: {error.strerror}") from error
+
+
+def verify(path: str | os.PathLike[str], rank: int = -1, size: int = -1, progress: Callable[[int], None] | None = None, secret: bytes | None = None) -> None:
+    """Check every byte of an image and the mapped files it relies on; ImageError says what is wrong.
+
+    rank, size: what the image must be of (-1: any). secret: of the job that must have written it (None: any). progress gets the number of bytes checked since its last call. Runs
+    without the interpreter lock, so several images can be checked in parallel threads.
+    """
+    error = ctypes.create_string_buffer(2048)
+    callback = _PROGRESS(progress) if progress else _PROGRESS()
+    if _library().mpy_image_verify(os.fsencode(path), rank, size, secret, callback, error, len(error)):
+        raise ImageError(os.fsdecode(error.value))
+
+
+def crc32c(data: bytes, crc: int = 0) -> int:
+    """CRC-32C of data, continued from crc."""
+    return int(_library().mpy_crc32c(crc, data, len(data)))
+
+
+class Polyval(ctypes.Structure):
+    """mpy_polyval_t of lowerhalf/image/polyval.h: POLYVAL of RFC 8452 under a key of 16 bytes."""
+
+    _fields_ = [("powers", c_uint64 * 2 * 4), ("sum", c_uint64 * 2), ("partial", c_uint8 * 16), ("filled", ctypes.c_uint)]
+
+    def __init__(self, key: bytes) -> None:
+        super().__init__()
+        _library().mpy_polyval_init(ctypes.byref(self), key)
+
+    def update(self, data: bytes, *, plain: bool = False) -> None:
+        """plain: as on a CPU without carry-less multiplication."""
+        (_library().mpy_polyval_update_plain if plain else _library().mpy_polyval_update)(ctypes.byref(self), data, ctypes.c_size_t(len(data)))
+
+    def final(self) -> bytes:
+        """The hash."""
+        out = ctypes.create_string_buffer(16)
+        _library().mpy_polyval_final(ctypes.byref(self), out)
+        return out.raw
+
+
+_PROGRESS = ctypes.CFUNCTYPE(None, c_uint64)
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    path = installation.library("libmanapy_image.so")
+    if path is None:
+        raise ImageError("libmanapy_image.so is missing: this manapy is not installed completely")
+    library = ctypes.CDLL(str(path))
+    library.mpy_image_verify.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_char_p, _PROGRESS, ctypes.c_char_p, ctypes.c_size_t]
+    library.mpy_image_verify.restype = ctypes.c_int
+    library.mpy_crc32c.argtypes = [c_uint32, ctypes.c_char_p, ctypes.c_size_t]
+    library.mpy_crc32c.restype = c_uint32
+    library.mpy_crc32c_plain.argtypes = [c_uint32, ctypes.c_char_p, ctypes.c_size_t]
+    library.mpy_crc32c_plain.restype = c_uint32
+    library.mpy_crc32c_join.argtypes = [c_uint32, c_uint32, c_uint64]
+    library.mpy_crc32c_join.restype = c_uint32
+    return library
+
+
+def _header(path: Path, page: bytes, file_bytes: int) -> HeaderStruct:
+    if len(page) < PAGE:
+        raise ImageError(f"{path}: truncated: {len(page)} bytes are less than a header")
+    header = HeaderStruct.from_buffer_copy(page)
+    if page[:8] != MAGIC:
+        raise ImageError(f"{path}: not an image of manapy, or one whose writing was interrupted")
+    if header.version != VERSION:
+        raise ImageError(f"{path}: image format {header.version}, this manapy reads format {VERSION}")
+    if crc32c(page[: HeaderStruct.header_crc.offset]) != header.header_crc:
+        raise ImageError(f"{path}: damaged: the header's checksum is wrong")
+    if header.file_bytes != file_bytes:
+        raise ImageError(f"{path}: truncated or extended: {file_bytes} bytes instead of {header.file_bytes}")
+    return header
+
+
+def _section(path: Path, stream: Any, section: SectionStruct) -> bytes:
+    stream.seek(section.offset)
+    data: bytes = stream.read(section.bytes)
+    if len(data) != section.bytes or crc32c(data) != section.crc:
+        raise ImageError(f"{path}: damaged: the checksum of section {section.kind} is wrong")
+    return data
+
+
+def _records(structure: type[ctypes.LittleEndianStructure], data: bytes) -> list[Any]:
+    return list((structure * (len(data) // ctypes.sizeof(structure))).from_buffer_copy(data))
+
+
+def _string(strings: bytes, offset: int) -> str:
+    return os.fsdecode(strings[offset:].split(b"\0", 1)[0])
+
+
+def _convert_header(h: HeaderStruct) -> Header:
+    return Header(
+        rank=h.rank,
+        size=h.size,
+        generation=h.generation,
+        created_ns=h.created_ns,
+        file_bytes=h.file_bytes,
+        memory_bytes=h.memory_bytes,
+        host=os.fsdecode(h.host),
+        program=os.fsdecode(h.program),
+        version=h.version,
+        boundary_version=h.boundary_version,
+        table_hash=h.table_hash,
+        cpu_features=tuple(h.cpu_features),
+        xsave_bytes=h.xsave_bytes,
+        seal=bytes(h.seal).hex(),
+        crc=h.header_crc,
+    )
+
+
+def _convert_region(r: RegionStruct, paths: list[str]) -> Region:
+    return Region(r.lo, r.hi, r.prot, r.flags, paths[r.file] if r.flags & REGION_FILE else None, r.file_offset)
+
+
+def _convert_thread(t: ThreadStruct) -> Thread:
+    return Thread(t.tid, os.fsdecode(t.name), None if t.mpi_slot == 0xFFFFFFFF else t.mpi_slot, t.pending)

@@ -1,0 +1,157 @@
+"""Job directories: manapy-<id>/ with job.json, secret, coordinator.log and the checkpoints.
+
+Invariants
+ 1. job.json is replaced by rename: a reader sees the old one or the new one.
+ 2. A job is live if its coordinator answers an authenticated connection; what job.json says about its state is history.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...core.errors import CoordinatorError, JobError
+from ...core.files import reading, replace_file
+from . import own, publish
+
+FORMAT = 1
+LIVE = ("starting", "restarting", "running")  # states of a job that hasn't come to an end yet
+
+
+class Job(NamedTuple):
+    """A job directory. ``started`` in seconds since the epoch; ``record`` is job.json as it is."""
+
+    dir: Path
+    id: str
+    host: str
+    port: int
+    ranks: int
+    argv: list[str]
+    started: float
+    state: str
+    record: dict[str, Any]
+
+    def secret(self) -> bytes:
+        """The job's secret. Raises CoordinatorError."""
+        try:
+            if os.geteuid() and (why := own.complaint(self.dir / "secret")) and os.access(self.dir / "secret", os.R_OK):
+                raise CoordinatorError(why)
+            return (self.dir / "secret").read_bytes()
+        except PermissionError as error:
+            raise CoordinatorError(f"{self.dir}: a job of another user (uid {self.dir.stat().st_uid}), to which nobody else but root may say anything") from error
+        except OSError as error:
+            raise CoordinatorError(f"{self.dir / 'secret'}: {error.strerror}") from error
+
+    def end(self) -> str | None:
+        """How it has ended, as a line for people, if job.json says so (now, not when this was read)."""
+        try:
+            record = read(self.dir).record
+        except JobError:
+            return None
+        if record["state"] in LIVE:
+            return None
+        first, code = record.get("first_failure") or {}, record.get("code", 0)
+        if record["state"] == "failed" and first and first.get("code") is None:
+            how = f"rank {first['rank']} died on {first['host']}"
+        else:
+            how = {
+                "done": f"exit code {code}",
+                "failed": f"exit code {code}" if code else "ranks died",
+                "checkpointed": "after a checkpoint",
+                "stopped": "by manapy stop",
+            }.get(record["state"], "nobody saw how")
+        when = time.strftime(" at %Y-%m-%d %H:%M:%S", time.localtime(record["changed"])) if "changed" in record else ""
+        return f"{self.dir}: the job is not running any more: it has ended{when}, {how}"
+
+    def is_live(self) -> bool:
+        """Does its coordinator answer?"""
+        from ..command import Connection
+
+        try:
+            Connection(self, patience=0).close()
+        except CoordinatorError:
+            return False
+        return True
+
+    def again(self) -> Job:
+        """The job as its job.json says now. Raises JobError."""
+        return read(self.dir)
+
+    def checkpoints(self) -> list[publish.Checkpoint]:
+        """Oldest first."""
+        return publish.checkpoints(self.dir)
+
+
+def is_job(directory: Path) -> bool:
+    """Is it a job directory?"""
+    return (directory / "job.json").is_file()
+
+
+def read(directory: Path) -> Job:
+    """Read job.json. Raises JobError."""
+    with reading(directory / "job.json", FORMAT, JobError, "not a job's file, or damaged") as record:
+        return Job(
+            directory.resolve(),
+            str(record["id"]),
+            str(record["host"]),
+            int(record["port"]),
+            int(record["ranks"]),
+            [str(a) for a in record["argv"]],
+            float(record["started"]),
+            str(record["state"]),
+            record,
+        )
+
+
+def write(directory: Path, record: dict[str, Any]) -> None:
+    """Replace job.json (invariant 1). On a full disk it is written over in place, by one write into the space that it has: how a job
+    has ended is worth more than the invariant."""
+    path, data = directory / "job.json", json.dumps(record, indent=1).encode() + b"\n"
+    try:
+        replace_file(path, data)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        with path.open("r+b", buffering=0) as stream:
+            stream.write(data)
+            stream.truncate()
+
+
+def jobs_in(directory: Path) -> list[Job]:
+    """All readable jobs directly inside a directory, oldest first."""
+    return sorted(_readable(directory), key=lambda j: (j.started, j.id))
+
+
+def _readable(directory: Path) -> Iterator[Job]:
+    for path in directory.iterdir():
+        if is_job(path):
+            try:
+                yield read(path)
+            except JobError:
+                continue
+
+
+def find_live(which: str | None) -> Job:
+    """The job meant by a path, an id, or nothing: then the only live one here. Raises JobError; the job's liveness is checked
+    only where it decides (the command that follows finds out)."""
+    here = Path()
+    if which is not None:
+        for directory in (Path(which), here / f"manapy-{which}"):
+            if is_job(directory):
+                return read(directory)
+        if publish.is_checkpoint(Path(which)) and is_job(directory := publish.owner(Path(which).resolve().parent)):
+            return read(directory)
+        raise JobError(f"{which}: no such job (neither a job directory nor the id of one in {here.resolve()})")
+    if is_job(here):
+        return read(here)
+    live = [job for job in jobs_in(here) if job.is_live()]
+    if not live:
+        raise JobError(f"no job is running in {here.resolve()}: name a job directory")
+    if len(live) > 1:
+        raise JobError(f"{len(live)} jobs are running here, name one: {', '.join(os.path.relpath(job.dir) for job in live)}")
+    return live[0]

@@ -1,0 +1,309 @@
+"""Checkpoint directories: written under a temporary name, published by one rename.
+
+    tmp-000007-x3k9/   rank-00000.img ... (written and fsynced by the ranks), then manifest.json
+    ckpt-000007/       the same directory after the rename
+    latest             symbolic link to the newest
+
+A program may send later checkpoints to a directory of its choice (dmtcp_set_ckpt_dir). They get a directory of the job's own in there, its
+place, for other jobs may be sent there, too; the job directory shows them as its own:
+
+    CHOICE/manapy-<hash of the job directory's path>/    the place: checkpoints as above, `latest`, and `manapy-job`, a link to the job directory
+    ckpt-000008 -> CHOICE/manapy-.../ckpt-000008         in the job directory
+
+Invariants
+ 1. A directory called ckpt-NNNNNN is complete: every image is fsynced and has the size the manifest says, and the manifest was
+    written last. What goes wrong before the rename leaves older checkpoints and `latest` as they were.
+ 2. `latest` is replaced by rename, after the checkpoint is durable. A crash between the two leaves it at the one before.
+ 3. A checkpoint is deleted under a temporary name, so that half of one is never taken for a whole one.
+ 4. The link to a checkpoint in another place is there, and durable, before any of it is written: so the one rename publishes it for the job
+    directory, too, and what is left behind there is found. A link to what isn't there is no checkpoint, and its number is taken: perhaps that file
+    system isn't mounted.
+ 5. Nothing in another place is deleted unless it is this job's.
+ 6. Nothing is written into, or restarted from, a directory in which another user could have put something: own.py. The manifest is signed with the
+    job's secret, and names the seals of all images (image.h), which are made with it, too.
+
+Records are named tuples here and in job.py: `manapy checkpoint` is mostly the interpreter's start, and dataclasses costs it a third more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import os
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...core.errors import CheckpointError, ManifestError
+from ...core.files import discard, reading, replace_file, sync
+from . import own
+
+MAGIC = "manapy checkpoint"
+FORMAT = 1
+PATH_MAX = 1000  # bytes of a checkpoint's path; boundary.h has room for so many
+_NAME = re.compile(r"ckpt-(\d{6,})\Z")
+_OWNER = "manapy-job"  # in another place: a link to the job directory
+
+
+class Entry(NamedTuple):
+    """One rank's image. ``crc`` and ``seal`` are those of the image's header; ``bytes`` of memory, ``file_bytes`` of the file."""
+
+    rank: int
+    image: str
+    bytes: int
+    file_bytes: int
+    crc: int
+    seconds: float
+    host: str
+    seal: str = ""
+
+
+class Manifest(NamedTuple):
+    """What manifest.json says. ``time`` in seconds since the epoch; ``mpirun``: what started the job, if known: a path, or srun and its options."""
+
+    ranks: list[Entry]
+    argv: list[str]
+    time: float
+    version: str
+    mpirun: str | None
+    record: dict[str, Any]
+
+    @property
+    def file_bytes(self) -> int:
+        """Of all images."""
+        return sum(entry.file_bytes for entry in self.ranks)
+
+
+class Checkpoint(NamedTuple):
+    """A published checkpoint."""
+
+    path: Path
+    manifest: Manifest
+
+
+# ---- reading
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Is it a published checkpoint's directory (or a link to one)?"""
+    return (path / "manifest.json").is_file()
+
+
+def resolve(path: Path) -> Path:
+    """The checkpoint directory meant by a path: itself, or the latest one of a job directory. Raises ManifestError."""
+    if is_checkpoint(path):
+        return path.resolve()
+    newest = latest(path)
+    if newest is not None:
+        return newest
+    if not path.exists():
+        raise ManifestError(f"{path}: no such checkpoint or job directory")
+    if (path / "job.json").is_file():
+        raise ManifestError(f"{path}: the job has no checkpoint yet")
+    raise ManifestError(f"{path}: neither a checkpoint nor a job directory")
+
+
+def latest(directory: Path) -> Path | None:
+    """The newest checkpoint of a job directory: where the link points, or, if it is missing or dangling, the highest number."""
+    link = directory / "latest"
+    if is_checkpoint(link):
+        return link.resolve()
+    found = numbered(directory)
+    return found[-1][1].resolve() if found else None
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Raises ManifestError."""
+    file = path / "manifest.json"
+    with reading(file, FORMAT, ManifestError, "damaged") as record:
+        if record["magic"] != MAGIC:
+            raise ManifestError(f"{file}: not a checkpoint's manifest")
+        ranks = [Entry(**entry) for entry in record["ranks"]]
+        if [entry.rank for entry in ranks] != list(range(record["size"])):
+            raise ManifestError(f"{file}: damaged: the ranks are incomplete")
+        return Manifest(ranks, [str(a) for a in record["argv"]], float(record["time"]), str(record["manapy"]), record.get("mpirun"), record)
+
+
+def checkpoints(directory: Path) -> list[Checkpoint]:
+    """The readable checkpoints of a job directory, oldest first."""
+    found = []
+    for _, path in numbered(directory):
+        try:
+            found.append(Checkpoint(path.resolve(), read_manifest(path)))
+        except ManifestError:
+            continue
+    return found
+
+
+def numbered(directory: Path) -> list[tuple[int, Path]]:
+    """What looks like a checkpoint of a job directory, with its number, lowest first; readable or not."""
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return []
+    return sorted((int(match[1]), directory / name) for name in names if (match := _NAME.match(name)) and is_checkpoint(directory / name))
+
+
+# ---- signatures
+
+
+def sign(record: dict[str, Any], secret: bytes) -> str:
+    """The signature of a manifest, over all of it but a signature that it has."""
+    text = json.dumps({key: value for key, value in record.items() if key != "signature"}, sort_keys=True, separators=(",", ":"))
+    return hmac.digest(hmac.digest(secret, b"manifest", "sha256"), text.encode(), "sha256").hex()
+
+
+def secret_of(path: Path) -> tuple[bytes | None, str]:
+    """The secret of the job that has taken a checkpoint, or None and why: it lies in the job directory, or, where that is elsewhere by now, in the
+    checkpoint, to which somebody has copied it."""
+    home = owner(path.parent)
+    for file in (path / "secret", home / "secret"):
+        if why := own.complaint(file):
+            return None, why
+        with contextlib.suppress(OSError):
+            return file.read_bytes(), ""
+    return None, f"{home / 'secret'} isn't there"
+
+
+# ---- places
+
+
+def place(directory: Path, choice: str) -> Path:
+    """Where checkpoints of a job directory (as the ranks know it) go if the program sends them to ``choice``; begin() says if they can't."""
+    from ...clock import fnv1a  # here: only the coordinator needs it
+
+    if not os.path.isabs(choice):
+        return Path(choice)
+    real = os.path.realpath(choice)
+    return directory if real == os.path.realpath(directory) else Path(real) / f"manapy-{fnv1a(os.fsencode(directory)):016x}"
+
+
+def owner(where: Path) -> Path:
+    """The job directory whose checkpoints lie here: this one, or, if this is another place of a job's, that job's."""
+    link = where / _OWNER
+    return where if (where / "job.json").is_file() or not link.is_symlink() else link.resolve()
+
+
+def _belongs(where: Path, directory: Path) -> bool:
+    return where.is_dir() and own.complaint(where) is None and owner(where) == directory.resolve()
+
+
+def _open_place(where: Path, directory: Path) -> None:
+    where.parent.mkdir(mode=0o700, exist_ok=True)  # but no more than this one, as DMTCP does
+    where.mkdir(mode=0o700, exist_ok=True)
+    if where.is_symlink() or (why := own.complaint(where)):
+        raise CheckpointError(f"the program sends checkpoints to a place that can't be used: {f'{where} is a link' if where.is_symlink() else why}")
+    if not (where / _OWNER).is_symlink():
+        (where / _OWNER).symlink_to(directory)
+
+
+# ---- writing
+
+
+def begin(directory: Path, where: Path | None = None) -> Path:
+    """Make the temporary directory of a new checkpoint of a job, in ``where`` if that isn't the job directory. Raises CheckpointError."""
+    where = path = directory if where is None else where
+    if where != directory and not where.is_absolute():
+        raise CheckpointError(f"the program sends checkpoints to '{where}', which is no directory's absolute path")
+    if len(os.fsencode(where)) > PATH_MAX:
+        raise CheckpointError(f"the program sends checkpoints to a directory whose path is too long: {where}")
+    try:
+        if where != directory:
+            _open_place(where, directory)
+        taken = [int(match[1]) for each in {directory, where} for name in os.listdir(each) if (match := _NAME.match(name))]
+        number = max(taken, default=0) + 1
+        path = where / f"tmp-{number:06d}-{os.urandom(3).hex()}"
+        if where != directory:
+            (directory / f"ckpt-{number:06d}").symlink_to(where / f"ckpt-{number:06d}")
+            sync(directory)
+        path.mkdir(mode=0o700)
+    except OSError as error:
+        raise CheckpointError(f"cannot make {error.filename or path}: {error.strerror}") from error
+    return path
+
+
+def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry], secret: bytes) -> Path:
+    """Publish; the final path. ``record`` is completed with what this module knows, and signed with the job's ``secret``. Raises CheckpointError."""
+    directory = temporary.parent
+    number = int(temporary.name.split("-")[1])
+    final = directory / f"ckpt-{number:06d}"
+    manifest = {
+        "magic": MAGIC,
+        "format": FORMAT,
+        "number": number,
+        "time": time.time(),
+        "size": len(ranks),
+        **record,
+        "ranks": [entry._asdict() for entry in ranks],
+    }
+    manifest["signature"] = sign(manifest, secret)
+    try:
+        for entry in ranks:
+            actual = (temporary / entry.image).stat().st_size
+            if actual != entry.file_bytes:
+                raise CheckpointError(f"{temporary / entry.image} has {actual} bytes instead of the {entry.file_bytes} that rank {entry.rank} wrote")
+        replace_file(temporary / "manifest.json", json.dumps(manifest, indent=1).encode() + b"\n", durable=True)
+        sync(temporary)
+        if final.exists():
+            raise CheckpointError(f"{final} exists already")
+        os.rename(temporary, final)
+        sync(directory)
+        for each in {directory, owner(directory)}:
+            _link_latest(each, final.name)
+    except OSError as error:
+        raise CheckpointError(f"{error.filename or temporary}: {error.strerror}") from error
+    return final
+
+
+def _link_latest(directory: Path, name: str) -> None:
+    link = directory / f"tmp-latest-{os.urandom(3).hex()}"
+    link.symlink_to(name)
+    os.replace(link, directory / "latest")
+    sync(directory)
+
+
+def cancel(temporary: Path) -> None:
+    """Delete what an unpublished checkpoint has left."""
+    discard(temporary)
+    _drop_dangling(owner(temporary.parent) / f"ckpt-{temporary.name.split('-')[1]}")
+
+
+def clean(directory: Path) -> list[Path]:
+    """Delete what interrupted checkpoints and deletions have left; only for the owner of the directory."""
+    links = [directory / name for name in os.listdir(directory) if _NAME.match(name) and (directory / name).is_symlink()]
+    places = {where for link in links if _belongs(where := Path(os.readlink(link)).parent, directory)}
+    left = [where / name for where in {directory, *places} for name in os.listdir(where) if name.startswith("tmp-")]
+    left += [link for link in links if Path(os.readlink(link)).parent in places and not link.exists()]
+    for path in left:
+        if path.is_symlink():
+            path.unlink(missing_ok=True)
+        else:
+            discard(path)
+    return left
+
+
+def prune(directory: Path, keep: int) -> list[Path]:
+    """Delete all but the ``keep`` newest checkpoints (and the one that `latest` names); returns the deleted ones' paths."""
+    spared = latest(directory)
+    removed = []
+    for _, path in numbered(directory)[:-keep]:
+        real = path.resolve()
+        if real == spared:
+            continue
+        grave = real.with_name(f"tmp-deleted-{path.name}-{os.urandom(3).hex()}")
+        if _belongs(real.parent, directory):
+            os.rename(real, grave)
+        if path.is_symlink():
+            path.unlink()
+            _drop_dangling(real.with_name("latest"))
+        discard(grave)
+        removed.append(path)
+    return removed
+
+
+def _drop_dangling(link: Path) -> None:
+    if link.is_symlink() and not link.exists():
+        link.unlink(missing_ok=True)

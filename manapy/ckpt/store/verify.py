@@ -1,0 +1,68 @@
+"""Is a checkpoint one that its job has written, for this user, and is every byte of it as it was?"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ...core.errors import ImageError
+from . import image, own, publish
+from .publish import Manifest
+
+THREADS_MAX = 8
+ANYWAY = "manapy restart --unsigned takes it as it is"
+
+
+def origin(checkpoint: Path, manifest: Manifest) -> str | None:
+    """What is wrong with it, if its job can't be shown to have written it; None: nothing."""
+    secret, why = publish.secret_of(checkpoint)
+    if "signature" not in manifest.record:
+        return f"{checkpoint}: its manifest isn't signed: an older manapy has made it, or somebody has changed it; {ANYWAY}"
+    if secret is None:
+        return f"{checkpoint}: its signature can't be checked, for the secret of its job isn't there ({why}): copy it from the job directory into the checkpoint; {ANYWAY}"
+    if not hmac.compare_digest(publish.sign(manifest.record, secret), str(manifest.record["signature"])):
+        return f"{checkpoint}: its manifest was not written so by its job: the signature is wrong"
+    return None
+
+
+def headers(checkpoint: Path, manifest: Manifest, *, signed: bool = True) -> tuple[dict[int, image.Header], list[str]]:
+    """Headers by rank, compared with the manifest; and one line for each bad one. ``signed``: it must come from its job, too."""
+    strange = own.complaint(checkpoint) or own.complaint(checkpoint / "manifest.json") or (origin(checkpoint, manifest) if signed else None)
+    if strange:
+        return {}, [strange]
+    found: dict[int, image.Header] = {}
+    problems: list[str] = []
+    for entry in manifest.ranks:
+        path = checkpoint / entry.image
+        try:
+            found[entry.rank] = image.read_header(path)
+        except ImageError as error:
+            problems.append(str(error))
+            continue
+        if found[entry.rank].crc != entry.crc:
+            problems.append(f"{path}: not the image that the manifest names (checksum {found[entry.rank].crc:08x} instead of {entry.crc:08x})")
+        elif found[entry.rank].seal != entry.seal:
+            problems.append(f"{path}: not the image that the manifest names (its seal is another)")
+    return found, problems
+
+
+def images(checkpoint: Path, manifest: Manifest, advance: Callable[[int], None] = lambda done: None, *, signed: bool = True) -> list[str]:
+    """Every byte of every image; one line for each bad one, in rank order. ``advance`` is called with bytes done, ``signed`` as above.
+
+    The library runs without the interpreter lock, so images are checked side by side.
+    """
+
+    secret = publish.secret_of(checkpoint)[0] if signed else None
+
+    def one(entry_rank: int) -> str | None:
+        try:
+            image.verify(checkpoint / manifest.ranks[entry_rank].image, entry_rank, len(manifest.ranks), advance, secret)
+        except ImageError as error:
+            return str(error)
+        return None
+
+    with ThreadPoolExecutor(min(THREADS_MAX, os.cpu_count() or 1)) as pool:
+        return [problem for problem in pool.map(one, range(len(manifest.ranks))) if problem]

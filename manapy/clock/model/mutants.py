@@ -1,0 +1,60 @@
+"""The protocol with a part taken out, for the tests of the tests: each must be found out by some program. What `broken` names:
+
+    by group       one SEQ for congruent communicators (the paper's clock)
+    not transitive a needed rank that is blocked asks nobody
+    one state      a rank reports one thread only, as if it had no others
+    any row        a rank below target lets all its threads go
+    deaf           frozen ranks make no progress for others
+    flush inside   a flush is reported as a collective that isn't counted is
+    early drop     a communicator's row, or a persistent collective's, goes when it is freed
+    counted error  a collective that fails on its arguments stays counted
+    silent error   it is taken back, but nobody is told
+    unrooted       who forbids checkpoints at its target isn't needed
+
+Wrong ranks and coordinators are here, wrong uses of a rank's clock in the steps concerned (machine.py).
+"""
+
+from __future__ import annotations
+
+from .._state import Phase, State
+from ..controller import Controller, RankView
+from ..messages import StateReport
+from ..rank import RankClock
+
+
+def clock(broken: str) -> type[RankClock]:
+    """A rank's side."""
+    return {"one state": _OneState, "any row": _AnyRow}.get(broken, RankClock)
+
+
+def controller(broken: str, size: int) -> Controller:
+    """The coordinator's side, for so many ranks."""
+    return _Unrooted(size) if broken == "unrooted" else Controller(size, transitive=broken != "not transitive")
+
+
+class _OneState(RankClock):
+    """One thread stands for all: inside a collective before parked before blocked."""
+
+    __slots__ = ()
+
+    def _report_state(self) -> None:
+        order = (State.IN_COLLECTIVE, State.PARKED, State.BLOCKED_P2P, State.FINISHED)
+        first = sorted(self.threads.values(), key=lambda t: order.index(t.state))[:1]
+        self.outbox.append(StateReport(self.epoch, self.version, self.applied, tuple(first)))
+
+
+class _AnyRow(RankClock):
+    """Below target somewhere: all threads go."""
+
+    __slots__ = ()
+
+    def _may_go(self, cid: int, thread: int) -> bool:
+        return self.phase is Phase.NONE or (self.phase is Phase.RUN and (self.below > 0 or self.needed))
+
+
+class _Unrooted(Controller):
+    """A rank that forbids checkpoints is waited for, but its being held up is nobody's business."""
+
+    def _on_state(self, rank: int, view: RankView, msg: StateReport) -> None:
+        super()._on_state(rank, view, msg)
+        self._needs.set_root(rank, view.below > 0)

@@ -1,0 +1,82 @@
+"""The client's end of a connection to a Service (handshake.py): text lines over a socket, opened by the handshake. Nothing heavy is imported."""
+
+from __future__ import annotations
+
+import hmac
+import socket
+from types import TracebackType
+from typing import Self
+
+from . import handshake
+
+
+class Connection:
+    """Authenticated, in the role of a command. Every failure is the service's error, with one line that says what is wrong.
+
+    what: begins the line and says whose service it is; lost: what to say when the connection ends; limit: bytes of the longest line.
+    """
+
+    def __init__(self, connected: socket.socket, secret: bytes, service: handshake.Service, *, what: str, lost: str, secret_path: object, timeout: float, limit: int) -> None:
+        self._socket, self._service, self._what, self._lost_text, self._limit = connected, service, what, lost, limit
+        self._stream = connected.makefile("rb")
+        self._seals: handshake.Seals | None = None
+        connected.settimeout(timeout)
+        try:
+            greeting = self.receive()
+            line, expected = handshake.answer(secret, greeting, "command", service)
+            self.send(line)
+            if not hmac.compare_digest(self.receive().encode(), expected.encode()):
+                raise service.error(f"{what}: the {service.name} refuses: {secret_path} is not its secret")
+            if service.sealed:
+                self._seals = handshake.seals(secret, greeting, line, client=True)
+        except BaseException:
+            self.close()
+            raise
+
+    def send(self, line: str) -> None:
+        """One line."""
+        data = line.encode() if self._seals is None else self._seals.seal(line.encode())
+        try:
+            self._socket.sendall(data + b"\n")
+        except OSError as error:
+            raise self._lost(error) from error
+
+    def receive(self) -> str:
+        """One line."""
+        try:
+            line = self._stream.readline(self._limit)
+        except OSError as error:
+            raise self._lost(error) from error
+        if not line.endswith(b"\n"):
+            raise self._lost(None)
+        line = line[:-1]
+        if self._seals is not None:
+            try:
+                line = self._seals.open(line)
+            except handshake.AlteredError as error:
+                raise self._service.error(f"{self._what}: the connection to the {self._service.name} was altered on its way: its answer can't be believed") from error
+        return line.decode("utf-8", "replace")
+
+    def patient(self) -> None:
+        """From now on an answer may take as long as it takes."""
+        self._socket.settimeout(None)
+
+    def fileno(self) -> int:
+        """For select and poll, when all that has come was received."""
+        return self._socket.fileno()
+
+    def _lost(self, error: OSError | None) -> Exception:
+        if isinstance(error, TimeoutError):
+            return self._service.error(f"{self._what}: the {self._service.name} does not answer")
+        return self._service.error(f"{self._what}: {self._lost_text}")
+
+    def close(self) -> None:
+        """Any number of times."""
+        self._stream.close()
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,52 @@
+"""An error of one rank becomes an error of all, in calls that all ranks make.
+
+In the setting up, before any data flows, over a communicator, on the caller's thread. Later over the engine, whose allgather ends if a rank fails elsewhere (failure_broadcast.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from ..errors import FcdpError, RemoteError
+
+T = TypeVar("T")
+
+
+class Ranks(Protocol):
+    """A communicator of mpi4py, or the engine."""
+
+    def allgather(self, value: Any, /) -> list[Any]:
+        """Every rank's value, by rank."""
+
+
+def agree(ranks: Ranks, error: Exception | None) -> None:
+    """Collective: returns if no rank has an error, else raises one on every rank: its own, or the first rank's with that rank's number; RemoteError for one that isn't ours."""
+    errors = ranks.allgather(None if error is None else _told(error))
+    if error is not None:
+        raise error
+    for rank, other in enumerate(errors):
+        if other is not None:
+            kind, text = other
+            raise kind(f"rank {rank}: {text}")
+
+
+def agreed(ranks: Ranks, job: Callable[[], T]) -> T:
+    """Collective: runs it on every rank; this rank's result. What one rank raises is raised on all, and only when all are done."""
+    results: list[T] = []
+    agree(ranks, error_of(lambda: results.append(job())))
+    return results[0]
+
+
+def _told(error: Exception) -> tuple[type[FcdpError], str]:
+    """What other ranks raise for it: they may be unable to make an error of the program's own."""
+    return (type(error), str(error)) if isinstance(error, FcdpError) else (RemoteError, f"{type(error).__name__}: {error}")
+
+
+def error_of(check: Callable[[], object]) -> Exception | None:
+    """What a check raises on this rank, for agree(): functions of the program's may raise anything."""
+    try:
+        check()
+    except Exception as error:
+        return error
+    return None

@@ -1,0 +1,423 @@
+"""The job's other hosts: what is recorded there, copied here, and what their processes do. One small process a host, `manapy _collect`.
+
+    others = Hosts(["node2", "node3"], "my-job-directory-0a1b2c3d")
+    reader = rings.Reader(found.folder, others=others)      # polls them with its own files
+
+It is started by a remote shell (ssh, or srun in an allocation of Slurm) and answers requests on its standard input: what it sends has come from this user, as far as the
+remote shell can be trusted, and no port is open anywhere. A request is a line of JSON; an answer is one, too, whose `bytes` says how many follow it.
+
+Invariants
+ 1. Copies have the layout of their originals (lowerhalf/include/manapy/trace.h) and are changed only between two polls of whoever reads them.
+ 2. A host that doesn't answer, or not within PATIENCE seconds, costs its own ranks only: its copies are removed, as what its ranks do isn't known any more. It is tried again
+    after RETRY seconds.
+ 3. The other process ends when its standard input does, whatever has become of this one. It reads only: nothing of the job is changed, or waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import shlex
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ...core import installation
+from ...core.errors import ManapyError
+from ..host import activity, proc, runqueue, stacks
+from ..model.events import Rank, Trace
+from . import clocks, format, tsc_clock
+from .rings import KEEP, Mirror
+from .tail import Tail, runs
+
+PATIENCE = 30.0  # seconds for an answer: a remote shell may be slow to start
+RETRY = 30.0
+ASK_AGAIN = 10.0  # seconds after which a host is asked for the time again
+PINGS = 16  # of which the one counts that took least
+AT_ONCE = 64  # hosts that are asked at the same time
+FORMAT = 3  # of requests and answers
+SEEN = ("process", "cpu_share")  # of Rank: what /proc says
+
+
+class LostError(ManapyError):
+    """A host can't be reached; says why."""
+
+
+# ---- there: `manapy _collect`
+
+
+class Tails:
+    """The trace files that processes of this host write, or have written."""
+
+    def __init__(self, folder: Path, keep: int, sampler: runqueue.Sampler) -> None:
+        self.folder, self.keep, self.sampler = folder, keep, sampler
+        self._sampled = 0  # moment up to which samples were sent
+        self._tails: dict[tuple[str, int], Tail] = {}  # by name and inode: a restart from an earlier checkpoint replaces files
+        self._sent: dict[tuple[str, int], dict[int, bytes]] = {}  # heads, by offset
+        self._tables: dict[tuple[str, int], list[int]] = {}  # entries sent so far of both
+        self._sight: proc.Sight | None = None
+
+    def news(self) -> tuple[dict[str, Any], list[bytes]]:
+        """What is new: of each file its size and where the bytes that follow belong; and what its processes do, after proc.INTERVAL seconds at least since the last look."""
+        self._look_for_files()
+        ranks = self._ranks()
+        monotonic = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        files, data = [], []
+        for (name, inode), tail in self._tails.items():
+            patches = list(self._patches((name, inode), tail))
+            files.append(
+                {
+                    "name": name,
+                    "inode": inode,
+                    "size": tail.size,
+                    "patches": [(offset, len(part)) for offset, part in patches],
+                }
+            )
+            data += [part for _, part in patches]
+        alive = any(known["process"] != proc.DEAD for known in ranks)
+        return {"monotonic": monotonic, "alive": alive, "ranks": ranks, "files": files}, data
+
+    def _look_for_files(self) -> None:
+        own = socket.gethostname()
+        for path in self.folder.glob("rank-*.trace"):
+            with contextlib.suppress(OSError, ValueError):  # gone, being made, or no trace file
+                key = path.name, path.stat().st_ino
+                if key in self._tails or format.rank_and_generation(path) is None:
+                    continue
+                tail = Tail(path)
+                if tail.host == own:  # hosts may share the folder
+                    self._tails = {k: t for k, t in self._tails.items() if k[0] != path.name} | {key: tail}
+                    self._sent[key], self._tables[key] = {}, [0, 0]
+
+    def _ranks(self) -> list[dict[str, Any]]:
+        """What was seen of each process that has not ended by itself: as proc.examine, but of the time since the last look."""
+        ranks = {}
+        for tail in self._tails.values():
+            head = tail.head
+            if head.end == format.RUNNING and head.generation >= (ranks[head.rank].generation if head.rank in ranks else 0):
+                ranks[head.rank] = Rank(head.rank, tail.host, head.pid, head.pid_start, head.generation)
+        trace = Trace(np.empty(0), [], 0, ranks, 0)
+        before = self._sight
+        if before is not None and (left := before.at + proc.INTERVAL - time.monotonic()) > 0 and any(seen.state != proc.DEAD for seen in before.seen.values()):
+            time.sleep(left)
+        self._sight = proc.sight(trace)
+        self.sampler.watch(trace)
+        self.sampler.sample()
+        after, self._sampled = self._sampled, time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        seen = proc.described(trace, before or self._sight, self._sight).ranks
+        return [
+            {"rank": rank, "generation": known.generation, "waits": self.sampler.between(rank, after, self._sampled), **{name: getattr(known, name) for name in SEEN}}
+            for rank, known in seen.items()
+        ]
+
+    def _patches(self, key: tuple[str, int], tail: Tail) -> Iterator[tuple[int, bytes]]:
+        """(offset, bytes), so that a copy to which only the first of them were applied is sound."""
+        head = tail.head
+        for i in range(min(head.rings, head.rings_capacity)):
+            ring, start = tail.ring(i), head.rings_offset + i * head.ring_stride
+            if ring.first:
+                yield from runs(tail.new(i, ring, self.keep), tail.capacity, start + format.PAGE)
+            yield from self._changed(key, start, bytes(ring))
+        head = tail.head  # anew: records name what has come into the tables meanwhile
+        sent = self._tables[key]
+        for table, (offset, count, each) in enumerate(((head.comms_offset, head.comms, ctypes.sizeof(format.CommStruct)), (head.members_offset, head.members, 4))):
+            if count > sent[table]:
+                yield offset + sent[table] * each, tail.bytes(offset + sent[table] * each, (count - sent[table]) * each)
+                sent[table] = count
+        yield from self._changed(key, 0, bytes(head))
+
+    def _changed(self, key: tuple[str, int], offset: int, data: bytes) -> Iterator[tuple[int, bytes]]:
+        if self._sent[key].get(offset) != data:
+            self._sent[key][offset] = data
+            yield offset, data
+
+
+def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
+    """Until there are no more requests."""
+    with contextlib.ExitStack() as stack:
+        _serve(requests, answers, stack)
+
+
+def _serve(requests: IO[bytes], answers: IO[bytes], sampling: contextlib.ExitStack) -> None:
+    tails: Tails | None = None
+    looks = activity.Activity()
+    for line in requests:
+        request, data = json.loads(line), list[bytes]()
+        if request["do"] == "open":
+            root = Path(request["root"]) / f"manapy-trace-{os.getuid()}" if request["root"] else format.root()
+            sampler = runqueue.Sampler()
+            if request["sample"]:
+                sampling.enter_context(sampler)
+            tails = Tails(root / request["job"], request["keep"], sampler)
+            said: dict[str, Any] = {"format": FORMAT, "version": format.VERSION, "host": socket.gethostname()}
+        elif request["do"] == "stack":
+            said = {"stack": stacks.of(request["pid"], request["start"])}
+        elif request["do"] == "activity":
+            asked = {
+                rank: activity.Suspect(pid, start, frozenset(inside))
+                for rank, pid, start, inside in request["suspects"]
+            }
+            said = {"doing": [[rank, doing.what, doing.still] for rank, doing in looks.look(asked).items()]}
+        elif request["do"] == "clocks":
+            sample = tsc_clock.now()
+            said = {"clocks": None if sample is None else [sample.ticks, sample.realtime, sample.monotonic]}
+        else:
+            assert tails is not None
+            said, data = tails.news()
+            data.append(b"\n")  # srun hands on whole lines only (srun(1), --unbuffered)
+        answers.write(json.dumps(said | {"bytes": sum(map(len, data))}).encode() + b"\n")
+        answers.writelines(data)
+        answers.flush()
+
+
+# ---- here
+
+
+def remote_shell() -> list[str]:
+    """How a command gets to another host, whose name and the command come behind it: srun within an allocation of Slurm, else ssh."""
+    if allocation := os.environ.get("SLURM_JOB_ID"):
+        return ["srun", "--overlap", f"--jobid={allocation}", "--nodes=1", "--ntasks=1", "--quiet", "--nodelist"]
+    return ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
+
+
+class _Host:
+    """One other host. mirror: None until it has answered."""
+
+    def __init__(self, name: str, where: Path) -> None:
+        self.name = self.host = name  # host: what it calls itself
+        self.meetings: list[clocks.Meeting] = []
+        self.mirror: Mirror | None = None
+        self.folder = Path(tempfile.mkdtemp(dir=where))
+        self._inodes: dict[str, int] = {}
+        self._waits: dict[tuple[int, int], deque[tuple[int, int]]] = {}
+        self._errors = tempfile.TemporaryFile()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def open(self, shell: Sequence[str], job: str, keep: int, sample: bool) -> None:
+        """Start what answers there. LostError. A name that would be an option of the remote shell is none: job.json, which it may be from, may be another user's."""
+        if self.name.startswith("-"):
+            raise LostError("that is no host's name")
+        program = shlex.quote(str(installation.executable("manapy") or "manapy"))  # as it is here; ssh hands it to a shell
+        command = [*shell, self.name, program, "_collect"]
+        try:
+            # A session of its own: Ctrl-C is for us, and what has come until then is still wanted.
+            self._process = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, start_new_session=True)
+        except OSError as error:
+            raise LostError(f"{shell[0]}: {error.strerror}") from error
+        said, _ = self.ask({"do": "open", "job": job, "root": os.environ.get("MANAPY_TRACE_ROOT"), "keep": keep, "sample": sample}, "format")
+        if (said["format"], said.get("version")) != (FORMAT, format.VERSION):
+            raise LostError("another version of manapy is installed there")
+        self.host = said["host"]
+
+    def poll(self) -> None:
+        """Copy what is new."""
+        said, data = self.ask({"do": "news"}, "files")
+        at = 0
+        for file in said["files"]:
+            with self._copy(file["name"], file["inode"], file["size"]) as copy:
+                for offset, size in file["patches"]:
+                    os.pwrite(copy.fileno(), data[at : at + size], offset)
+                    at += size
+        ranks = {(known["rank"], known["generation"]): {name: known[name] for name in SEEN} for known in said["ranks"]}
+        for known in said["ranks"]:
+            self._waits.setdefault((known["rank"], known["generation"]), deque(maxlen=runqueue.KEEP)).extend(known["waits"])
+        self.mirror = Mirror(self.folder, self.name, said["monotonic"], said["alive"], ranks, self._waits)
+
+    def meet(self) -> None:
+        """Ask for the time there, unless that was done a short time ago."""
+        if self.meetings and time.clock_gettime_ns(time.CLOCK_MONOTONIC) < self.meetings[-1].at + ASK_AGAIN * clocks.SECOND:
+            return
+        found = [meeting for _ in range(PINGS) if (meeting := self._ping()) is not None]
+        if found:
+            self.meetings.append(min(found, key=lambda meeting: meeting.uncertainty))
+
+    def _ping(self) -> clocks.Meeting | None:
+        before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        said = self.ask({"do": "clocks"}, "clocks")[0]["clocks"]
+        took = time.clock_gettime_ns(time.CLOCK_MONOTONIC) - before
+        return clocks.Meeting(self.host, clocks.Sample(*said), before + took // 2, took // 2 + 1) if said is not None else None
+
+    def _copy(self, name: str, inode: int, size: int) -> IO[bytes]:
+        path = self.folder / name
+        if format.rank_and_generation(path) is None or path.parent != self.folder:
+            raise LostError(f"what it sends isn't a trace file: {name!r}")
+        if self._inodes.get(name) != inode:
+            path.unlink(missing_ok=True)
+            self._inodes[name] = inode
+            path.touch(0o600)
+            os.truncate(path, size)
+        return path.open("r+b", buffering=0)
+
+    def ask(self, request: dict[str, Any], wanted: str) -> tuple[dict[str, Any], bytes]:
+        """The answer, which has this key, and the bytes behind it. LostError."""
+        deadline = time.monotonic() + PATIENCE
+        assert self._process is not None and self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            got = bytearray()
+            while (end := got.find(b"\n")) < 0:
+                got += self._read(deadline)
+            said, data = json.loads(got[:end]), got[end + 1 :]
+            while len(data) < said["bytes"]:
+                data += self._read(deadline)
+            if wanted not in said:
+                raise ValueError(f"an answer without '{wanted}'")
+            return said, bytes(data)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise LostError(self._last_words(str(error))) from error
+
+    def _read(self, deadline: float) -> bytes:
+        assert self._process is not None and self._process.stdout is not None
+        out = self._process.stdout.fileno()
+        if not select.select([out], [], [], max(deadline - time.monotonic(), 0))[0]:
+            raise LostError(f"no answer within {PATIENCE:.0f} s")
+        if not (data := os.read(out, 1 << 20)):
+            raise LostError(self._last_words("the connection was closed"))
+        return data
+
+    def _last_words(self, otherwise: str) -> str:
+        """The last line that the remote shell, or what it has started, has said; or how it has ended."""
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if code := self._process.wait(1):
+                otherwise = f"{self._process.args[0]} ended with {code}"  # type: ignore[index]
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").splitlines()
+        return next((line.strip() for line in reversed(lines) if line.strip()), otherwise)
+
+    def close(self) -> None:
+        """End it there, and remove the copies."""
+        if self._process is not None:
+            for pipe in (self._process.stdin, self._process.stdout):
+                assert pipe is not None
+                pipe.close()
+            self._process.terminate()
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._errors.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Hosts:
+    """The other hosts of the job whose trace is called `job`: rings.Elsewhere. Nothing happens before the first poll. shell: words before a host's name, None: remote_shell().
+    keep: records of each thread that are copied at least. sample: whether waits for a processor are sampled there all the time; set it before the first poll.
+    Everything is ended and removed with this object, or at the end of this process."""
+
+    def __init__(self, names: Iterable[str], job: str, shell: Sequence[str] | None = None, keep: int = KEEP) -> None:
+        self.names, self.job, self.shell, self.keep = tuple(names), job, tuple(shell or remote_shell()), keep
+        self.mirrors: list[Mirror] = []
+        self.sample = False
+        self._hosts: dict[str, _Host] = {}
+        self._lost: dict[str, tuple[float, str]] = {}  # when, and why
+        self._own: list[clocks.Meeting] = []
+        self._where = Path(tempfile.mkdtemp(prefix="manapy-hosts-"))
+        self._end = weakref.finalize(self, _close, self._hosts, self._where)
+
+    @property
+    def meetings(self) -> list[clocks.Meeting]:
+        """With all that can be reached, and with this host."""
+        return [*self._own, *(meeting for host in self._hosts.values() for meeting in host.meetings)]
+
+    @property
+    def lost(self) -> dict[str, str]:
+        """Hosts that could not be reached, and why."""
+        return {name: why for name, (_, why) in self._lost.items()}
+
+    @property
+    def problems(self) -> list[str]:
+        """With hosts that could not be reached, one line each."""
+        return [f"{name} can't be looked at, nothing is known of its ranks: {why}" for name, why in self.lost.items()]
+
+    def poll(self) -> None:
+        """Look at all of them. New ones are asked twice: first for all that they have, and then, with the others, for what has come meanwhile: the sooner all have answered, the
+        nearer to now is the moment that is known of all."""
+        now = time.monotonic()
+        due = [name for name in self.names if name not in self._hosts and (name not in self._lost or now >= self._lost[name][0] + RETRY)]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(self._begin, due))
+            list(pool.map(self._look, list(self._hosts)))
+        if (sample := tsc_clock.now()) is not None and (not self._own or sample.monotonic >= self._own[-1].at + ASK_AGAIN * clocks.SECOND):
+            self._own.append(clocks.Meeting(socket.gethostname(), sample, sample.monotonic, 0))
+        self.mirrors = [host.mirror for host in self._hosts.values() if host.mirror is not None]
+
+    def gone(self) -> frozenset[int]:
+        """Ranks whose processes were killed there."""
+        return frozenset(rank for mirror in self.mirrors for (rank, _), seen in mirror.ranks.items() if seen["process"] == proc.DEAD)
+
+    def stack(self, rank: Rank) -> list[str]:
+        """Evidence on where a rank of one of them is: stacks.of, asked there. Empty if it can't be learned."""
+        host = next((host for host in self._hosts.values() if host.mirror and (rank.rank, rank.generation) in host.mirror.ranks), None)
+        try:
+            return list(host.ask({"do": "stack", "pid": rank.pid, "start": rank.pid_start}, "stack")[0]["stack"]) if host is not None else []
+        except LostError:
+            return []
+
+    def activity(self, suspects: dict[int, activity.Suspect]) -> dict[int, activity.Doing]:
+        """What the processes of ranks of other hosts do: activity.Activity, asked there, of all hosts at once. Nothing
+        of those of which it can't be learned."""
+        asked: dict[str, list[list[Any]]] = {}
+        for rank, suspect in suspects.items():
+            name = next(
+                (
+                    name
+                    for name, host in self._hosts.items()
+                    if host.mirror and any(seen == rank for seen, _ in host.mirror.ranks)
+                ),
+                None,
+            )
+            if name is not None:
+                asked.setdefault(name, []).append([rank, suspect.pid, suspect.start, sorted(suspect.inside)])
+
+        def ask(name: str) -> list[Any]:
+            try:
+                return list(self._hosts[name].ask({"do": "activity", "suspects": asked[name]}, "doing")[0]["doing"])
+            except LostError:
+                return []
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return {
+                rank: activity.Doing(what, still) for answer in pool.map(ask, asked) for rank, what, still in answer
+            }
+
+    def _begin(self, name: str) -> None:
+        self._lost.pop(name, None)
+        self._hosts[name] = _Host(name, self._where)
+        try:
+            self._hosts[name].open(self.shell, self.job, self.keep, self.sample)
+        except LostError as error:
+            self._lose(name, error)
+        else:
+            self._look(name)
+
+    def _look(self, name: str) -> None:
+        try:
+            self._hosts[name].meet()
+            self._hosts[name].poll()
+        except LostError as error:
+            self._lose(name, error)
+
+    def _lose(self, name: str, why: LostError) -> None:
+        self._hosts.pop(name).close()
+        self._lost[name] = time.monotonic(), str(why)
+
+
+def _close(hosts: dict[str, _Host], where: Path) -> None:
+    for host in hosts.values():
+        host.close()
+    shutil.rmtree(where, ignore_errors=True)

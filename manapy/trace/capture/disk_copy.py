@@ -1,0 +1,170 @@
+"""Keeping on disk what a running job records: rings as large as one wants them, in files of the same format (format.py), which everything reads that reads rings.
+
+Invariants
+ 1. What rings take on disk never exceeds the limit (communicators come on top, 64 bytes each): each rank has its share of it, its rings are sized for that when its
+    file is first seen, and overwrite their oldest records. Threads that a file has no ring for are counted in its `unrecorded`. Of a rank only the newest generation is kept.
+ 2. A place of a ring holds the record that belongs there, or another seq: then it reads as lost. A call that was open is looked at again until it has returned.
+ 3. `magic` is stored last, and `head` of a ring after its records: a copy that was cut short is sound as far as it goes.
+ 4. A copy is of the moment at which it was taken, which its newest clock sample says, and not of a process that runs: whatever that does later isn't in it, and is held against nobody.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+from pathlib import Path
+
+from ...core.errors import UsageError
+from . import clocks, format, tsc_clock
+from .rings import Elsewhere, NoTraceError, trace_files
+from .tail import Tail, runs
+from .tracefile import UnfinishedError
+
+SMALLEST = 1024  # records of a ring
+RINGS = 2  # threads that a rank has room for at least
+
+
+class _Copy:
+    """One rank's file, and its copy."""
+
+    def __init__(self, source: Tail, out: Path, limit: int) -> None:
+        self.source = source
+        head = source.head
+        self.rings = min(max(head.rings, RINGS), head.rings_capacity)
+        self.capacity = _capacity(limit // head.size // self.rings)
+        if self.capacity < SMALLEST:
+            needed = head.size * self.rings * (format.PAGE + SMALLEST * format.RECORD.itemsize)
+            raise UsageError(f"--limit is too small: {head.size} ranks need at least {-(-needed // 10**6)} MB")
+        self.stride = format.PAGE + self.capacity * format.RECORD.itemsize
+        self.path = out / source.path.name
+        self.path.unlink(missing_ok=True)
+        self._file = self.path.open("xb", buffering=0)
+        self._entered = [0, 0]  # so far, in both tables
+        self._file.truncate(head.rings_offset + self.rings * self.stride)
+
+    def poll(self) -> None:
+        """Copy what is new. OSError, as from a full disk."""
+        head = self.source.head
+        if self.source.alive is not False:
+            self._look_taken(head)
+        dropped = 0
+        for i in range(head.rings):
+            ring = self.source.ring(i)
+            if i >= self.rings:
+                dropped += ring.head
+            elif ring.first:
+                start = head.rings_offset + i * self.stride
+                for offset, data in runs(self.source.new(i, ring, self.capacity), self.capacity, start + format.PAGE):
+                    self._write(offset, data)
+                self._write(start, bytes(ring))
+        for table, (offset, count, each) in enumerate(((head.comms_offset, head.comms, ctypes.sizeof(format.CommStruct)), (head.members_offset, head.members, 4))):
+            at = offset + self._entered[table] * each
+            self._write(at, self.source.bytes(at, offset + count * each - at))
+            self._entered[table] = count
+        head.capacity, head.ring_stride, head.rings_capacity = self.capacity, self.stride, self.rings
+        head.rings = min(head.rings, self.rings)
+        head.unrecorded += dropped
+        self._write(0, bytes(head))
+
+    def _look_taken(self, head: format.FileStruct) -> None:
+        """Invariant 4. Of another host's process the last thing that it has done tells."""
+        head.end = format.SAVED
+        if self.source.host == socket.gethostname() and (now := tsc_clock.now()) is not None:
+            head.sample[head.samples % format.SAMPLES] = format.SampleStruct(now.ticks, now.realtime, now.monotonic, 0, format.UNKNOWN)
+            head.samples += 1
+
+    def _write(self, offset: int, data: bytes) -> None:
+        rest = memoryview(data)
+        try:
+            while rest:
+                written = os.pwrite(self._file.fileno(), rest, offset)
+                rest, offset = rest[written:], offset + written
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
+
+
+def _capacity(room: int) -> int:
+    """The largest power of two of records for which a ring has room."""
+    records = (room - format.PAGE) // format.RECORD.itemsize
+    return 1 << records.bit_length() - 1 if records > 0 else 0
+
+
+class Recording:
+    """The job whose trace is in `folder`, and in `others`, kept in `out` (which is made), in at most `limit` bytes. problems: files that can't be copied, and why, one line each."""
+
+    def __init__(self, folder: Path, out: Path, limit: int, others: Elsewhere | None = None) -> None:
+        self.folder, self.out, self.limit, self.others = folder, out, limit, others
+        self.copies: dict[int, _Copy] = {}  # by rank
+        self.seen: dict[int, Path] = {}  # at the last look
+        self.problems: list[str] = []
+        self._bad: set[Path] = set()
+        self._meetings: set[clocks.Meeting] = set()
+        out.mkdir(parents=True, exist_ok=True)
+
+    def poll(self) -> None:
+        """Copy what is new of all ranks. Raises UsageError if the limit is too little, NoTraceError if there is nothing but files that can't be copied, and OSError."""
+        if self.others is not None:
+            self.others.poll()
+            self._clocks(self.others.meetings)
+        self.seen = self._newest()
+        for rank, path in self.seen.items():
+            copy = self.copies.get(rank)
+            if copy is None or copy.path.name != path.name:
+                if (made := self._made(path)) is None:
+                    continue
+                if copy is not None:
+                    copy.path.unlink(missing_ok=True)
+                copy = self.copies[rank] = made
+            copy.source.follow(path)
+            copy.poll()
+        if self._bad and not self.copies:
+            raise NoTraceError("; ".join(self.problems))
+
+    def _made(self, path: Path) -> _Copy | None:
+        """Of a file that is seen for the first time; None if it is no trace file, or not yet."""
+        if path in self._bad:
+            return None
+        try:
+            source = Tail(path)
+        except UnfinishedError:
+            return None
+        except ValueError as error:
+            self._bad.add(path)
+            self.problems.append(str(error))
+            return None
+        if source.problem:
+            self.problems.append(source.problem)
+        return _Copy(source, self.out, self.limit)
+
+    def _clocks(self, meetings: list[clocks.Meeting]) -> None:
+        """Keep how the hosts' clocks lie to each other, to the same uncertainty as now."""
+        if new := [meeting for meeting in meetings if meeting not in self._meetings]:
+            with (self.out / format.CLOCKS).open("a") as file:
+                file.writelines(f"{clocks.as_line(meeting)}\n" for meeting in new)
+            self._meetings.update(new)
+
+    def _newest(self) -> dict[int, Path]:
+        """The file of each rank's newest generation."""
+        found: dict[int, tuple[int, Path]] = {}
+        for path in trace_files(self.folder, others=self.others):
+            which = format.rank_and_generation(path)
+            if which is not None and which[1] >= found.get(which[0], (-1, path))[0]:
+                found[which[0]] = which[1], path
+        return {rank: path for rank, (_, path) in found.items()}
+
+    @property
+    def over(self) -> bool:
+        """Have all its processes ended, that can be seen?"""
+        gone = self.others.gone() if self.others is not None else frozenset()
+        return bool(self.copies) and all(copy.source.alive is False or rank in gone or rank not in self.seen for rank, copy in self.copies.items())
+
+    @property
+    def copied(self) -> int:
+        """Records kept so far, those included that were overwritten since."""
+        return sum(copy.source.copied for copy in self.copies.values())
+
+    @property
+    def lost(self) -> int:
+        """Records that were overwritten before they were read."""
+        return sum(copy.source.lost for copy in self.copies.values())

@@ -1,0 +1,144 @@
+"""Which recording is meant: by a job directory or id, what `manapy trace run` was given as --dir, a folder of saved trace files, or nothing.
+
+Of its hosts a job of manapy-launch keeps a list in job.json; how one gets there is collect.py's.
+Recordings lie in format.root(), one folder a job, until they are saved elsewhere or the machine is restarted. Those of other users can be named, too, by whoever may read them: root.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ...ckpt.store import job
+from ...core.errors import JobError
+from . import collect, format
+from .tracefile import TraceFile
+
+
+class Found(NamedTuple):
+    """folder: of the trace files on this host, which may have none. job: the job of manapy-launch that it belongs to, if it does. live: its files are those that are being
+    written, or were until it ended. others: the job's other hosts, if there are any. guessed: nobody has named it; a line that says which it is."""
+
+    folder: Path
+    job: job.Job | None = None
+    live: bool = True
+    others: collect.Hosts | None = None
+    guessed: str = ""
+
+
+def is_recording(folder: Path) -> bool:
+    """Are there trace files in it?"""
+    return folder.is_dir() and any(format.rank_and_generation(path) for path in folder.iterdir())
+
+
+def find(which: str | None, hosts: Sequence[str] = (), shell: Sequence[str] | None = None) -> Found:
+    """hosts: that the job has, if it isn't one of manapy-launch. shell: see collect.Hosts. Raises JobError, with one line that says what would be found."""
+    found = _find(which, hosts)
+    names = sorted({*(hosts or (found.job.record.get("hosts", ()) if found.job is not None else ()))} - {socket.gethostname()})
+    if names and found.live:
+        return found._replace(others=collect.Hosts(names, found.folder.name, shell))
+    if is_recording(found.folder):
+        return found
+    name = found.job.dir if found.job else which
+    raise JobError(f"{name}: nothing of it is recorded on this host (did it run on others: --hosts? Was it started with --no-trace, or before the last restart of the machine?)")
+
+
+def _find(which: str | None, hosts: Sequence[str]) -> Found:
+    roots = _roots()
+    if which is None:
+        return _only(roots[0])
+    path = Path(which)
+    if is_recording(path):
+        return Found(path, live=path.resolve().parent in [root.resolve() for root in roots])
+    for root in roots:
+        for folder in (root / which, root / format.job_name(which)):
+            if folder.parent == root and is_recording(folder) and not job.is_job(path):
+                return Found(folder)
+    try:
+        return _of_job(job.find_live(which))
+    except JobError as error:
+        if job.is_job(path):
+            raise
+        if not hosts and (named := _named(which, roots)) is not None:
+            return named
+        if hosts:
+            return Found(roots[0] / format.job_name(which))
+        raise JobError(f"{which}: no such recording (neither a job, nor a folder of trace files, nor one recorded here)") from error
+
+
+def _named(which: str, roots: Sequence[Path]) -> Found | None:
+    """The recording of a job that was started in another directory under this name. Raises JobError if there are
+    several."""
+    if os.sep in which:
+        return None
+    pattern = re.compile(re.escape(which[:40]) + "-[0-9a-f]{8}")
+    found = [
+        folder
+        for root in roots
+        if root.is_dir()
+        for folder in root.iterdir()
+        if pattern.fullmatch(folder.name) and is_recording(folder)
+    ]
+    if len(found) > 1:
+        raise JobError(
+            f"{which}: {len(found)} recordings have this name, from different directories: name one:"
+            f" {', '.join(folder.name for folder in found[:5])}"
+        )
+    if not found:
+        return None
+    return Found(found[0], guessed=f"{found[0].name}: the only recording of that name, from another directory")
+
+
+def _roots() -> list[Path]:
+    """This user's, then those of others that may be read."""
+    own = format.root()
+    others = sorted(folder for folder in own.parent.glob("manapy-trace-*") if folder.name == f"manapy-trace-{folder.stat().st_uid}" and os.access(folder, os.R_OK | os.X_OK))
+    return [own, *(folder for folder in others if folder != own)]
+
+
+def _only(root: Path) -> Found:
+    """The only live job here, or the only recording, or of several the only one of which a process lives."""
+    try:
+        return _of_job(job.find_live(None))
+    except JobError as error:
+        recordings = sorted((p for p in root.iterdir() if is_recording(p)), key=lambda p: p.stat().st_mtime) if root.is_dir() else []
+        if not recordings:
+            raise
+        live = [folder for folder in recordings if _lives(folder)]
+        if len(chosen := live or recordings) == 1:
+            return Found(chosen[0], guessed=f"{chosen[0].name}: the only recording of this user here{' of a job that runs' if len(recordings) > 1 else ''}")
+        if len(here := [folder for folder in chosen if _from_here(folder)]) == 1:
+            return Found(
+                here[0],
+                guessed=f"{here[0].name}: the only recording from this directory{' of a job that runs' if live else ''}",
+            )
+        names = [f"{folder.name}{' (runs)' if folder in live else ''}" for folder in recordings[-5:]]
+        raise JobError(f"{len(recordings)} recordings are in {root}, name one: {', '.join(names)}") from error
+
+
+def _from_here(folder: Path) -> bool:
+    """Was its job, or its name, one in the current directory?"""
+    return format.job_name(folder.name[: -len("-00000000")]) == folder.name
+
+
+def _lives(folder: Path) -> bool:
+    """Does a process of this host still write there?"""
+    for path in folder.glob("rank-*.trace"):
+        try:
+            if TraceFile(path).alive:
+                return True
+        except (OSError, ValueError):
+            continue
+    return False
+
+
+def _of_job(found: job.Job) -> Found:
+    owner = found.dir.stat().st_uid
+    root = format.root(owner)
+    if owner != os.getuid() and root.is_dir() and not os.access(root, os.R_OK | os.X_OK):
+        raise JobError(f"{found.dir}: a job of another user (uid {owner}), whose recording nobody else but root may read")
+    return Found(root / format.job_name(found.dir), found)

@@ -1,0 +1,498 @@
+"""From trace files to a Trace: rings of running programs (polled), of dead ones, and saved ones.
+
+    reader = Reader(find.find("my-job-directory").folder)
+    while True:
+        reader.poll()              # copies what is new; every few ms to few s, before a ring has gone round
+        trace = reader.trace()
+
+How a ring is read while its thread writes: lowerhalf/include/manapy/trace.h, invariant 3.
+
+Invariants
+ 1. A record is taken only if `seq` was right before and after it was copied, and it is of a known kind; `exit` is read before the fields that it makes valid.
+ 2. What was overwritten before it was read, torn, or not kept is counted in Rank.lost, and Rank.first_ns lies behind it.
+ 3. A file that isn't sound costs its rank only; it leaves one line in `problems`.
+ 4. A trace of several hosts is of one moment: the earliest up to which one of them was read. What one host did after it would not fit to what another had done.
+ 5. What a restart has taken back isn't in the trace. A call that was open when its generation ended is in the next one, or has ended with it (STOPPED).
+ 6. Where a program has paused recording is in Rank.pauses, and Rank.first_ns lies behind the last one: a pause is a loss whose extent isn't known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...core.errors import ManapyError
+from ..model.events import ANY, EVENT, NEVER, NO_PEER, OPEN, PROC_NULL, Communicator, Flag, Op, Rank, Refusal, Trace
+from . import clocks, format
+from .tracefile import TraceFile, UnfinishedError
+
+KEEP = 1 << 20  # records kept of a ring at least, if it had so many
+
+
+class NoTraceError(ManapyError):
+    """There is no sound trace file; says why."""
+
+
+_Read = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+# ---- one ring
+
+
+@dataclass
+class _Ring:
+    """Copied so far: the first `count` of `kept`, in order of seq; `open`: places there of calls that had not returned; `next`: the seq that is to be read.
+    keep: the newest so many are never forgotten."""
+
+    capacity: int
+    keep: int = KEEP
+    next: int = 0  # 0: not begun
+    lost: int = 0
+    whole_from: int = 1  # nothing is lost from this seq on
+    kept: np.ndarray = field(default_factory=lambda: np.empty(0, format.RECORD))
+    count: int = 0
+    open: list[int] = field(default_factory=list)
+
+    def poll(self, head: format.RingStruct, read: _Read) -> None:
+        """Take what is new, and look again at what was open. read: of records by their numbers."""
+        if not head.first:
+            return
+        if not self.next:
+            self.next = self.whole_from = int(head.first)
+        newest = int(head.head)
+        self._look_again(read, newest)
+        oldest = max(self.next, newest - min(self.capacity, self.keep) + 1)
+        if oldest > self.next:
+            self.lost += oldest - self.next
+            self.whole_from = oldest
+        if newest >= oldest:
+            self._take(read, oldest, newest)
+        self.next = max(self.next, newest + 1)
+
+    def _take(self, read: _Read, oldest: int, newest: int) -> None:
+        seqs = np.arange(oldest, newest + 1, dtype=np.uint64)
+        records, good = read(seqs)
+        if not good.all():
+            self.lost += int((~good).sum())
+            self.whole_from = int(seqs[~good][-1]) + 1
+            records = records[good]
+        if self.count > 2 * self.keep:
+            self._forget(self.count - self.keep)
+        if self.count + len(records) > len(self.kept):
+            self.kept = np.concatenate((self.all(), np.empty(max(1024, self.count + len(records)), format.RECORD)))
+        self.kept[self.count : self.count + len(records)] = records
+        self.open += (np.flatnonzero(records["exit"] == 0) + self.count).tolist()
+        self.count += len(records)
+
+    def _forget(self, oldest: int) -> None:
+        """As many of the oldest."""
+        self.kept, self.count = self.kept[oldest:].copy(), self.count - oldest
+        self.open = [i - oldest for i in self.open if i >= oldest]
+        self.lost += oldest
+        self.whole_from = max(self.whole_from, int(self.kept["seq"][0]))
+
+    def _look_again(self, read: _Read, newest: int) -> None:
+        still = []
+        for i in self.open:
+            fresh, good = read(self.kept["seq"][i : i + 1])
+            if good[0]:
+                self.kept[i] = fresh[0]
+                if fresh["exit"][0] == 0:
+                    still.append(i)
+            elif newest >= int(self.kept["seq"][i]) + self.capacity:  # it returned: its thread has made many calls since
+                self.kept["exit"][i] = self.kept["enter"][i]
+                self.kept["flags"][i] |= np.uint16(Flag.STOPPED)
+            else:
+                still.append(i)
+        self.open = still
+
+    def all(self) -> np.ndarray:
+        """Every record that is kept; a view."""
+        return self.kept[: self.count]
+
+
+# ---- one file
+
+
+class _Device(Communicator):
+    """An entry of the side table that is none."""
+
+
+class _File(TraceFile):
+    """What was read of one so far."""
+
+    def __init__(self, path: Path, keep: int = KEEP) -> None:
+        super().__init__(path)
+        self.rings = [_Ring(self.capacity, keep) for _ in range(self.head.rings_capacity)]
+
+    def poll(self) -> None:
+        """Copy what is new of all rings."""
+        for i in range(min(self.head.rings, len(self.rings))):
+            self.rings[i].poll(self.ring(i), functools.partial(self.records, i))
+
+    def comms(self) -> list[Communicator]:
+        """The side table. A device of a producer of RDMA records has a name and no members."""
+        head = self.head
+        found = []
+        for i in range(min(head.comms, head.comms_capacity)):
+            entry = format.CommStruct.from_buffer_copy(self.bytes(head.comms_offset + i * 64, 64))
+            kind = Communicator if entry.members else _Device
+            found.append(kind(entry.cid, entry.ggid, self._members(head, entry), format.text(entry.name), entry.remote))
+        return found
+
+    def _members(self, head: format.FileStruct, entry: format.CommStruct) -> np.ndarray:
+        if entry.members > 2 * head.size:  # two groups, at most
+            return np.empty(0, np.int32)
+        if entry.stride:
+            return (entry.first + np.arange(entry.members, dtype=np.int64) * entry.stride).astype(np.int32)
+        if entry.place + entry.members > head.members_capacity:
+            return np.empty(0, np.int32)
+        return np.frombuffer(self.bytes(head.members_offset + entry.place * 4, entry.members * 4), np.int32)
+
+    def samples(self) -> list[clocks.Sample]:
+        """The newest clock samples."""
+        head = self.head
+        return [clocks.Sample(s.ticks, s.realtime, s.monotonic) for s in head.sample[: min(head.samples, format.SAMPLES)]]
+
+
+# ---- a job
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """The trace files of one other host, copied here. monotonic: ns by that host's clock, of the moment up to which they were read. alive: does a process that writes them
+    still run? ranks: what was seen there of the ranks' processes: fields of Rank, by rank and generation. waits: for a processor, if they were sampled
+    there: by that host's clock, and the sum of all up to then (runqueue.py)."""
+
+    folder: Path
+    host: str
+    monotonic: int
+    alive: bool
+    ranks: dict[tuple[int, int], dict[str, Any]]
+    waits: dict[tuple[int, int], Sequence[tuple[int, int]]] = field(default_factory=dict)
+
+
+class Elsewhere(Protocol):
+    """The job's other hosts (collect.py)."""
+
+    mirrors: list[Mirror]  # of those that could be reached at the last look
+    meetings: list[clocks.Meeting]  # with these and with this host
+    problems: list[str]  # with the others, one line each
+
+    def poll(self) -> None:
+        """Look at all of them."""
+
+    def gone(self) -> frozenset[int]:
+        """Ranks whose processes have ended there."""
+
+
+def trace_files(*folders: Path, others: Elsewhere | None = None) -> list[Path]:
+    """Each rank's generations, each once: where hosts share a folder, what is here is newer than any copy of it."""
+    found: dict[str, Path] = {}
+    for folder in (*folders, *(mirror.folder for mirror in (others.mirrors if others else ()))):
+        for path in folder.glob("rank-*.trace"):
+            if format.rank_and_generation(path) is not None:
+                found.setdefault(path.name, path)
+    return [found[name] for name in sorted(found)]
+
+
+class Reader:
+    """The trace files of a job, in one folder or (saved ones of several hosts) in several; others: its other hosts. keep: records of each thread that are kept at least."""
+
+    def __init__(self, *folders: Path, keep: int = KEEP, others: Elsewhere | None = None) -> None:
+        self.folders, self.keep, self.others = folders, keep, others
+        self.problems: list[str] = []
+        self._files: dict[Path, _File] = {}
+        self._moment = 0  # of the last look at the rings, which a trace of a running job says how it stood at: CLOCK_MONOTONIC
+        self._bad: dict[Path, int] = {}  # by inode: a file may be replaced by a good one
+
+    def poll(self) -> None:
+        """Look for new files, and copy what is new in all. Those of a host that can't be reached any more are given up: what its ranks do now isn't known."""
+        if self.others is not None:
+            self.others.poll()
+        self._moment = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        found = trace_files(*self.folders, others=self.others)
+        if self.others is not None:
+            self._files = {path: file for path, file in self._files.items() if path in found}
+        for path in found:
+            if path not in self._files:
+                self._open(path)
+        for file in self._files.values():
+            file.poll()
+
+    def _open(self, path: Path) -> None:
+        try:
+            found = path.stat()
+            if self._bad.get(path) == found.st_ino:
+                return
+            self._bad[path] = found.st_ino
+            file = _File(path, self.keep)
+        except FileNotFoundError:
+            return
+        except UnfinishedError as error:
+            if time.time() - found.st_mtime < 5:  # it is being made
+                del self._bad[path]
+            else:
+                self.problems.append(str(error))
+        except ValueError as error:
+            self.problems.append(str(error))
+        except OSError as error:
+            self.problems.append(f"{path}: {error.strerror}")
+        else:
+            del self._bad[path]
+            self._files[path] = file
+            if file.problem:
+                self.problems.append(file.problem)
+
+    def _of_one_job(self) -> tuple[list[_File], list[str]]:
+        """Files by rank and generation, and what is wrong with those of another job, that somebody has put there: most are the job's, or else the newest is."""
+        files = sorted(self._files.values(), key=lambda f: (f.head.rank, f.head.generation))
+        groups: dict[int, list[_File]] = {}
+        for file in files:
+            groups.setdefault(file.head.size, []).append(file)
+        if len(groups) < 2:
+            return files, []
+        ours = max(groups.values(), key=lambda group: (len(group), max(sample.realtime for file in group for sample in [*file.samples(), clocks.Sample(0, 0, 0)])))
+        others = [file for file in files if file not in ours]
+        return ours, [f"{file.path}: of another job ({format.text(file.head.job)}, {file.head.size} ranks), and left out" for file in others]
+
+    def trace(self, newest: int | None = None) -> Trace:
+        """All that is kept, or the newest so many records of each thread; those before them count as lost."""
+        files, foreign = self._of_one_job()
+        if not files:
+            raise NoTraceError("; ".join(self._problems()) or f"{self.folders[0]}: no trace files")
+        heads = [f.head for f in files]
+        found, on = clocks.lines([(format.text(h.host), f.samples(), h.ticks_per_second, bool(h.invariant_ticks)) for f, h in zip(files, heads, strict=True)])
+        clocks.meet(found, [*self._saved_meetings(), *(self.others.meetings if self.others is not None else ())])
+        table: dict[int, int] = {}
+        comms: list[Communicator] = []
+        devices: list[str] = []
+        parts = [self._events(files, heads, i, found[on[i]], table, comms, devices, newest) for i in range(len(files))]
+        events = np.concatenate(parts)
+        lined = np.repeat(np.array(on), [len(p) for p in parts])
+        base = on[0]
+        clocks.align(found, base, lined, events)
+        ranks: dict[int, Rank] = {}
+        for i, (file, head) in enumerate(zip(files, heads, strict=True)):
+            _shift(parts[i], found[on[i]])
+            self._note(ranks, file, head, found[on[i]], parts[i], newest)
+        self._seen_elsewhere(ranks)
+        events = np.concatenate(parts)
+        events = events[np.lexsort((events["seq"], events["thread"], events["rank"]))]
+        job = format.text(heads[0].job)
+        moments = self._moments(files, [found[i] for i in on])
+        now, events = self._until(moments, found[base], events, ranks)
+        here = moments.get(socket.gethostname())
+        monotonic = self._moment + now - here if here is not None else 0
+        events = _without_refusals(_without_pauses(events, ranks), ranks)
+        rdma = events["op"] == Op.RDMA_QP
+        waits = self._waits(files, [found[i] for i in on])
+        return Trace(events[~rdma], comms, max(h.size for h in heads), ranks, now, job, [*self._problems(), *foreign], monotonic, events[rdma], devices, waits)
+
+    def _saved_meetings(self) -> list[clocks.Meeting]:
+        """Of a recording of several hosts (disk_copy.py). A line that is no answer, as the last one of a recording that was cut short, ends it."""
+        found = []
+        for folder in self.folders:
+            if not (path := folder / format.CLOCKS).is_file():  # not a pipe either, at which one would wait
+                continue
+            with contextlib.suppress(FileNotFoundError, ValueError):
+                for line in path.read_text().splitlines():
+                    found.append(clocks.from_line(line))
+        return found
+
+    def _problems(self) -> list[str]:
+        return [*self.problems, *(self.others.problems if self.others is not None else ())]
+
+    def _seen_elsewhere(self, ranks: dict[int, Rank]) -> None:
+        """Note what was seen of the ranks' processes on other hosts."""
+        for mirror in self.others.mirrors if self.others is not None else ():
+            for (rank, generation), seen in mirror.ranks.items():
+                if rank in ranks and ranks[rank].generation == generation:
+                    ranks[rank] = replace(ranks[rank], **seen)
+
+    def _events(
+        self,
+        files: list[_File],
+        heads: list[format.FileStruct],
+        which: int,
+        line: clocks.Line,
+        table: dict[int, int],
+        comms: list[Communicator],
+        devices: list[str],
+        newest: int | None,
+    ) -> np.ndarray:
+        """Of one file, by its host's clock."""
+        file, head = files[which], heads[which]
+        later = [h for h in heads if h.rank == head.rank and h.generation > head.generation]
+        own = file.comms()
+        for comm in own:
+            if comm.cid in table:
+                continue
+            if isinstance(comm, _Device):
+                table[comm.cid] = len(devices)
+                devices.append(comm.name)
+            else:
+                table[comm.cid] = len(comms)
+                comms.append(comm)
+        parts = []
+        for thread, ring in enumerate(file.rings):
+            if not ring.count:
+                continue
+            records = ring.all() if newest is None else ring.all()[-newest:]
+            if later:
+                records = records[records["seq"] <= min(h.past[thread] for h in later if thread < format.RINGS)]
+            parts.append(_convert(records, head, thread, line, own, table))
+        events = np.concatenate(parts) if parts else np.empty(0, EVENT)
+        if later:
+            ends = line.own(np.array([s.ticks for s in file.samples()] or [0], np.uint64)).max()
+            cut = events["exit"] == OPEN
+            events["exit"][cut] = np.maximum(ends, events["enter"][cut])
+            events["flags"][cut] |= np.uint16(Flag.STOPPED)
+        return events
+
+    def _note(self, ranks: dict[int, Rank], file: _File, head: format.FileStruct, line: clocks.Line, events: np.ndarray, newest: int | None) -> None:
+        """What is known of a rank beside its calls; a later generation comes later, and adds up."""
+        before = ranks.get(head.rank)
+        rank = Rank(head.rank, line.host, head.pid, head.pid_start, head.generation, head.end == format.FINALIZED, uncertainty_ns=line.uncertainty)
+        rank.problems = [*line.problems, *([file.problem] if file.problem else [])]
+        rank.lost = before.lost if before else 0
+        rank.first_ns = before.first_ns if before else 0
+        for i, ring in enumerate(file.rings[: head.rings]):
+            head_now = file.ring(i)
+            if head_now.used:
+                rank.threads[i] = int(head_now.tid)
+            older = 0 if newest is None else max(ring.count - newest, 0)
+            rank.lost += ring.lost + older
+            mine = events[(events["thread"] == i) & (events["seq"] >= ring.whole_from)]
+            if ring.lost or older or (ring.count and not before and head_now.first > 1):
+                rank.first_ns = max(rank.first_ns, int(mine["enter"][0]) if len(mine) else int(line.shifted(line.own(np.array([_last(file)], np.uint64)))[0]))
+            if head_now.polls:
+                rank.polls += int(head_now.polls)
+                polled = int(line.shifted(line.own(np.array([head_now.polled], np.uint64)))[0])
+                if polled > rank.polled_ns:
+                    rank.polled_ns, rank.polled_request = polled, int(head_now.polled_request)
+        if head.unrecorded:
+            rank.problems.append(f"rank {head.rank}: {head.unrecorded} calls or threads were not recorded: more than {head.rings_capacity} threads, or no room")
+        ranks[head.rank] = rank
+
+    def _waits(self, files: list[_File], on: list[clocks.Line]) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """What other hosts have sampled, on the job's clock."""
+        lines = {file.path.parent: line for file, line in zip(files, on, strict=True)}
+        found = {}
+        for mirror in self.others.mirrors if self.others is not None else ():
+            line = lines.get(mirror.folder)
+            for (rank, _), samples in sorted(mirror.waits.items()):
+                if line is not None and len(samples):
+                    moments, sums = np.array(samples, np.int64).T
+                    found[rank] = line.shifted(line.anchor.realtime + moments - line.anchor.monotonic), sums
+        return found
+
+    def _moments(self, files: list[_File], on: list[clocks.Line]) -> dict[str, int]:
+        """Of each host on which the job runs: up to when it was read, ns."""
+        mirrors = {mirror.folder: mirror for mirror in (self.others.mirrors if self.others is not None else ())}
+        read: dict[str, int] = {}
+        for file, line in zip(files, on, strict=True):
+            mirror = mirrors.get(file.path.parent)
+            if line.host not in read and (mirror.alive if mirror else file.alive):
+                monotonic = mirror.monotonic if mirror else self._moment
+                read[line.host] = int(line.shifted(np.array([line.anchor.realtime + monotonic - line.anchor.monotonic]))[0])
+        return read
+
+    @staticmethod
+    def _until(moments: dict[str, int], base: clocks.Line, events: np.ndarray, ranks: dict[int, Rank]) -> tuple[int, np.ndarray]:
+        """The moment of the trace, and what there was then (invariant 4): of the last look if the job runs, else the last thing that is known. Rings are copied one after the
+        other, and who copies may be halted between two: a rank that was copied early would seem idle."""
+        if not moments:
+            last = max(int(events["enter"].max(initial=0)), int(events["exit"].max(initial=0)))
+            return max(last, base.samples[-1].realtime if base.samples else 0), events
+        now = min(moments.values())
+        later = (events["enter"] > now) | (events["exit"] > now)
+        for rank in set(events["rank"][later].tolist()):
+            ranks[rank].ended = False
+        events["exit"][later] = OPEN
+        return now, events[events["enter"] <= now]
+
+
+def _without_pauses(events: np.ndarray, ranks: dict[int, Rank]) -> np.ndarray:
+    """The events but these, which go to their ranks (invariant 6)."""
+    pauses = events["op"] == Op.PAUSE
+    for rank in np.unique(events["rank"][pauses]).tolist():
+        mine = events[pauses & (events["rank"] == rank)]
+        ends = np.where(mine["exit"] == OPEN, NEVER, mine["exit"])
+        mine = mine[np.argsort(ends, kind="stable")]
+        ranks[rank].pauses = tuple(zip(mine["enter"].tolist(), mine["exit"].tolist(), strict=True))
+        ranks[rank].first_ns = max(ranks[rank].first_ns, int(ends.max()))
+    return events[~pauses]
+
+
+def _without_refusals(events: np.ndarray, ranks: dict[int, Rank]) -> np.ndarray:
+    """The events but these; the first of each rank goes to it, with the records behind it that have more of its name."""
+    refusals = np.flatnonzero(events["op"] == Op.REFUSED)
+    found: dict[int, Refusal] = {}
+    name = b""
+    for event in events[refusals]:
+        name += b"".join(int(event[part]).to_bytes(8, "little") for part in ("bytes", "request", "context")).rstrip(b"\0")
+        if event["flags"] & Flag.MORE:
+            continue
+        one = Refusal(name.decode(errors="replace"), int(event["tag"]), int(event["enter"]))
+        before = found.setdefault(int(event["rank"]), one)
+        found[int(event["rank"])] = min(before, one, key=lambda refusal: refusal.at)
+        name = b""
+    for rank, refusal in found.items():
+        ranks[rank].refused = refusal
+    return np.delete(events, refusals)
+
+
+def _last(file: _File) -> int:
+    return max((s.ticks for s in file.samples()), default=0)
+
+
+def _shift(events: np.ndarray, line: clocks.Line) -> None:
+    returned = events["exit"] != OPEN
+    events["enter"] = line.shifted(events["enter"])
+    events["exit"][returned] = line.shifted(events["exit"][returned])
+
+
+def _convert(records: np.ndarray, head: format.FileStruct, thread: int, line: clocks.Line, own: list[Communicator], table: dict[int, int]) -> np.ndarray:
+    """Records of one ring as events, by their host's clock."""
+    events = np.zeros(len(records), EVENT)
+    for name in ("op", "flags", "tag", "seq", "bytes", "request", "context"):
+        events[name] = records[name]
+    events["rank"], events["thread"], events["generation"] = head.rank, thread, head.generation
+    events["enter"] = line.own(records["enter"])
+    events["exit"] = np.where(records["exit"] == 0, OPEN, line.own(np.maximum(records["exit"], 1)))
+    rdma = records["op"] == Op.RDMA_QP
+    places = np.array([*(table[c.cid] for c in own), -1], np.int32)
+    comm = np.where(records["comm"] < len(own), records["comm"], len(own)).astype(np.int64)
+    events["comm"] = places[comm]
+    events["peer"] = _peers(records["peer"], comm, own)
+    events["comm"][rdma] = records["comm"][rdma].astype(np.int32)
+    events["peer"][rdma] = records["peer"][rdma]
+    device = records["tag"][rdma].astype(np.int64)
+    events["tag"][rdma] = places[np.where((device >= 0) & (device < len(own)), device, len(own))]
+    return events
+
+
+def _peers(peer: np.ndarray, comm: np.ndarray, own: list[Communicator]) -> np.ndarray:
+    """World ranks of ranks in communicators: in the remote group, if there is one."""
+    reached = [c.members[len(c.members) - c.remote :] if c.remote else c.members for c in own]
+    count = np.array([*map(len, reached), 0], np.int64)[comm]
+    start = np.concatenate(([0], np.cumsum([len(r) for r in reached]))).astype(np.int64)[comm]
+    world = np.concatenate([*reached, np.zeros(1, np.int32)])
+    known = (peer >= 0) & (peer < count)
+    named = np.isin(peer, (ANY, PROC_NULL))
+    return np.where(known, world[np.where(known, start + peer, 0)], np.where(named, peer, NO_PEER)).astype(np.int32)
+
+
+def read(*folders: Path, others: Elsewhere | None = None) -> Trace:
+    """One look at the trace files in these folders, and on the job's other hosts."""
+    reader = Reader(*folders, others=others)
+    reader.poll()
+    return reader.trace()

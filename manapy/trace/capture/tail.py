@@ -1,0 +1,65 @@
+"""What is new in one trace file since the last look: for copies of it, on disk (disk_copy.py) or on another host (collect.py).
+
+Invariants
+ 1. A record is handed out when it is new, and again as long as it was open the last time.
+ 2. What was overwritten before it was read, or torn, is counted in `lost` and never handed out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from . import format
+from .tracefile import TraceFile
+
+
+@dataclass
+class _Ring:
+    """next: the seq that is to be read, 0: not begun. open: seqs of calls that had not returned."""
+
+    next: int = 0
+    open: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64))
+
+
+class Tail(TraceFile):
+    """copied, lost: records so far."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.copied = self.lost = 0
+        self._rings = [_Ring() for _ in range(self.head.rings_capacity)]
+
+    def follow(self, path: Path) -> None:
+        """The same rank and generation lies there now; go on where we were."""
+        if path != self.path:
+            close = self._close
+            super().__init__(path)
+            close()
+
+    def new(self, i: int, ring: format.RingStruct, keep: int) -> np.ndarray:
+        """Records (format.RECORD) up to the head of the ring, of which `ring` is an earlier copy; at most the newest `keep`."""
+        state = self._rings[i]
+        newest = int(ring.head)
+        first = state.next or int(ring.first)
+        oldest = max(first, newest - min(self.capacity, keep) + 1)
+        new = np.arange(oldest, newest + 1, dtype=np.uint64)
+        seqs = np.concatenate((state.open[state.open + np.uint64(keep) > newest], new))
+        records, good = self.records(i, seqs)
+        state.open = seqs[good & (records["exit"] == 0)]
+        fresh = good[len(seqs) - len(new) :]
+        self.copied += int(fresh.sum())
+        self.lost += oldest - first + int((~fresh).sum())
+        state.next = newest + 1
+        return records[good]
+
+
+def runs(records: np.ndarray, capacity: int, start: int) -> Iterator[tuple[int, bytes]]:
+    """(offset, bytes) of records that lie side by side in their ring, whose records begin at `start`."""
+    places = (records["seq"].astype(np.int64) - 1) % capacity
+    for run in np.split(np.arange(len(records)), np.flatnonzero(np.diff(places) != 1) + 1):
+        if len(run):
+            yield start + int(places[run[0]]) * records.itemsize, records[run].tobytes()

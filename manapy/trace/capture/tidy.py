@@ -1,0 +1,78 @@
+"""Recordings of ended jobs lie in shared memory, for `manapy why`: the newest ones. Older ones are removed whenever a
+job ends or is about to be recorded.
+
+Invariants
+ 1. Nothing is removed of which a process may still live: one of this host that does, or any of another host (a folder
+    that hosts share).
+ 2. What is being made is left alone: a folder without trace files, or with one whose head isn't written.
+ 3. KEEP bytes of recordings of ended jobs are left, and a tenth of the file system at most; the newest one always is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+from pathlib import Path
+
+from ..host import proc
+from . import layout
+
+KEEP = 512 << 20  # bytes
+SHARE = 10  # of the file system: one in so many
+
+
+def tidy(root: Path | None = None, keep: int = KEEP) -> list[Path]:
+    """Remove what is too much; the folders removed."""
+    root = root or layout.root()
+    if not root.is_dir():
+        return []
+    ended = []
+    for folder in root.iterdir():
+        with contextlib.suppress(OSError):  # somebody else removes it
+            if (found := _ended(folder)) is not None:
+                ended.append((*found, folder))
+    room = os.statvfs(root)
+    left = min(keep, room.f_blocks * room.f_frsize // SHARE)
+    removed = []
+    for number, (_, size, folder) in enumerate(sorted(ended, reverse=True)):
+        left -= size
+        if number and left < 0:
+            shutil.rmtree(folder, ignore_errors=True)
+            removed.append(folder)
+    return removed
+
+
+def lives(folder: Path) -> bool:
+    """May a process still write there?"""
+    files = [path for path in folder.glob("rank-*.trace") if layout.rank_and_generation(path)]
+    return any(_lives(path) for path in files)
+
+
+def _ended(folder: Path) -> tuple[float, int] | None:
+    """When the recording of an ended job was made, and its bytes; None if it is none."""
+    if not folder.is_dir() or folder.is_symlink():
+        return None
+    files = [path for path in folder.iterdir() if layout.rank_and_generation(path)]
+    if not files or any(_lives(path) for path in files):
+        return None
+    known = [path.stat() for path in files]
+    return max(one.st_mtime for one in known), sum(one.st_blocks * 512 for one in known)
+
+
+def _lives(path: Path) -> bool:
+    """As far as can be told from here."""
+    with path.open("rb") as stream:
+        data = stream.read(layout.PAGE)
+    if len(data) < layout.PAGE:
+        return True
+    head = layout.FileStruct.from_buffer_copy(data)
+    if head.magic != layout.MAGIC:
+        return True
+    if head.end != layout.RUNNING:
+        return False
+    return (
+        head.host.decode(errors="replace") != socket.gethostname()
+        or proc.look(head.pid, head.pid_start).state != proc.DEAD
+    )

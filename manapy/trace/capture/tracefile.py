@@ -1,0 +1,181 @@
+"""A trace file: its head, its rings and their records, as they are now. For rings.py, which makes a Trace of them, and
+tail.py, which copies them.
+
+Invariants
+ 1. It is read, never mapped: its owner may truncate it at any time, and who has it mapped would die of that (SIGBUS).
+ 2. What the head says of the file's parts is checked each time: nothing behind it is read that isn't there. A head that
+    isn't sound any more is as it was when it was.
+ 3. What a truncated file lacks reads as zeros: places of records that were never written.
+ 4. The file is open as long as this object is there: a file that was removed can still be read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import resource
+import socket
+import stat
+import weakref
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from ..host import proc
+from ..model.events import Op
+from . import format
+
+_IS_OP = np.isin(np.arange(1 << 16), [int(op) for op in Op])
+MOST = 1 << 26  # ranks, or members of a communicator: more is no number but damage
+
+
+class TraceFile:
+    """size: bytes, when it was opened. problem: one line, if the file isn't whole. Raises ValueError with one line if
+    it is no trace file, UnfinishedError if it isn't one yet."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd = _open(path)
+        self._close = weakref.finalize(self, os.close, self._fd)
+        found = os.fstat(self._fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError(f"{path}: not a trace of manapy")
+        self.size = found.st_size
+        if self.size < format.PAGE:
+            raise ValueError(f"{path}: truncated: {self.size} bytes, not even its head")
+        head = self._head = self._head_now()
+        if head.magic == 0:
+            raise UnfinishedError(f"{path}: its making was never finished")
+        if head.magic != format.MAGIC:
+            raise ValueError(f"{path}: not a trace of manapy")
+        if head.version != format.VERSION or head.record_size != format.RECORD.itemsize:
+            raise ValueError(
+                f"{path}: a trace of another version of manapy ({head.version}, this one reads {format.VERSION})"
+            )
+        if not _is_sound(head):
+            raise ValueError(f"{path}: its head is damaged")
+        self.capacity, self._offset, self._stride = int(head.capacity), int(head.rings_offset), int(head.ring_stride)
+        whole = head.rings_offset + head.rings * head.ring_stride
+        self.problem = (
+            ""
+            if self.size >= whole
+            else f"{path}: truncated: {self.size} of {whole} bytes; what is missing counts as lost"
+        )
+
+    @property
+    def head(self) -> format.FileStruct:
+        """As it is now."""
+        head = self._head_now()
+        if (
+            head.magic == format.MAGIC
+            and _is_sound(head)
+            and (head.capacity, head.rings_offset, head.ring_stride) == (self.capacity, self._offset, self._stride)
+        ):
+            self._head = head
+        else:
+            self.problem = f"{self.path}: truncated or overwritten while it was read; what was read before counts"
+        return self._head
+
+    def _head_now(self) -> format.FileStruct:
+        return format.FileStruct.from_buffer_copy(self.bytes(0, format.PAGE))
+
+    @property
+    def host(self) -> str:
+        """Where its process runs, or ran."""
+        return format.text(self.head.host)
+
+    @property
+    def alive(self) -> bool | None:
+        """Does the process that writes it still run? None: on this host that can't be seen."""
+        head = self.head
+        if head.end != format.RUNNING:
+            return False
+        return proc.look(head.pid, head.pid_start).state != proc.DEAD if self.host == socket.gethostname() else None
+
+    def ring(self, i: int) -> format.RingStruct:
+        """The head of a ring, as it is now; as if it were never used, if its numbers can't be."""
+        ring = format.RingStruct.from_buffer_copy(self.bytes(self._start(i), ctypes.sizeof(format.RingStruct)))
+        if not ring.first <= ring.head + 1 < 1 << 62:
+            ring.first = 0
+        return ring
+
+    def records(self, i: int, seqs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of a ring, as `taken`."""
+        return taken(lambda at: self._places(i, at), self.capacity, seqs)
+
+    def _places(self, i: int, at: np.ndarray) -> np.ndarray:
+        """What is there at these places of a ring; zeros where nothing is."""
+        found = np.zeros(len(at), format.RECORD)
+        start, view, each = self._start(i) + format.PAGE, memoryview(found.view(np.uint8)), format.RECORD.itemsize
+        begins = np.flatnonzero(np.diff(at, prepend=-2) != 1).tolist()
+        for first, last in pairwise([*begins, len(at)]):
+            part = view[first * each : last * each]
+            whole = self._into(part, start + int(at[first]) * each) // each
+            part[whole * each :] = bytes(len(part) - whole * each)
+        return found
+
+    def bytes(self, start: int, size: int) -> bytes:
+        """A copy of so many."""
+        found = bytearray(size)
+        self._into(memoryview(found), start)
+        return bytes(found)
+
+    def _into(self, view: memoryview, start: int) -> int:
+        """As much as there is; returns how much."""
+        done = 0
+        while done < len(view) and (count := os.preadv(self._fd, [view[done:]], start + done)):
+            done += count
+        return done
+
+    def _start(self, i: int) -> int:
+        return self._offset + i * self._stride
+
+
+class UnfinishedError(ValueError):
+    """It is being made, or its maker has died."""
+
+
+def taken(places: Callable[[np.ndarray], np.ndarray], capacity: int, seqs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Copies of the records with these numbers, ascending, and which of them are good: neither torn nor overwritten.
+    places: a copy of what is at some places of the ring, whose thread may write; `exit` is read before the fields that
+    it makes valid."""
+    at = (seqs.astype(np.int64) - 1) % capacity
+    before = places(at)
+    records = places(at)
+    after = places(at)["seq"]
+    records["exit"] = before["exit"]
+    return records, (before["seq"] == seqs) & (after == seqs) & (records["seq"] == seqs) & _IS_OP[records["op"]]
+
+
+def _open(path: Path) -> int:
+    """Each rank's file stays open: of jobs of thousands of ranks they are more than a process may usually have."""
+    how = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # it may be a pipe, that somebody has put there
+    try:
+        return os.open(path, how)
+    except OSError as error:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if error.errno != errno.EMFILE or soft == hard:
+            raise
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        return os.open(path, how)
+
+
+def _is_sound(head: format.FileStruct) -> bool:
+    tables = (
+        head.comms_offset + head.comms_capacity * 64 <= head.members_offset
+        and head.members_offset + head.members_capacity * 4 <= head.rings_offset
+    )
+    rings = (
+        head.capacity & (head.capacity - 1) == 0 < head.capacity
+        and head.ring_stride >= format.PAGE + head.capacity * format.RECORD.itemsize
+    )
+    return bool(
+        tables
+        and rings
+        and head.rings <= head.rings_capacity <= 1 << 16
+        and 0 <= head.rank < head.size <= MOST
+        and head.rings_offset < 1 << 40
+    )

@@ -1,0 +1,1 @@
+"""Converts a trace to the formats of other tools."""

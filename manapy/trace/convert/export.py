@@ -1,0 +1,311 @@
+"""A trace for other tools: JSON, OpenMetrics (Prometheus), Perfetto (ui.perfetto.dev), OTF2 (Vampir, Scalasca ...).
+
+Times are ns on the job's clock; Perfetto's and OTF2's begin with the trace. A call that has not returned lasts until `now`.
+
+Sources of the formats: openmetrics.io 1.0; perfetto.dev/docs/reference/trace-packet-proto (the numbers of the fields below); OTF2 3.x, python bindings.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...core.errors import ManapyError
+from ..model.calls import name
+from ..model.events import ANY, EVENT, NO_PEER, OPEN, PROC_NULL, Communicator, Flag, Op, Trace
+from ..model.match import IS_COMPLETION, IS_RECEIVE, IS_SEND, Matching, first_of_call, match
+
+
+class ExportError(ManapyError):
+    """What the format needs isn't installed, or the output can't be made there."""
+
+
+# ---- JSON
+
+_PEERS = {NO_PEER: None, ANY: "any", PROC_NULL: "null"}
+
+
+def to_json(trace: Trace, out: Path) -> None:
+    """One object: job, size, now, ranks, communicators, and events with the fields of events.EVENT; op is a name, exit is null for an open call."""
+    with out.open("w") as stream:
+        head: dict[str, Any] = {"job": trace.job, "size": trace.size, "now": trace.now}
+        head["ranks"] = [{k: (None if v != v else v) for k, v in vars(rank).items()} for _, rank in sorted(trace.ranks.items())]
+        head["communicators"] = [{"cid": f"{c.cid:016x}", "name": c.name, "members": c.members.tolist(), "remote": c.remote} for c in trace.comms]
+        stream.write(json.dumps(head)[:-1] + ', "events": [')
+        for i, event in enumerate(trace.events):
+            stream.write((",\n" if i else "\n") + json.dumps(_as_dict(event)))
+        stream.write("\n]}\n")
+
+
+def _as_dict(event: np.void) -> dict[str, Any]:
+    row = {field: int(event[field]) for field in EVENT.names or ()}
+    return {
+        **row,
+        "op": Op(row["op"]).name,
+        "flags": [flag.name for flag in Flag if flag & row["flags"]],
+        "peer": _PEERS.get(row["peer"], row["peer"]),
+        "exit": None if row["exit"] == OPEN else row["exit"],
+        "comm": None if row["comm"] < 0 else row["comm"],
+    }
+
+
+# ---- OpenMetrics
+
+
+def to_openmetrics(trace: Trace, out: Path) -> None:
+    """Per rank and kind of call (op): how many, how long, how many bytes; open calls; lost records. For node_exporter's textfile collector, or any scraper."""
+    events = trace.events
+    spent = np.where(events["exit"] == OPEN, trace.now, events["exit"]) - events["enter"]
+    first = first_of_call(events)
+    calls, seconds, volume, opened = [], [], [], []
+    for rank in sorted(trace.ranks):
+        own = events["rank"] == rank
+        for op in np.unique(events["op"][own]):
+            these = own & (events["op"] == op)
+            label = f'{{rank="{rank}",op="{Op(int(op)).name.lower()}"}}'
+            calls.append((label, int((these & first).sum())))
+            seconds.append((label, float(spent[these & first].sum()) * 1e-9))
+            volume.append((label, int(events["bytes"][these].sum())))
+            if (waiting := these & first & (events["exit"] == OPEN)).any():
+                opened.append((label, float(spent[waiting].max()) * 1e-9))
+    lost = [(f'{{rank="{rank}"}}', known.lost) for rank, known in sorted(trace.ranks.items())]
+    families = [
+        ("manapy_mpi_calls", "counter", "MPI calls recorded.", "", calls),
+        ("manapy_mpi_call_seconds", "counter", "Time spent in MPI calls.", "seconds", seconds),
+        ("manapy_mpi_bytes", "counter", "Bytes given or received.", "bytes", volume),
+        ("manapy_mpi_open_call_seconds", "gauge", "For how long the open call has lasted.", "seconds", opened),
+        ("manapy_trace_lost_records", "counter", "Records overwritten before they were read.", "", lost),
+    ]
+    lines = []
+    for family, kind, text, unit, samples in families:
+        lines += [f"# TYPE {family} {kind}", *([f"# UNIT {family} {unit}"] if unit else []), f"# HELP {family} {text}"]
+        lines += [f"{family}{'_total' if kind == 'counter' else ''}{label} {value!r}" for label, value in samples]
+    out.write_text("\n".join([*lines, "# EOF", ""]))
+
+
+# ---- Perfetto: protocol buffers' wire format, of which a trace needs little
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    value &= (1 << 64) - 1
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _bytes(field: int, value: bytes | str) -> bytes:
+    data = value.encode() if isinstance(value, str) else value
+    return _varint(field << 3 | 2) + _varint(len(data)) + data
+
+
+def _fixed(field: int, value: int) -> bytes:
+    return _varint(field << 3 | 1) + (value & (1 << 64) - 1).to_bytes(8, "little")
+
+
+_BEGIN, _END = 1, 2  # TrackEvent.Type
+
+
+def to_perfetto(trace: Trace, out: Path) -> None:
+    """A process for each rank, a track for each thread, a slice for each call, arrows from sends to receives."""
+    events, matching = trace.events, match(trace)
+    start = int(events["enter"].min()) if len(events) else 0
+    flows = _flows(matching)
+    tracks: dict[tuple[int, int], int] = {}
+    with out.open("wb") as stream:
+        for i, (begin, group, end) in enumerate(_calls(trace)):
+            event = events[group[0]]
+            key = int(event["rank"]), int(event["thread"])
+            if key not in tracks:
+                first = key[0] not in {rank for rank, _ in tracks}
+                tracks[key] = len(tracks) + 1
+                _describe(stream.write, trace, key, tracks[key], first)
+            packet = _number(9, _BEGIN) + _number(11, tracks[key]) + _bytes(22, "mpi") + _bytes(23, _title(trace, group))
+            for text, value in _details(trace, event):
+                packet += _bytes(4, _bytes(10, text) + (_number(4, value) if isinstance(value, int) else _bytes(6, value)))
+            packet += b"".join(_fixed(47, flows[j]) for j in group if j in flows)
+            _packet(stream.write, begin - start, packet, i == 0)
+            _packet(stream.write, end - start, _number(9, _END) + _number(11, tracks[key]))
+
+
+def _packet(write: Callable[[bytes], Any], timestamp: int, track_event: bytes, first: bool = False) -> None:
+    incremental = _number(13, 1) if first else b""  # SEQ_INCREMENTAL_STATE_CLEARED
+    write(_bytes(1, _number(8, timestamp) + _number(10, 1) + incremental + _bytes(11, track_event)))
+
+
+def _describe(write: Callable[[bytes], Any], trace: Trace, key: tuple[int, int], track: int, first: bool) -> None:
+    """The track of a thread; and before the first one of a rank, that of its process."""
+    rank, thread = key
+    known = trace.ranks.get(rank)
+    pid = rank + 1  # process ids of different hosts may be alike
+    process = _bytes(3, _number(1, pid) + _bytes(6, f"rank {rank}{f' on {known.host}' if known and known.host else ''}"))
+    track_of_process = 1 << 32 | rank
+    if first:
+        write(_bytes(1, _number(10, 1) + _bytes(60, _number(1, track_of_process) + process)))
+    write(_bytes(1, _number(10, 1) + _bytes(60, _number(1, track) + _number(5, track_of_process) + _bytes(4, _number(1, pid) + _number(2, thread + 1) + _bytes(5, f"thread {thread}")))))
+
+
+def _flows(matching: Matching) -> dict[int, int]:
+    """Identity of the arrow that an event has a part in: from a send to where its receive ended."""
+    flows: dict[int, int] = {}
+    for send in np.flatnonzero((matching.partner >= 0) & IS_SEND[matching.op]).tolist():
+        receive = int(matching.partner[send])
+        end = int(matching.done[receive])
+        flows[send] = flows[end if end >= 0 else receive] = send + 1
+    return flows
+
+
+def _calls(trace: Trace) -> Iterator[tuple[int, list[int], int]]:
+    """Begin, events and end of each call."""
+    events = trace.events
+    heads = [*np.flatnonzero(first_of_call(events)).tolist(), len(events)]
+    for head, after in pairwise(heads):
+        end = int(events["exit"][head])
+        yield int(events["enter"][head]), list(range(head, after)), trace.now if end == OPEN else end
+
+
+def _title(trace: Trace, group: list[int]) -> str:
+    ops = trace.events["op"][group].tolist()
+    return "MPI_Sendrecv" if ops == [Op.SEND, Op.RECV] else name(ops[0], bool(trace.events["flags"][group[0]] & Flag.NONBLOCKING))
+
+
+def _details(trace: Trace, event: np.void) -> Iterable[tuple[str, int | str]]:
+    comm = int(event["comm"])
+    if comm >= 0:
+        yield "communicator", trace.comms[comm].name or f"{trace.comms[comm].cid:016x}"
+    if int(event["peer"]) != NO_PEER:
+        yield "peer", _PEERS.get(int(event["peer"])) or int(event["peer"])
+        yield "tag", int(event["tag"])
+    yield "bytes", int(event["bytes"])
+    yield "seq", int(event["context"])
+
+
+# ---- OTF2
+
+
+def to_otf2(trace: Trace, out: Path) -> None:
+    """An archive in the folder `out`, which must not be there yet: a region for each call, and MPI's events of those that have returned: messages, blocking and not,
+    and blocking collectives. What of a collective was received is not recorded, and is 0. An inter-communicator has the members of both groups."""
+    try:
+        import otf2
+    except ImportError:
+        raise ExportError("OTF2 needs the package otf2: pip install 'manapy[trace]'") from None
+    if out.exists():
+        raise ExportError(f"{out} exists already")
+    with otf2.writer.open(str(out), timer_resolution=10**9) as archive:
+        _Otf2(otf2, archive, trace).write()
+
+
+_OTF2_COLLECTIVES = {op: op.name for op in map(Op, range(Op.BARRIER, Op.NEIGHBOR))}  # names of otf2.CollectiveOp
+
+
+class _Otf2:
+    """What is defined in an archive, and its events. Ranks in events are those in the communicator."""
+
+    def __init__(self, otf2: Any, archive: Any, trace: Trace) -> None:
+        self.otf2, self.archive, self.trace, self.matching = otf2, archive, trace, match(trace)
+        self.start = int(trace.events["enter"].min()) if len(trace.events) else 0
+        self.regions: dict[str, Any] = {}
+        define = archive.definitions
+        tree = define.system_tree_node("job")
+        groups = [define.location_group(f"rank {rank}", system_tree_parent=tree) for rank in range(trace.size)]
+        used = {(rank, 0) for rank in range(trace.size)} | {(int(e["rank"]), int(e["thread"])) for e in trace.events[["rank", "thread"]]}
+        self.locations = {(rank, thread): define.location(f"rank {rank}, thread {thread}", group=groups[rank]) for rank, thread in sorted(used)}
+        world = [self.locations[rank, 0] for rank in range(trace.size)]
+        define.group("MPI", group_type=otf2.GroupType.COMM_LOCATIONS, paradigm=otf2.Paradigm.MPI, members=world)
+        self.comms = [self._comm(known) for known in trace.comms]
+        self.places = [{rank: place for place, rank in enumerate(known.members.tolist())} for known in trace.comms]
+
+    def _comm(self, known: Communicator) -> Any:
+        members = [self.locations[rank, 0] for rank in known.members.tolist() if 0 <= rank < self.trace.size]
+        title = known.name or f"{known.cid:016x}"
+        group = self.archive.definitions.group(title, group_type=self.otf2.GroupType.COMM_GROUP, paradigm=self.otf2.Paradigm.MPI, members=members)
+        return self.archive.definitions.comm(title, group=group)
+
+    def write(self) -> None:
+        """All calls, those of a location in the order of their records."""
+        ended: dict[Any, int] = {}
+        for begin, group, end in _calls(self.trace):
+            first = self.trace.events[group[0]]
+            title = _title(self.trace, group)
+            if title not in self.regions:
+                self.regions[title] = self.archive.definitions.region(title, paradigm=self.otf2.Paradigm.MPI)
+            location = self.locations[int(first["rank"]), int(first["thread"])]
+            writer = self.archive.event_writer_from_location(location)
+            begin = max(begin - self.start, ended.get(location, 0))  # a damaged record may say otherwise, and OTF2 refuses times that go back
+            ended[location] = end = max(end - self.start, begin)
+            writer.enter(begin, self.regions[title])
+            if first["exit"] != OPEN and not first["flags"] & (Flag.FAILED | Flag.PERSISTENT):
+                for event in group:
+                    self._event(writer, event, begin, end)
+            writer.leave(end, self.regions[title])
+
+    def _event(self, writer: Any, event: int, begin: int, end: int) -> None:
+        m, own = self.matching, self.trace.events[event]
+        if IS_COMPLETION[own["op"]]:
+            post = int(m.post[event])
+            if post >= 0 and m.done[post] == event:
+                self._completed(writer, event, post, end)
+            return
+        op, request = int(m.op[event]), int(own["request"])
+        asynchronous = request and (own["flags"] & Flag.NONBLOCKING or own["op"] == Op.START)
+        if op in _OTF2_COLLECTIVES and not asynchronous:
+            self._collective(writer, event, begin, end)
+        elif asynchronous and IS_RECEIVE[op] and int(m.peer[event]) != PROC_NULL:
+            writer.mpi_irecv_request(begin, request)
+        elif (message := self._message(event)) is None:
+            return
+        elif IS_RECEIVE[op]:
+            writer.mpi_recv(end, *message, int(own["bytes"]))
+        elif asynchronous:
+            writer.mpi_isend(begin, *message, int(own["bytes"]), request)
+        else:
+            writer.mpi_send(begin, *message, int(own["bytes"]))
+
+    def _completed(self, writer: Any, event: int, post: int, end: int) -> None:
+        op, own = int(self.matching.op[post]), self.trace.events[event]
+        message = self._message(post)
+        if message is None:
+            return
+        if IS_SEND[op]:
+            writer.mpi_isend_complete(end, int(own["request"]))
+        elif IS_RECEIVE[op]:
+            writer.mpi_irecv(end, *message, int(own["bytes"]), int(own["request"]))
+
+    def _message(self, event: int) -> tuple[int, Any, int] | None:
+        """The other rank, the communicator and the tag of a send or a receive; None: it is none, or not known."""
+        m = self.matching
+        op, comm, peer, tag = (int(array[event]) for array in (m.op, m.comm, m.peer, m.tag))
+        if comm < 0 or tag < 0 or peer not in self.places[comm] or not (IS_SEND[op] or IS_RECEIVE[op]):
+            return None
+        return self.places[comm][peer], self.comms[comm], tag
+
+    def _collective(self, writer: Any, event: int, begin: int, end: int) -> None:
+        own = self.trace.events[event]
+        comm = int(own["comm"])
+        if comm < 0:
+            return
+        root = self.places[comm].get(int(own["peer"]), self.otf2.CollectiveRoot.NONE)
+        writer.mpi_collective_begin(begin)
+        writer.mpi_collective_end(end, getattr(self.otf2.CollectiveOp, _OTF2_COLLECTIVES[Op(int(own["op"]))]), self.comms[comm], root, int(own["bytes"]), 0)
+
+
+# ----
+
+FORMATS: dict[str, tuple[Callable[[Trace, Path], None], str]] = {
+    "json": (to_json, ".json"),
+    "openmetrics": (to_openmetrics, ".prom"),
+    "perfetto": (to_perfetto, ".pftrace"),
+    "otf2": (to_otf2, ".otf2"),
+}

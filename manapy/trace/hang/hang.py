@@ -1,0 +1,133 @@
+"""Is the job stuck, who is to blame, and why: Algorithm 1 of the paper without a need for a schedule.
+
+The graph of who waits for whom is always built. What then is at its ends is looked at in the order of Cause: a process
+that is dead or stopped (halted.py); calls that can't belong together (mismatch.py); a knot of calls that wait for each
+other (deadlock.py); a rank outside MPI, or one that has ended, whose call others wait for (outside.py); and where
+everybody has arrived, the transfer (stalled.py).
+The suspect is always a rank that waits for nobody (the least advanced one has no open wait on a peer), so that its
+victims are never accused.
+
+Late is not hung: a rank outside MPI that computes, reads or writes is LATE, however long it takes, and so is one of
+which it can't be seen what it does. It is HUNG if its process does nothing by any measure (activity.py), or can't go on
+whatever it does: dead, stopped, in a knot, finalized. A transfer is HUNG only if more than time proves it (stalled.py).
+
+Invariants
+ 1. No rank is accused of a call that its trace couldn't show (invariant 1 of waitfor.py): then the verdict is UNKNOWN,
+    unless another rank is proven guilty.
+ 2. A rank outside MPI, or a transfer, is only suspected after the time that timeouts.py allows, and the uncertainty of
+    its clock. Time for which a rank was ready to run and had no processor doesn't count.
+ 3. A snapshot of running rings isn't taken at one moment: a knot counts when all its calls are older than FLOOR.
+ 4. Ranks that are parked for a checkpoint are healthy, and so is who waits for them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...core.units import span
+from ..host.runqueue import Delays
+from ..model import calls
+from ..model.events import Trace
+from ..model.match import Matching, match
+from ..model.verdict import PARKED, WAITING, Cause, State, Verdict
+from . import deadlock, halted, mismatch, outside, stalled
+from .network import Probe
+from .suspects import Suspects
+from .timeouts import Memory
+
+if TYPE_CHECKING:
+    from ..model.stages import Labels
+
+
+def verdicts(
+    trace: Trace,
+    matching: Matching | None = None,
+    *,
+    labels: Labels | None = None,
+    parked: frozenset[int] = frozenset(),
+    delays: Delays | None = None,
+    probe: Probe | None = None,
+    memory: Memory | None = None,
+    died: int | None = None,
+) -> list[Verdict]:
+    """One for each fault found, the surest first; or one that says HEALTHY, or UNKNOWN and why.
+
+    labels: of a schedule, if one is known (stages.py). parked: ranks that a checkpoint holds. delays: what is known of
+    ranks' waits for a processor. probe: of the network between hosts. memory: of earlier looks at this job. died: of a
+    job that is over, the rank whose death was seen first: it is accused if its records prove nothing else, as a job that
+    is stuck is killed in the end.
+    """
+    if not len(trace.events) and not any(known.refused for known in trace.ranks.values()):
+        return [
+            Verdict(
+                State.UNKNOWN,
+                "nothing was recorded",
+                confidence=0.0,
+                action="is the job running under manapy-launch, without --no-trace?",
+            )
+        ]
+    search = Suspects(
+        trace, matching if matching is not None else match(trace), labels, delays or Delays(), memory, died
+    )
+    if parked:
+        text = f"{PARKED}: {len(parked)} of {trace.size} ranks are parked for it"
+        return [Verdict(State.HEALTHY, text, detail=PARKED)]
+    halted.wait_for_halted(search)
+    if (refusal := halted.refusal(search)) is not None:
+        return [refusal]
+    failed = halted.failed(search) if search.over else None
+    if failed is not None and search.died in (None, failed.rank):
+        return [failed]
+    halted.find(search)
+    mismatched = mismatch.find(search)
+    deadlock.find(search)
+    outside.find(search)
+    stalled.find(search, mismatched, probe)
+    if not search.found and search.died is not None:
+        search.found.append(halted.first(search, search.died, failed))
+    order = list(Cause)
+    if search.found:
+        return sorted(
+            search.found, key=lambda v: (v.state is State.LATE, order.index(v.cause), -v.confidence, v.since_ns or 0)
+        )
+    return search.undecided or [_unproven(search.unproven) if search.unproven else _healthy(search)]
+
+
+def _unproven(waits: list[str]) -> Verdict:
+    return Verdict(
+        State.UNKNOWN,
+        waits[0] + (f" (and {len(waits) - 1} more like this)" if len(waits) > 1 else ""),
+        confidence=0.0,
+        evidence=tuple(waits[1:5]),
+        action="look again; more records: a larger ring, or `manapy trace record` from the start",
+    )
+
+
+def _healthy(search: Suspects) -> Verdict:
+    events, trace = search.trace.events, search.trace
+    newest = int(max(events["enter"].max(), events["exit"].max()))
+    waiting = len({call.rank for call in search.graph.calls if any(True for _ in call.awaited())})
+    size = f"{len(trace.ranks)} rank{'s' if len(trace.ranks) != 1 else ''}"
+    text = f"healthy: {size}, the last call {span(max(trace.now - newest, 0))} ago"
+    if trace.ranks and all(r.ended for r in trace.ranks.values()):
+        finalized = f"all {size} have finalized MPI" if len(trace.ranks) > 1 else "its rank has finalized MPI"
+        return Verdict(State.HEALTHY, f"healthy: {finalized}")
+    if search.over:
+        return Verdict(
+            State.UNKNOWN,
+            "the job's processes are gone, and their records prove no fault",
+            confidence=0.0,
+            evidence=(*search.ended(), *search.at_the_end()),
+            action="see the job's output",
+        )
+    paused, everywhere = search.paused()
+    if everywhere:
+        return Verdict(State.UNKNOWN, paused[0], confidence=0.0, action="look again when recording goes on")
+    lost = sum(r.lost for r in trace.ranks.values())
+    evidence = [*paused, *[f"{calls.count(waiting, 'rank')} for others, not for too long"] * bool(waiting)]
+    return Verdict(
+        State.HEALTHY,
+        text,
+        detail=WAITING if waiting else "",
+        evidence=(*evidence, *((f"{lost} older records are overwritten",) if lost else ())),
+    )

@@ -1,0 +1,66 @@
+"""Calls that a rank has left out: how they are found, and the verdict on them."""
+
+from __future__ import annotations
+
+from ..model.match import IS_COLLECTIVE, IS_RECEIVE, IS_SEND
+from ..model.verdict import Cause, State
+from . import schedule_position, skipped_calls
+from .suspects import Suspects
+from .waitfor import Want
+
+
+def left_out(search: Suspects, rank: int, instance: int) -> int | None:
+    """An event like the call of this communicator that a rank has skipped, judging by its habits."""
+    comm = int(search.matching.collectives.comm[instance])
+    for skip in skipped_calls.skipped(search.trace, search.matching, rank):
+        if int(search.matching.comm[skip.like]) == comm and IS_COLLECTIVE[search.matching.op[skip.like]]:
+            return skip.like
+    return None
+
+
+def skip_awaited(search: Suspects, rank: int) -> Want | None:
+    """What others wait for at `rank`, if the schedule or its habits show that it has left out just that."""
+    m = search.matching
+    skips = None
+    for call, want in search.waiting.on(rank)[:16]:
+        if search.labels is not None and schedule_position.passed(search.labels, search.posted_by(want.event), rank):
+            return want
+        if skips is None:
+            skips = skipped_calls.skipped(search.trace, m, rank)
+        post = search.posted_by(want.event)
+        for skip in skips:
+            if m.comm[skip.like] != m.comm[post]:
+                continue
+            if IS_COLLECTIVE[m.op[post]]:
+                fits = m.op[skip.like] == m.op[post]
+            else:
+                other_side = IS_RECEIVE if IS_SEND[m.op[post]] else IS_SEND
+                fits = (
+                    other_side[m.op[skip.like]]
+                    and m.peer[skip.like] == call.rank
+                    and (m.tag[skip.like] == m.tag[post] or m.tag[post] < 0)
+                )
+            if fits:
+                return want
+    return None
+
+
+def report(search: Suspects, rank: int, want: Want, went_on: str, confidence: float, late: bool = False) -> None:
+    call = search.needed(want, rank)
+    said, detail = search.process(rank) if rank not in search.graph.opened else ("", "")
+    waiter = int(search.trace.events["rank"][want.event])
+    search.add(
+        rank,
+        Cause.MISSING,
+        f"{search.stuck(rank, search.posted_by(want.event), 'late' if late else 'stuck')}:"
+        f" it never called {call}{went_on}" + (f"; {said}" if said else ""),
+        at=search.posted_by(want.event),
+        state=State.LATE if late else State.HUNG,
+        peer=waiter,
+        call=call,
+        detail=detail,
+        since_ns=int(search.trace.events["enter"][want.event]),
+        evidence=tuple(search.facts(rank) + search.victims(rank)),
+        confidence=confidence,
+        action=f"look at what the program of rank {rank} does around {call}",
+    )

@@ -1,0 +1,77 @@
+"""What is known of the network between ranks whose transfer doesn't end: work requests that don't complete, and probes.
+
+Does the network between two hosts work, now? That is a hook for whoever can tell: ping, ibping, a test of the fabric's
+own. stalled.py asks before it puts a transfer down to the network (MegaTrace paper, "validation via active probing"):
+where it works, probes without payload come back at once, and something else keeps the transfer from ending.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from ...core.units import span
+from ..model.events import Trace
+
+Probe = Callable[[str, str], bool | None]
+"""From one host to another: True: the network between them works, False: it doesn't, None: that can't be said."""
+
+SECONDS = 10.0  # for an answer
+AGAIN = 10.0  # seconds for which an answer holds
+MOST = 8  # pairs of hosts that are probed for one transfer
+
+
+def by_command(command: str) -> Probe:
+    """A shell command, run here, that finds the hosts in MANAPY_FROM and MANAPY_TO and exits with 0 if the network
+    works, 1 if it doesn't; whatever else it does says nothing."""
+    known: dict[tuple[str, str], tuple[float, bool | None]] = {}
+
+    def ask(here: str, there: str) -> bool | None:
+        when, answer = known.get((here, there), (-AGAIN, None))
+        if time.monotonic() - when >= AGAIN:
+            answer = {0: True, 1: False}.get(_run(command, here, there))
+            known[here, there] = time.monotonic(), answer
+        return answer
+
+    return ask
+
+
+def _run(command: str, here: str, there: str) -> int:
+    """Exit code; -1 if it takes too long."""
+    env = {**os.environ, "MANAPY_FROM": here, "MANAPY_TO": there}
+    try:
+        none = subprocess.DEVNULL
+        return subprocess.run(
+            command, shell=True, stdin=none, stdout=none, stderr=none, env=env, timeout=SECONDS
+        ).returncode
+    except subprocess.TimeoutExpired:
+        return -1
+
+
+def probed(trace: Trace, probe: Probe, rank: int, members: tuple[int, ...]) -> tuple[list[str], list[str]]:
+    """Evidence on paths from the host of one rank to those of others: of those that work, and of those that don't."""
+    found: tuple[list[str], list[str]] = [], []
+    hosts = {member: trace.ranks[member].host for member in members if member in trace.ranks}
+    here = hosts.get(rank, "")
+    others = [host for host in dict.fromkeys(hosts.values()) if host not in ("", here)]
+    for host in others[:MOST] if here else []:
+        if (answer := probe(here, host)) is not None:
+            found[not answer].append(f"a probe from {here} to {host} {'came back' if answer else 'did not come back'}")
+    return found
+
+
+def in_flight(trace: Trace, members: tuple[int, ...]) -> tuple[str, ...]:
+    """Work requests of these ranks' queue pairs that were posted and have not completed."""
+    found = {}
+    for event in trace.rdma[np.isin(trace.rdma["rank"], members)]:
+        found[int(event["rank"]), int(event["comm"])] = event
+    return tuple(
+        f"rank {rank}: queue pair {pair}: {int(e['request']) - int(e['context'])} work requests posted and not"
+        f" completed, nothing completed for {span(trace.now - int(e['enter']))}"
+        for (rank, pair), e in found.items()
+        if e["request"] > e["context"]
+    )[:4]

@@ -1,0 +1,132 @@
+"""How long things take in this job, as far as its trace knows: a rank's time outside MPI after a certain call, and a call's transfer.
+
+A wait is suspicious when it is longer than twice what is expected (the paper's n = 100 %), never below FLOOR. What is
+expected is the longest at the same place, not the median: a loop
+that writes a file every thousandth round is no fault each time. The samples before a change of level are forgotten (a
+median of the last ones that is a quarter, or four times,
+that of the ones before: the program does something else now). Rings forget, too: a watch therefore keeps in a Memory
+how long a rank was late that went on.
+
+A place that was never seen says nothing: then the longest that was seen anywhere counts, and FIRST at least.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..model.events import OPEN, Flag, Trace
+from ..model.match import Matching
+
+FACTOR = 2.0
+FLOOR = 500_000_000  # ns
+FIRST = 5_000_000_000  # ns, for what has not been seen FEW times
+FEW = 3
+_LEVEL = 64  # samples a level is judged by
+_CHANGE = 4.0
+
+
+def recent(samples: np.ndarray) -> np.ndarray:
+    """The newest samples, from the last change of level on; samples in order of time."""
+    while len(samples) >= 2 * _LEVEL:
+        before, after = np.median(samples[:-_LEVEL]), np.median(samples[-_LEVEL:])
+        if max(before, 1) < _CHANGE * max(after, 1) and max(after, 1) < _CHANGE * max(before, 1):
+            break
+        samples = samples[len(samples) // 2 :] if len(samples) > 2 * _LEVEL else samples[-_LEVEL:]
+    return samples
+
+
+Place = tuple[int, ...]  # in a program: rank, and the call's kind, communicator (cid), peer and tag
+
+
+@dataclass
+class Memory:
+    """Of a job that is looked at again and again: the longest times outside MPI of ranks that others waited for and
+    that went on in the end, ns. away: those that had not gone on at the
+    last look: thread and seq of the call before, and the place."""
+
+    longest: dict[Place, int] = field(default_factory=dict)
+    away: dict[int, tuple[int, int, Place]] = field(default_factory=dict)
+
+    def learn(self, trace: Trace) -> None:
+        """Of those that have gone on since the last look."""
+        events = trace.events
+        for rank, (thread, seq, place) in list(self.away.items()):
+            mine = events[(events["rank"] == rank) & (events["thread"] == thread) & (events["seq"] >= seq)]
+            if len(mine) < 2:
+                continue
+            if (
+                mine["seq"][0] == seq
+                and mine["seq"][1] == seq + 1
+                and mine["exit"][0] != OPEN
+                and not (mine["flags"][:2] & Flag.STOPPED).any()
+            ):
+                self.longest[place] = max(self.longest.get(place, 0), int(mine["enter"][1] - mine["exit"][0]))
+            del self.away[rank]
+
+
+class Expected:
+    """What is expected, and from when on something takes too long. Times in ns."""
+
+    def __init__(self, trace: Trace, matching: Matching, memory: Memory | None = None) -> None:
+        self._trace, self._matching = trace, matching
+        self._memory = memory if memory is not None else Memory()
+        self._memory.learn(trace)
+        events = trace.events
+        same = (events["rank"][1:] == events["rank"][:-1]) & (events["thread"][1:] == events["thread"][:-1]) & (events["generation"][1:] == events["generation"][:-1])
+        usable = same & (events["exit"][:-1] != OPEN) & ((events["flags"][:-1] | events["flags"][1:]) & Flag.STOPPED == 0)
+        usable &= events["seq"][1:] == events["seq"][:-1] + 1
+        self._before = np.flatnonzero(usable)  # of each time outside MPI, the call before it
+        self._gaps = np.maximum(events["enter"][self._before + 1] - events["exit"][self._before], 0)
+
+    def outside(self, event: int) -> tuple[int, int]:
+        """After a call of this rank has returned: the median time until its next call, and the time from which on it is too long."""
+        events, before = self._trace.events, self._before
+        alike = (events["op"][before] == events["op"][event]) & (events["comm"][before] == events["comm"][event])
+        mine = alike & (events["rank"][before] == events["rank"][event])
+        here = mine & (events["peer"][before] == events["peer"][event]) & (events["tag"][before] == events["tag"][event])
+        known = self._limit(self._memory.longest.get(self._place(event), 0))
+        for which in (here, mine, alike):
+            samples = recent(self._gaps[which])
+            if len(samples) >= FEW:
+                return int(np.median(samples)), max(known, self._limit(int(samples.max())))
+        return 0, max(FIRST, known, self._limit(int(self._gaps.max(initial=0))))
+
+    def awaited(self, event: int) -> None:
+        """Others wait for the rank that is outside MPI since this call: how long that takes is to be remembered."""
+        row = self._trace.events[event]
+        self._memory.away[int(row["rank"])] = int(row["thread"]), int(row["seq"]), self._place(event)
+
+    def _place(self, event: int) -> Place:
+        row, comms = self._trace.events[event], self._trace.comms
+        comm = int(row["comm"])
+        return (
+            int(row["rank"]),
+            int(row["op"]),
+            comms[comm].cid if 0 <= comm < len(comms) else comm,
+            int(row["peer"]),
+            int(row["tag"]),
+        )
+
+    def transfer(self, event: int) -> tuple[int, int]:
+        """Of a collective, after its last arrival, or of a message, after both sides' posts: the median, and the time from which on it is too long."""
+        events, matching = self._trace.events, self._matching
+        groups = matching.collectives
+        if groups.of[event] >= 0:
+            alike = np.flatnonzero((groups.of >= 0) & (matching.op == matching.op[event]) & (matching.comm == matching.comm[event]))
+            alike = alike[(matching.done[alike] >= 0) & (groups.missing[groups.of[alike]] == 0)]
+            arrival = events["enter"][groups.last[groups.of[alike]]]
+        else:
+            op, comm = matching.op[event], matching.comm[event]
+            alike = np.flatnonzero((matching.op == op) & (matching.comm == comm) & (matching.partner >= 0) & (matching.done >= 0) & matching.sure)
+            arrival = np.maximum(events["enter"][alike], events["enter"][matching.partner[alike]])
+        done = matching.done[alike]
+        samples = recent(np.maximum(events["exit"][done] - np.maximum(arrival, events["enter"][done]), 0))
+        if len(samples) >= FEW:
+            return int(np.median(samples)), self._limit(int(samples.max()))
+        return 0, FIRST
+
+    @staticmethod
+    def _limit(longest: int) -> int:
+        return max(FLOOR, int(FACTOR * longest))

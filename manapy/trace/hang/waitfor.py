@@ -1,0 +1,517 @@
+"""Who waits for whom, from the calls that are open: an AND/OR graph, its knots (deadlocks), and the ranks that could go on but don't.
+
+A collective, a Waitall and a blocking call wait for ALL of what they need, a Waitany and a receive from any source for ANY of it. A rank that isn't in a call,
+or whose call has all it needs, waits for nobody: it is free. Whoever can be satisfied by free ranks is not deadlocked; of the rest, the
+strongly connected sets without a way out are the knots (Holt 1972, Misra and Chandy 1982); all others of the rest wait for a knot.
+
+Invariants
+ 1. Nobody is waited for unless the trace proves that its call is missing: a rank whose records of that time are lost, or whose recording was paused, is `unproven` instead.
+ 2. A rank stands for one of its threads: the one that others wait for the longest, as it has made such calls before
+    (the same communicator, and for a message the same peer). What its
+    other threads do says nothing about that. Where nobody waits for it, or it isn't known which thread would make the
+    call, it needs any of the calls that its threads are in; and
+    nothing, if one of them is outside MPI.
+ 3. Nodes 0 to size - 1 are the ranks; a collective that many wait in is a node of its own, so that the edges stay few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ..model import windows
+from ..model.calls import describe, name, window
+from ..model.events import ANY, OPEN, PROC_NULL, Flag, Op, Rank, Trace
+from ..model.match import IS_COLLECTIVE, IS_COMPLETION, IS_RECEIVE, IS_SEND, Matching
+
+POLLED_RECENTLY = 1_000_000_000  # ns: a rank that tests is waiting, as long as it goes on testing
+
+
+@dataclass(frozen=True)
+class Want:
+    """One thing that an open call needs. event: index of what is waited for: the call itself, or the post that it completes. ranks: whose call is missing;
+    empty: nobody's, what is left is transfer. any: one of them suffices. unproven: ranks that may have made the call; it isn't recorded. call: which one that
+    is, if it isn't the other side of the event."""
+
+    event: int
+    ranks: tuple[int, ...] = ()
+    any: bool = False
+    unproven: tuple[int, ...] = ()
+    known: bool = True  # it is known what it needs
+    call: str = ""
+
+
+@dataclass(frozen=True)
+class Open:
+    """An open call of a rank, or its polling. call: index of its (last) record. since: ns."""
+
+    rank: int
+    call: int
+    since: int
+    wants: tuple[Want, ...]
+    any: bool = False  # one of the wants suffices
+    polling: bool = False
+    free: bool = False  # another thread of the rank is outside MPI, and may make the call that others wait for
+
+    def awaited(self) -> Iterable[tuple[int, Want]]:
+        """Whom it waits for, and why."""
+        for want in self.wants:
+            for rank in want.ranks:
+                yield rank, want
+
+
+def described(trace: Trace, matching: Matching, call: Open, event: int) -> str:
+    """What a rank is in, for sentences: the call of this event, or of one that polls, that."""
+    if not call.polling:
+        return describe(trace, matching, event)
+    post = next((want.event for want in call.wants if want.known), None)
+    if post is not None:
+        return f"MPI_Test for its {describe(trace, matching, post)}, again and again"
+    return f"MPI_Test or MPI_Iprobe, again and again since its {describe(trace, matching, call.call)} has returned"
+
+
+def inside(trace: Trace, matching: Matching, call: Open, event: int) -> str:
+    """`in MPI_Recv from rank 1, tag 7`: where a rank waits for this; `for its MPI_Irecv from rank 1, tag 7` if it has
+    posted that before."""
+    posted = event != call.call and trace.events["flags"][event] & Flag.NONBLOCKING
+    return f"{'for its' if posted and not call.polling else 'in'} {described(trace, matching, call, event)}"
+
+
+@dataclass
+class Graph:
+    """opened: ranks in a call, that of the thread that they stand for. calls: the open calls of all threads. last:
+    index of each rank's newest record, of the thread that it stands for. threads: of ranks that stand for one of
+    several threads, that one."""
+
+    opened: dict[int, Open]
+    last: dict[int, int]
+    calls: list[Open] = field(default_factory=list)
+    threads: dict[int, int] = field(default_factory=dict)
+    free: set[int] = field(default_factory=set)  # wait for nobody
+    knots: list[tuple[int, ...]] = field(default_factory=list)
+    deadlocked: set[int] = field(default_factory=set)  # in a knot, or waiting for one
+
+
+def build(trace: Trace, matching: Matching, halted: frozenset[int] = frozenset()) -> Graph:
+    """halted: ranks whose process is known to be dead or stopped; whatever call they are in, they wait for nobody."""
+    graph = Graph({}, _last(trace, matching))
+    ends = {rank: _ends(trace, matching, rank) for rank in range(trace.size)}
+    inside = {rank for rank, newest in ends.items() if any(trace.events["exit"][end] == OPEN for end in newest)}
+    absent = _Absent(trace, matching, graph.last, inside)
+    calls = {
+        rank: [call for end in ends[rank] if (call := _called(trace, matching, rank, end, absent)) is not None]
+        for rank in range(trace.size)
+    }
+    for rank, newest in ends.items():
+        if len(newest) > 1 and (answering := _answering(trace, matching, rank, calls)) is not None:
+            graph.threads[rank] = answering
+            graph.last[rank] = next(end for end in newest if trace.events["thread"][end] == answering)
+        found = _stands(trace, matching, rank, calls[rank], graph, absent)
+        if found is not None:
+            graph.opened[rank] = found
+        graph.calls += [*calls[rank], *([found] if found is not None and found.polling else [])]
+    _resolve(graph, trace.size, halted)
+    return graph
+
+
+def _answering(trace: Trace, matching: Matching, rank: int, calls: dict[int, list[Open]]) -> int | None:
+    """The thread of a rank that would make the call that another rank waits for, the longest of them: the one that made
+    the newest such call; if none has, the one outside MPI that was
+    in it last. While one is in MPI_Finalize, that one: none may make another call any more. None: nobody waits for it, or all its threads are in calls."""
+    events = trace.events
+    if (last := next((end for end in _ends(trace, matching, rank) if _finalizes(events, end)), None)) is not None:
+        return int(events["thread"][last])
+    wanted = sorted(
+        (
+            (call.since, want)
+            for other, opens in calls.items()
+            if other != rank
+            for call in opens
+            for want in call.wants
+            if rank in want.ranks
+        ),
+        key=lambda one: one[0],
+    )
+    lo, hi = matching.of_rank(rank)
+    for _, want in wanted:
+        post = int(matching.post[want.event]) if matching.post[want.event] >= 0 else want.event
+        alike = matching.comm[lo:hi] == matching.comm[post]
+        if IS_COLLECTIVE[matching.op[post]]:
+            alike &= IS_COLLECTIVE[matching.op[lo:hi]]
+        elif IS_SEND[matching.op[post]] or IS_RECEIVE[matching.op[post]]:
+            other_side = IS_RECEIVE if IS_SEND[matching.op[post]] else IS_SEND
+            alike &= other_side[matching.op[lo:hi]] & (matching.peer[lo:hi] == events["rank"][post])
+        if len(found := lo + np.flatnonzero(alike)):
+            return int(events["thread"][found[np.argmax(events["enter"][found])]])
+    known = trace.ranks.get(rank)
+    outside = [
+        end
+        for end in _ends(trace, matching, rank)
+        if events["exit"][end] != OPEN and known is not None and int(events["thread"][end]) in known.threads
+    ]
+    return int(events["thread"][max(outside, key=lambda end: int(events["exit"][end]))]) if wanted and outside else None
+
+
+def _finalizes(events: np.ndarray, end: int) -> bool:
+    return bool(events["op"][end] == Op.FINALIZE and events["exit"][end] == OPEN)
+
+
+def _stands(
+    trace: Trace, matching: Matching, rank: int, calls: list[Open], graph: Graph, absent: _Absent
+) -> Open | None:
+    """What a rank is in (invariant 2)."""
+    events, known = trace.events, trace.ranks.get(rank)
+    if rank in graph.threads:
+        mine = [call for call in calls if events["thread"][call.call] == graph.threads[rank]]
+        return (
+            mine[0]
+            if mine
+            else _polling(trace, matching, rank, known, absent, graph.last[rank])
+            if known is not None
+            else None
+        )
+    if not calls:
+        return _polling(trace, matching, rank, known, absent) if known is not None else None
+    idle = known is not None and bool(set(known.threads) - {int(events["thread"][call.call]) for call in calls})
+    if len(calls) == 1:
+        return replace(calls[0], free=idle)
+    newest = max(calls, key=lambda one: one.since)
+    return Open(
+        rank, newest.call, newest.since, tuple(want for call in calls for want in call.wants), any=True, free=idle
+    )
+
+
+def _last(trace: Trace, matching: Matching) -> dict[int, int]:
+    """Each rank's newest record by time."""
+    events = trace.events
+    found: dict[int, int] = {}
+    for rank in range(trace.size):
+        lo, hi = matching.of_rank(rank)
+        if hi > lo:
+            one_thread = events["thread"][lo] == events["thread"][hi - 1]
+            found[rank] = hi - 1 if one_thread else lo + int(np.argmax(events["enter"][lo:hi]))
+    return found
+
+
+# ---- open calls and what they need ----
+
+
+def _ends(trace: Trace, matching: Matching, rank: int) -> list[int]:
+    """The newest record of each thread of a rank."""
+    events = trace.events
+    lo, hi = matching.of_rank(rank)
+    if lo == hi:
+        return []
+    if events["thread"][lo] == events["thread"][hi - 1]:
+        return [hi - 1]
+    thread = events["thread"][lo:hi]
+    return [*(lo + np.flatnonzero(thread[1:] != thread[:-1])).tolist(), hi - 1]
+
+
+def _called(trace: Trace, matching: Matching, rank: int, end: int, absent: _Absent) -> Open | None:
+    """The open call of a thread whose newest record this is."""
+    events = trace.events
+    at, records = end, []
+    while events["exit"][at] == OPEN and events["op"][at] < Op.MARK:
+        records.append(at)
+        if (
+            at == 0
+            or not events["flags"][at - 1] & Flag.MORE
+            or events["rank"][at - 1] != rank
+            or events["thread"][at - 1] != events["thread"][at]
+        ):
+            break
+        at -= 1
+    if not records:
+        return None
+    wants = tuple(_want(trace, matching, event, absent) for event in records if not _satisfied(matching, events, event))
+    return Open(rank, end, int(events["enter"][end]), wants, bool(events["op"][end] == Op.WAITANY))
+
+
+def _satisfied(matching: Matching, events: np.ndarray, event: int) -> bool:
+    """A record of an open Waitall whose request another call has completed already."""
+    post = int(matching.post[event])
+    return post >= 0 and int(matching.done[post]) >= 0
+
+
+def _polling(
+    trace: Trace, matching: Matching, rank: int, known: Rank, absent: _Absent, newest: int | None = None
+) -> Open | None:
+    """It isn't in a call, but calls Test or Iprobe again and again. newest: the last call of the thread in question."""
+    events = trace.events
+    newest = (
+        newest
+        if newest is not None
+        else max(_ends(trace, matching, rank), key=lambda end: int(events["exit"][end]), default=None)
+    )
+    if newest is None or known.paused or not _polls(trace, known, newest):
+        return None
+    since = int(events["exit"][newest])
+    lo, hi = matching.of_rank(rank)
+    posts = lo + np.flatnonzero((events["request"][lo:hi] == known.polled_request) & (matching.post[lo:hi] < 0)) if known.polled_request else np.zeros(0, int)
+    if not len(posts) or matching.done[posts[-1]] >= 0:
+        everybody, unproven = absent.split((r for r in range(trace.size) if r != rank), known.polled_ns)
+        return Open(rank, newest, since, (Want(newest, () if unproven else everybody, any=True, unproven=unproven, known=False),), polling=True)
+    return Open(rank, newest, since, (_want(trace, matching, int(posts[-1]), absent),), polling=True)
+
+
+def _polls(trace: Trace, known: Rank, newest: int) -> bool:
+    """Has it tested something since its newest call has returned, and lately?"""
+    return known.polled_ns != OPEN and trace.now - known.polled_ns <= POLLED_RECENTLY and known.polled_ns >= trace.events["exit"][newest]
+
+
+def _want(trace: Trace, matching: Matching, event: int, absent: _Absent) -> Want:
+    """What an open record waits for."""
+    events = trace.events
+    own_op = int(events["op"][event])
+    post = int(matching.post[event])
+    if IS_COMPLETION[own_op]:
+        return _want(trace, matching, post, absent) if post >= 0 else Want(event, known=False)
+    op, peer = int(matching.op[event]), int(matching.peer[event])
+    rank = int(events["rank"][event])
+    if IS_COLLECTIVE[op] and matching.collectives.of[event] >= 0:
+        return absent.of_collective(event)
+    if op == Op.FINALIZE:
+        return absent.of_finalize(event)
+    if peer == PROC_NULL:
+        return Want(event)
+    if IS_SEND[op] or IS_RECEIVE[op] or op in (Op.PROBE, Op.MPROBE):
+        if matching.partner[event] >= 0 or (not IS_SEND[op] and absent.on_its_way(event)):
+            return Want(event)
+        if peer == ANY:
+            comm = int(matching.comm[event])
+            members = trace.comms[comm].members if 0 <= comm < len(trace.comms) else np.zeros(0, np.int32)
+            everybody = members.tolist() if len(members) else range(trace.size)
+            others, unproven = absent.split((r for r in everybody if r != rank), int(events["enter"][event]))
+            return Want(event, () if unproven else others, any=True, unproven=unproven)
+        if peer < 0:
+            return Want(event, known=False)
+        proven = absent.proven(peer, int(events["enter"][event]))
+        return Want(event, (peer,) if proven else (), unproven=() if proven else (peer,))
+    if op in windows.PASSIVE:
+        return absent.of_passive(event)
+    if op in windows.ANSWERS and peer >= 0:
+        return absent.of_epoch(event)
+    return Want(event, known=False)  # it isn't recorded what would end it
+
+
+class _Absent:
+    """Which ranks have not made a call; each collective is looked at once."""
+
+    def __init__(self, trace: Trace, matching: Matching, last: dict[int, int], inside: set[int]) -> None:
+        self._trace, self._matching, self._last, self._inside = trace, matching, last, inside
+        self._wants: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        events = trace.events
+        finalized = set(np.unique(events["rank"][events["op"] == Op.FINALIZE]).tolist())
+        open_ended = IS_SEND[matching.op] & (matching.partner < 0) & (events["flags"] & (Flag.PERSISTENT | Flag.FAILED) == 0)
+        self._unmatched = np.flatnonzero(open_ended)  # sends that nobody has received
+        self._unfinished = [r for r in range(trace.size) if r not in finalized and not (r in trace.ranks and trace.ranks[r].ended)]
+
+    def proven(self, rank: int, since: int) -> bool:
+        """Would its trace show a call that it made after `since` (invariant 1)? Nothing is known of a rank that isn't in the trace."""
+        known = self._trace.ranks.get(rank)
+        return known is not None and known.first_ns <= since
+
+    def split(self, ranks: Iterable[int], since: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """All of them, and those whose trace would not show a call after `since`."""
+        these = tuple(ranks)
+        return these, tuple(rank for rank in these if rank in self._trace.ranks and not self.proven(rank, since))
+
+    def on_its_way(self, event: int) -> bool:
+        """Has somebody sent what this receive or probe with a wildcard, or this probe, would take?"""
+        m, events, sends = self._matching, self._trace.events, self._unmatched
+        op, peer, tag = int(m.op[event]), int(m.peer[event]), int(m.tag[event])
+        if IS_RECEIVE[op] and peer >= 0 and tag >= 0:
+            return False  # matched by its channel
+        fits = (m.peer[sends] == events["rank"][event]) & (m.comm[sends] == m.comm[event])
+        if peer >= 0:
+            fits &= events["rank"][sends] == peer
+        if tag >= 0:
+            fits &= m.tag[sends] == tag
+        return bool(fits.any())
+
+    def of_finalize(self, event: int) -> Want:
+        rank, since = int(self._trace.events["rank"][event]), int(self._trace.events["enter"][event])
+        others, unproven = self.split((r for r in self._unfinished if r != rank and r in self._trace.ranks), since)
+        return Want(event, tuple(r for r in others if r not in unproven), unproven=unproven)
+
+    def of_passive(self, event: int) -> Want:
+        """A lock waits for who has it; and all for a target that is outside MPI (invariant 3 of windows.py)."""
+        m, events = self._matching, self._trace.events
+        rank, target = int(events["rank"][event]), int(m.peer[event])
+        held = windows.holders(self._trace, m, event) if m.op[event] == Op.WIN_LOCK else {}
+        held = {holder: since for holder, since in held.items() if holder != rank}
+        if unproven := tuple(holder for holder, since in held.items() if not self.proven(holder, since)):  # it may have unlocked it
+            return Want(event, unproven=unproven)
+        if held:
+            return Want(event, tuple(held), call=f"MPI_Win_unlock of rank {target}" if target >= 0 else "MPI_Win_unlock")
+        return self._progress(event)
+
+    def of_epoch(self, event: int) -> Want:
+        """A start and a complete wait for the target's post, a wait for the origin's complete to return (invariant 4 of windows.py)."""
+        m, events = self._matching, self._trace.events
+        op, rank, peer, number = Op(m.op[event]), int(events["rank"][event]), int(m.peer[event]), events["context"][event]
+        answer = windows.newest(self._trace, m, windows.ANSWERS[op], peer, event)
+        if answer < 0 or events["context"][answer] < number:
+            call = f"{name(windows.ANSWERS[op])} for rank {rank} on {window(self._trace, int(m.comm[event]))}"
+            if op == Op.WIN_WAIT:
+                start = windows.newest(self._trace, m, Op.WIN_START, peer, event)
+                if start < 0 or events["context"][start] < number:
+                    call = f"MPI_Win_start and {call}"
+            proven = self.proven(peer, int(events["enter"][answer]) if answer >= 0 else 0)
+            return Want(event, (peer,) if proven else (), unproven=() if proven else (peer,), call=call)
+        if op == Op.WIN_WAIT and events["exit"][answer] == OPEN:
+            return Want(event, (peer,), call=f"the end of its {describe(self._trace, m, answer)}")
+        return self._progress(event) if op == Op.WIN_COMPLETE else Want(event, known=False)
+
+    def _progress(self, event: int) -> Want:
+        """It waits for nobody's call, but the target may have to be inside of MPI."""
+        m, events = self._matching, self._trace.events
+        target = int(m.peer[event])
+        at, known = self._last.get(target), self._trace.ranks.get(target)
+        if (
+            target == events["rank"][event]
+            or at is None
+            or known is None
+            or target in self._inside
+            or _polls(self._trace, known, at)
+        ):
+            return Want(event, known=False)
+        if known.paused:
+            return Want(event, unproven=(target,))
+        return Want(event, (target,), call=f"any MPI function, in which {describe(self._trace, m, event)} could go on")
+
+    def of_collective(self, event: int) -> Want:
+        instance = int(self._matching.collectives.of[event])
+        if not len(self._trace.comms[int(self._matching.comm[event])].members):
+            return Want(event, known=False)
+        if instance not in self._wants:
+            self._wants[instance] = self._look(instance)
+        missing, unproven = self._wants[instance]
+        op, root = int(self._matching.op[event]), int(self._matching.peer[event])
+        if op in (Op.BCAST, Op.SCATTER) and root in missing:  # the others are late as well, perhaps, but this is who is needed
+            missing = (root,)
+        return Want(event, missing, unproven=unproven)
+
+    def _look(self, instance: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        trace, groups = self._trace, self._matching.collectives
+        comm = int(groups.comm[instance])
+        calls = groups.calls(instance)
+        entered = set(trace.events["rank"][calls].tolist())
+        since = int(trace.events["enter"][calls].min())
+        missing, unproven = [], []
+        for rank in trace.comms[comm].members.tolist():
+            if rank in entered:
+                continue
+            if self._passed(rank, instance):
+                continue
+            (missing if self.proven(rank, since) else unproven).append(rank)
+        return tuple(missing), tuple(unproven)
+
+    def _passed(self, rank: int, instance: int) -> bool:
+        """It has made a later call of that communicator, or a later start of that request: the record of this one is lost."""
+        m, groups = self._matching, self._matching.collectives
+        lo, hi = m.of_rank(rank)
+        seq, turn = groups.seq[instance], groups.turn[instance]
+        theirs = (m.comm[lo:hi] == groups.comm[instance]) & (groups.of[lo:hi] >= 0)
+        later = (m.seq[lo:hi] == seq) & (m.turn[lo:hi] > turn) if turn else m.seq[lo:hi] > seq
+        return bool((theirs & later).any())
+
+
+# ---- who could go on, and knots ----
+
+
+def _resolve(graph: Graph, size: int, halted: frozenset[int]) -> None:
+    """Fills in free, deadlocked and knots."""
+    needs: dict[int, list[int]] = {}
+    any_of: set[int] = set()
+    shared: dict[tuple[tuple[int, ...], bool], int] = {}
+    for rank, call in graph.opened.items():
+        if rank in halted or not call.wants:
+            continue
+        nodes = []
+        open_ended = False
+        for want in call.wants:
+            if want.ranks:
+                nodes.append(_node(want, shared, needs, any_of, size))
+            elif call.any or want.unproven:
+                open_ended = True  # something else may end it
+        if nodes and not (open_ended and call.any) and not call.free:
+            needs[rank] = nodes
+            if call.any:
+                any_of.add(rank)
+    graph.free = {rank for rank in range(size) if rank not in needs}
+
+    users: dict[int, list[int]] = {}
+    for node, targets in needs.items():
+        for target in targets:
+            users.setdefault(target, []).append(node)
+    left = {node: 1 if node in any_of else len(targets) for node, targets in needs.items()}
+    ready = list(graph.free)
+    while ready:
+        for user in users.get(ready.pop(), ()):
+            if user in left:
+                left[user] -= 1
+                if left[user] == 0:
+                    del left[user]
+                    ready.append(user)
+    graph.deadlocked = {node for node in left if node < size}
+    for component in _components({node: [t for t in needs[node] if t in left] for node in left}):
+        inside = set(component)
+        if all(target in inside for node in component for target in needs[node] if target in left) and any(t in inside for n in component for t in needs[n]):
+            graph.knots.append(tuple(sorted(node for node in component if node < size)))
+
+
+def _node(want: Want, shared: dict[tuple[tuple[int, ...], bool], int], needs: dict[int, list[int]], any_of: set[int], size: int) -> int:
+    """The node that stands for what is wanted: a rank, or one of its own for many."""
+    if len(want.ranks) == 1:
+        return want.ranks[0]
+    key = (want.ranks, want.any)
+    if key not in shared:
+        shared[key] = node = size + len(shared)
+        needs[node] = list(want.ranks)
+        if want.any:
+            any_of.add(node)
+    return shared[key]
+
+
+def _components(edges: dict[int, list[int]]) -> list[list[int]]:
+    """Strongly connected components (Tarjan 1972, without recursion)."""
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    on_stack: set[int] = set()
+    found: list[list[int]] = []
+    for root in edges:
+        if root in index:
+            continue
+        work: list[tuple[int, Callable[[], int | None]]] = []
+
+        def enter(node: int) -> None:
+            index[node] = low[node] = len(index)
+            stack.append(node)
+            on_stack.add(node)
+            targets = iter(edges[node])
+            work.append((node, lambda: next(targets, None)))
+
+        enter(root)
+        while work:
+            node, following = work[-1]
+            target = following()
+            if target is None:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == index[node]:
+                    component = []
+                    while not component or component[-1] != node:
+                        component.append(stack.pop())
+                        on_stack.discard(component[-1])
+                    found.append(component)
+            elif target not in index:
+                enter(target)
+            elif target in on_stack:
+                low[node] = min(low[node], index[target])
+    return found

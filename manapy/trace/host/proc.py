@@ -1,0 +1,92 @@
+"""What /proc says of the processes behind the ranks: alive, stopped, busy or asleep. Only of processes of this host that are still the ones that recorded.
+
+A process is known by its id and its start time (proc(5), field 22 of stat): an id that was given to another process since means that ours is dead.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...core.proc import START, STATE, SYSTEM_TICKS, USER_TICKS, stat_fields
+
+if TYPE_CHECKING:
+    from ..model.events import Trace  # numpy: who only asks whether a process lives needs none
+
+DEAD, STOPPED, ZOMBIE = "dead", ("T", "t"), "Z"  # in Rank.process
+INTERVAL = 0.2  # seconds over which processor time is measured, in ticks of 10 ms
+BUSY = 0.05  # of a processor: little may be left of one where many spin
+
+
+@dataclass(frozen=True)
+class Seen:
+    """state: as in stat(5), or "dead". ticks: processor time of all threads. wchan: of the main thread, if one may see it."""
+
+    state: str
+    ticks: int = 0
+    wchan: str = ""
+
+
+def look(pid: int, start: int = 0) -> Seen:
+    """One process now. start 0: not known."""
+    base = Path("/proc") / str(pid)
+    try:
+        found = stat_fields(base)
+    except (FileNotFoundError, ProcessLookupError):
+        return Seen(DEAD)
+    except OSError:
+        return Seen("")
+    if start and int(found[START]) != start:
+        return Seen(DEAD)
+    return Seen(found[STATE], int(found[USER_TICKS]) + int(found[SYSTEM_TICKS]), _word(base / "wchan"))
+
+
+def _word(path: Path) -> str:
+    """A file of one line that one may not be allowed to read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def here(trace: Trace) -> list[int]:
+    """Ranks whose processes are on this host."""
+    own = socket.gethostname()
+    return [rank for rank, known in trace.ranks.items() if known.pid and known.host == own]
+
+
+@dataclass(frozen=True)
+class Sight:
+    """Processes of ranks, all looked at in one moment: seconds of the monotonic clock."""
+
+    at: float
+    seen: dict[int, Seen]
+
+
+def sight(trace: Trace, ranks: Iterable[int] | None = None) -> Sight:
+    """Those of this host, unless said otherwise."""
+    which = here(trace) if ranks is None else ranks
+    return Sight(time.monotonic(), {rank: look(trace.ranks[rank].pid, trace.ranks[rank].pid_start) for rank in which})
+
+
+def described(trace: Trace, before: Sight, now: Sight) -> Trace:
+    """The trace with `process` of its ranks as they are now, and `cpu_share` since before."""
+    known, took = dict(trace.ranks), now.at - before.at
+    for rank, seen in now.seen.items():
+        measured = rank in before.seen and seen.state != DEAD and took > 0
+        share = max(seen.ticks - before.seen[rank].ticks, 0) / os.sysconf("SC_CLK_TCK") / took if measured else float("nan")
+        known[rank] = replace(known[rank], process=seen.state, cpu_share=share)
+    return replace(trace, ranks=known)
+
+
+def examine(trace: Trace, ranks: Iterable[int] | None = None, interval: float = INTERVAL) -> Trace:
+    """The trace with `process` and `cpu_share` of its ranks on this host; takes `interval` seconds."""
+    before = sight(trace, ranks)
+    if any(seen.state != DEAD for seen in before.seen.values()):
+        time.sleep(interval)
+    return described(trace, before, sight(trace, before.seen))

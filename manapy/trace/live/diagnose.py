@@ -1,0 +1,180 @@
+"""All that `manapy why` says of a trace: what /proc shows of the processes, labels by the schedule, hangs, else slowdowns, and stacks of the suspects.
+
+The one place where the pure analyses (hang.py, slow.py) meet the machine they run on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..hang import hang
+from ..hang.network import Probe
+from ..hang.timeouts import Memory
+from ..host import proc, stacks
+from ..host.activity import Activity, Doing, Suspect
+from ..host.runqueue import Delays, Sampler
+from ..model import match, stages
+from ..model.events import OPEN, Op, Rank, Trace
+from ..model.schedule import Schedule, ScheduleError
+from ..model.verdict import WAITING, State, Verdict
+from ..slow import slow
+
+STACKS = 4  # suspects
+TRAINS = 2  # iterations, from which on what looks like a schedule is one: a few messages look like many things
+
+
+class Judge(Protocol):
+    """What is said of slow iterations: slow.verdicts, or of a job that is watched, alarms.verdicts."""
+
+    def __call__(self, trace: Trace, schedule: Schedule | None, *, delays: Delays | None, labels: stages.Labels | None) -> list[Verdict]: ...
+
+
+class Elsewhere(Protocol):
+    """What can be asked of processes of other hosts (collect.Hosts)."""
+
+    def stack(self, rank: Rank) -> list[str]: ...
+    def activity(self, suspects: dict[int, Suspect]) -> dict[int, Doing]: ...
+
+
+@dataclass
+class Looked:
+    """What looks at one job leave to the next one: what its processes did, and how long it takes where others wait for
+    a rank."""
+
+    activity: Activity = field(default_factory=Activity)
+    memory: Memory = field(default_factory=Memory)
+
+
+def diagnose(
+    trace: Trace,
+    schedule: Schedule | None = None,
+    *,
+    live: bool = False,
+    died: int | None = None,
+    parked: frozenset[int] = frozenset(),
+    others: Elsewhere | None = None,
+    sampler: Sampler | None = None,
+    judge: Judge = slow.verdicts,
+    probe: Probe | None = None,
+    looked: Looked | None = None,
+) -> list[Verdict]:
+    """Verdicts, the gravest first. live: the trace is of now, so that processes of this host are looked at, which takes proc.INTERVAL seconds. died: the rank that was the
+    first to die, of a job that is over. others: the job's other hosts. sampler: of a job that is looked at again and
+    again, what it has seen of its processes so far.
+    judge: what is said of slow iterations. probe: of the network between hosts of a job that is live. looked: earlier
+    looks. A schedule that doesn't fit is said so in the evidence, and not used."""
+    if live:
+        sampler = sampler or Sampler()
+        sampler.watch(trace)
+        sampler.sample()
+        trace = proc.examine(trace)
+        sampler.sample()
+    delays = sampler.delays(trace) if sampler is not None else None
+    matching = match.match(trace)
+    labels, misfit = labels_of(trace, schedule)
+    looked = looked or Looked()
+
+    def judged(trace: Trace) -> list[Verdict]:
+        return hang.verdicts(
+            trace,
+            matching,
+            labels=labels,
+            parked=parked,
+            delays=delays,
+            probe=probe if live else None,
+            memory=looked.memory,
+            died=died,
+        )
+
+    found = judged(trace)
+    accused = [verdict.rank for verdict in found if verdict.state is State.LATE]
+    doubted = [verdict.peer for verdict in found if verdict.state is State.UNKNOWN]
+    if live and (late := {rank for rank in (*accused, *doubted) if rank is not None}):
+        trace = _with_activity(trace, late, looked.activity, others)
+        found = judged(trace)
+    if state(found) is State.HEALTHY and not parked:
+        ended = all(known.ended for known in trace.ranks.values())
+        return _slow(found, judge(trace, None if misfit else schedule, delays=delays, labels=labels), misfit, ended)
+    if live:
+        found = [
+            _with_stack(verdict, trace, others) if i < STACKS and verdict.state in (State.HUNG, State.LATE) else verdict
+            for i, verdict in enumerate(found)
+        ]
+    return [replace(found[0], evidence=(*found[0].evidence, misfit)), *found[1:]] if misfit else found
+
+
+def labels_of(trace: Trace, schedule: Schedule | None) -> tuple[stages.Labels | None, str]:
+    """Labels of the calls, by the schedule that was given or, if calls show one with pipeline stages, by that; and what is wrong with the given one."""
+    try:
+        if schedule is None:
+            labels = stages.inferred(trace)
+            return (labels if labels.schedule.pp > 1 and labels.iteration.max(initial=-1) >= TRAINS else None), ""
+        if schedule.flat:
+            stages.check_size(trace, schedule)
+            return None, ""
+        return stages.label(trace, schedule), ""
+    except ScheduleError as error:
+        return None, str(error) if schedule is not None else ""
+
+
+def _slow(healthy: list[Verdict], found: list[Verdict], misfit: str, ended: bool) -> list[Verdict]:
+    """Of a job that isn't stuck. Where nothing can be said of its speed it isn't known to be healthy, unless it has
+    ended well. That it was slow for no known reason can be said."""
+    if state(found) is State.UNKNOWN and not any(verdict.confidence for verdict in found):
+        why = tuple(verdict.sentence for verdict in found)
+        if ended:
+            found = [replace(healthy[0], evidence=(*healthy[0].evidence, *why))]
+        else:
+            nobody = "nobody is stuck so far" if healthy[0].detail == WAITING else "nobody is stuck"
+            text = f"{nobody}; whether anything is slow can't be told: {why[0]}"
+            found = [replace(found[0], sentence=text, evidence=(*healthy[0].evidence, *found[0].evidence, healthy[0].sentence)), *found[1:]]
+    return [replace(found[0], evidence=(*found[0].evidence, misfit)), *found[1:]] if misfit else found
+
+
+def state(verdicts: list[Verdict]) -> State:
+    """Of the job: the gravest."""
+    for grave in (State.HUNG, State.LATE, State.SLOW, State.UNKNOWN):
+        if any(verdict.state is grave for verdict in verdicts):
+            return grave
+    return State.HEALTHY
+
+
+def _with_activity(trace: Trace, ranks: set[int], look: Activity, others: Elsewhere | None) -> Trace:
+    """What the processes of these ranks do is looked at: all at once on this host, and on others."""
+    inside = (trace.events["exit"] == OPEN) & (trace.events["op"] != Op.FILE)  # a file call reads and writes
+    suspects = {}
+    for rank in ranks:
+        known = trace.ranks[rank]
+        calling = np.unique(trace.events["thread"][inside & (trace.events["rank"] == rank)]).tolist()
+        suspects[rank] = Suspect(
+            known.pid,
+            known.pid_start,
+            frozenset(known.threads[thread] for thread in calling if thread in known.threads),
+        )
+    here = set(proc.here(trace))
+    found = look.look({rank: suspect for rank, suspect in suspects.items() if rank in here})
+    if others is not None and (elsewhere := {rank: suspect for rank, suspect in suspects.items() if rank not in here}):
+        found |= others.activity(elsewhere)
+    known = {rank: replace(trace.ranks[rank], doing=doing.what, still_s=doing.still) for rank, doing in found.items()}
+    return replace(trace, ranks=trace.ranks | known)
+
+
+def _with_stack(verdict: Verdict, trace: Trace, others: Elsewhere | None) -> Verdict:
+    known = trace.ranks.get(verdict.rank) if verdict.rank is not None else None
+    if known is None:
+        return verdict
+    if known.rank in proc.here(trace):
+        found = stacks.of(known.pid, known.pid_start)
+    else:
+        found = others.stack(known) if others is not None else []
+    return replace(verdict, evidence=(*verdict.evidence, *found))
+
+
+
+def as_json(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as data: enumerations by their values."""
+    return {name: value.value if isinstance(value, Enum) else list(value) if isinstance(value, tuple) else value for name, value in asdict(verdict).items()}

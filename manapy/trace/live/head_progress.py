@@ -1,0 +1,40 @@
+"""Does every rank of a running job go on? Asks the heads of its rings only, so that who watches it need not analyse all that is kept at each look.
+
+Invariants
+ 1. The answer is yes only if every thread that records has made a call since the last question: then nobody has been stuck for longer than that.
+ 2. Whatever is new or can't be read is no yes: an analysis tells what it is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..capture import format
+from ..capture.rings import trace_files
+from ..capture.tracefile import TraceFile
+
+
+class Pulse:
+    """Of the job that records in this folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[Path, TraceFile] = {}
+        self._heads: dict[tuple[Path, int], int] = {}
+
+    def beats(self) -> bool:
+        """Whether all have made a call since the last question."""
+        before = self._heads
+        try:
+            self._heads = self._look()
+        except (OSError, ValueError):
+            self._heads = {}
+        return bool(before) and before.keys() == self._heads.keys() and all(head > before[ring] for ring, head in self._heads.items())
+
+    def _look(self) -> dict[tuple[Path, int], int]:
+        """Number of the newest record, by file and ring that a thread has; of each rank's newest generation."""
+        generations = {key: path for path in trace_files(self._folder) if (key := format.rank_and_generation(path)) is not None}
+        newest = {rank: generations[rank, generation] for rank, generation in sorted(generations)}
+        self._files = {path: self._files.get(path) or TraceFile(path) for path in newest.values()}
+        rings = {(path, i): file.ring(i) for path, file in self._files.items() for i in range(file.head.rings)}
+        return {key: int(ring.head) for key, ring in rings.items() if ring.used}

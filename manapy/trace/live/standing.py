@@ -1,0 +1,123 @@
+"""What a watch makes of verdicts, look by look: which are new, which are taken back, and which have stood for long
+enough to act on.
+
+A finding is a verdict HUNG or LATE: it says how something is now, and stands until a look no longer finds it. A verdict
+SLOW says how something was: it is said once, and stays true.
+
+Invariants
+ 1. Nothing is acted on unless it is sure (SURE), LOOKS looks in a row have found it, and it has stood for the watch's
+    patience; a dead or a stopped rank, and a proven deadlock, need no
+    patience. What the last look finds of a job that has ended will not change.
+ 2. What was said and is no longer found is taken back, unless the same rank is accused of something else.
+ 3. A look that can't tell (UNKNOWN), and one at a job that a checkpoint holds, changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..model.verdict import PARKED, Cause, State, Verdict
+
+SURE = 0.9
+LOOKS = 3
+PROVEN = (Cause.DEAD, Cause.STOPPED, Cause.DEADLOCK)
+QUIET = 60.0  # seconds for which a verdict that comes and goes isn't said again
+SAME = 100_000_000  # ns: clocks of several hosts are compared anew at each look
+
+
+@dataclass
+class _Stands:
+    """A finding. verdict: of the last look; said: of the first one. since: seconds, when that was; looks: in a row.
+    acted: was it handed on?"""
+
+    verdict: Verdict
+    said: Verdict
+    since: float
+    looks: int = 1
+    acted: bool = False
+
+
+@dataclass(frozen=True)
+class News:
+    """Of one look. new: to be said; back: (verdict, seconds for which it stood) to be taken back; act: to act on, each
+    once."""
+
+    new: tuple[Verdict, ...] = ()
+    back: tuple[tuple[Verdict, float], ...] = ()
+    act: tuple[Verdict, ...] = ()
+
+
+@dataclass
+class Standing:
+    """The verdicts of one watch. patience: seconds. moments are of one clock, seconds."""
+
+    patience: float
+    slow: bool = False  # has a verdict SLOW been said?
+    _stands: list[_Stands] = field(default_factory=list)
+    _said: list[tuple[float, Verdict]] = field(default_factory=list)  # when last found
+
+    def look(self, verdicts: list[Verdict], moment: float, last: bool = False) -> News:
+        """last: the job has ended, and there won't be another look."""
+        if all(verdict.state is State.UNKNOWN or verdict.detail == PARKED for verdict in verdicts):
+            return News()
+        findings = [verdict for verdict in verdicts if verdict.state in (State.HUNG, State.LATE)]
+        before, self._stands = self._stands, []
+        for verdict in findings:
+            one = next((one for one in before if _same(one.verdict, verdict)), None)
+            self._stands.append(
+                _Stands(verdict, one.said, one.since, one.looks + 1, one.acted)
+                if one
+                else _Stands(verdict, verdict, moment)
+            )
+        accused = {
+            verdict.rank for verdict in findings
+        }  # a rank that was late may be dead now; of a knot none may be left to be accused
+        gone = [one for one in before if not any(_same(one.verdict, verdict) for verdict in findings)]
+        gone = [
+            one for one in gone if (one.verdict.rank not in accused if one.verdict.rank is not None else not findings)
+        ]
+        self._said = [(when, said) for when, said in self._said if not any(_same(one.verdict, said) for one in gone)]
+        new = tuple(
+            verdict
+            for verdict in verdicts
+            if verdict.state not in (State.HEALTHY, State.UNKNOWN) and not self._repeated(verdict, moment)
+        )
+        due = [one for one in self._stands if not one.acted and self._due(one, moment, last)]
+        for one in due:
+            one.acted = True
+        self._said = [(when, verdict) for when, verdict in self._said if moment - when < QUIET]
+        slow = tuple(verdict for verdict in new if verdict.state is State.SLOW)
+        self.slow = self.slow or bool(slow)
+        back = tuple((one.said, moment - one.since) for one in gone)
+        return News(new, back, (*(one.verdict for one in due), *slow))
+
+    @property
+    def worst(self) -> State:
+        """What is to be said of the job in the end: the gravest finding that stands, or SLOW if it ever was."""
+        states = {one.verdict.state for one in self._stands}
+        if State.HUNG in states:
+            return State.HUNG
+        return State.LATE if State.LATE in states else State.SLOW if self.slow else State.HEALTHY
+
+    def _due(self, one: _Stands, moment: float, last: bool) -> bool:
+        patience = 0.0 if one.verdict.cause in PROVEN else self.patience
+        held = one.looks >= LOOKS and moment - one.since >= patience
+        return one.verdict.confidence >= SURE and (held or last and one.verdict.state is State.HUNG)
+
+    def _repeated(self, verdict: Verdict, moment: float) -> bool:
+        """Was it said a short time ago? Being found again makes it no older."""
+        known = [i for i, (_, said) in enumerate(self._said) if _same(said, verdict)]
+        for i in known:
+            self._said[i] = moment, verdict
+        if not known:
+            self._said.append((moment, verdict))
+        return bool(known)
+
+
+def _same(one: Verdict, other: Verdict) -> bool:
+    """The same thing, seen twice?"""
+    if (one.state, one.cause, one.rank, one.call) != (other.state, other.cause, other.rank, other.call):
+        return False
+    if one.since_ns is None or other.since_ns is None:
+        return one.since_ns == other.since_ns
+    return abs(one.since_ns - other.since_ns) < SAME

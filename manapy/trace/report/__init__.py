@@ -1,0 +1,1 @@
+"""Writes all of an analysis as one page of HTML."""

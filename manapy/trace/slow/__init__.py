@@ -1,0 +1,1 @@
+"""Finds slow iterations, and ranks and links that make a job slower."""

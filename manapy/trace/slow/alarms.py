@@ -1,0 +1,124 @@
+"""Which of the findings on slow iterations are worth an alarm, in a job that is watched: Algorithm 2 of the MegaTrace paper tells of each iteration; nobody wants to be woken by each.
+
+A fault is worth an alarm when it costs FLOOR seconds, and SHARE of the time: in one iteration; or, by what it costs in all iterations together, in each half of a window of the
+newest ones. So a block that is late for once by milliseconds, because the system did something else, is none; and neither are many such, unless it is always the same rank or link.
+Costs are counterfactual: what the iterations would be shorter without the fault (slow.py).
+
+Invariants
+ 1. Both thresholds are those of a hang and of a slow iteration: timeouts.FLOOR and slow.Limits.performance. None is of its own.
+ 2. A window is WINDOW seconds and FEWEST iterations long at least; of fewer, only a single iteration can be slow.
+ 3. What is found only by the sequential test has to add up to FLOOR, too.
+ 4. Of ranks whose waits for a processor are sampled, what happened before the first sample is no alarm: it can't be told from such waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...core.units import span
+from ..hang.timeouts import FLOOR
+from ..host.runqueue import Delays
+from ..model.events import Trace
+from ..model.iterations import Iteration
+from ..model.schedule import Schedule
+from ..model.stages import Labels
+from ..model.verdict import Cause, State, Verdict
+from . import slow
+from .slow import Finding, Looks, Watched
+
+WINDOW = 5.0  # seconds
+FEWEST = 16  # iterations
+
+
+def verdicts(
+    trace: Trace,
+    schedule: Schedule | None = None,
+    limits: slow.Limits | None = None,
+    delays: Delays | None = None,
+    labels: Labels | None = None,
+    looks: Looks | None = None,
+) -> list[Verdict]:
+    """As slow.verdicts, but only of what is worth an alarm, and of the newest iterations. looks: earlier ones at the same job."""
+    watched = slow.watch(trace, schedule, limits, delays, labels, looks)
+    if not isinstance(watched, Watched):
+        cheap = [replace(said, state=State.HEALTHY, cause=Cause.NONE, sentence=f"not worth an alarm: {said.sentence}") for said in watched if (said.cost_ns or FLOOR) < FLOOR]
+        return [said for said in watched if (said.cost_ns or FLOOR) >= FLOOR] or cheap
+    sampled = delays.ranks if delays is not None else {}
+    watched = replace(watched, found=[finding for finding in watched.found if finding.sampled or finding.rank not in sampled])  # invariant 4
+    found = [*_single(watched), *_window(watched), *_chronic(watched)]
+    if not found:
+        said = slow.healthy(watched)
+        small = sum(finding.cost for finding in watched.found if not finding.chronic)
+        if small:
+            said = replace(
+                said,
+                evidence=(*said.evidence, f"iterations that were slow for once have cost {span(int(small * 1e9))}"),
+            )
+        unequal = slow.uneven(watched)
+        return [replace(said, evidence=(*said.evidence, unequal.sentence))] if unequal is not None else [said]
+    return sorted(found, key=lambda verdict: -(verdict.cost_ns or 0))
+
+
+def _share(watched: Watched) -> float:
+    """Of healthy time, that a fault has to cost."""
+    return 1 / watched.monitor.limits.performance - 1
+
+
+def _single(watched: Watched) -> list[Verdict]:
+    """Single iterations that a fault alone has made so much longer."""
+    least = max(FLOOR * 1e-9, _share(watched) * watched.monitor.length)
+    return [slow.tell(watched, [finding]) for finding in watched.found if not finding.chronic and finding.cost >= least]
+
+
+def _whom(finding: Finding) -> tuple[object, ...]:
+    """Findings that have the same fault: of a rank, or of a link in either direction."""
+    return finding.cause, frozenset((finding.rank, finding.peer)) if finding.cause is Cause.NETWORK else finding.rank
+
+
+def _newest(measured: list[Iteration]) -> list[Iteration]:
+    """The window; nothing if there aren't enough."""
+    length = 0.0
+    for count, one in enumerate(reversed(measured), 1):
+        length += one.seconds
+        if length >= WINDOW and count >= FEWEST:
+            return measured[-count:]
+    return []
+
+
+def _window(watched: Watched) -> list[Verdict]:
+    """Faults that together have made both halves of the newest iterations so much longer."""
+    window = _newest(watched.measured)
+    if not window:
+        return []
+    numbers = {one.number: one for one in window}
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in watched.found:
+        if not finding.chronic and finding.iteration in numbers:
+            groups.setdefault(_whom(finding), []).append(finding)
+    middle = (window[0].begin + window[-1].end) // 2
+    found = []
+    for group in groups.values():
+        halves = [sum(f.cost for f in group if (numbers[f.iteration].end > middle) == second) for second in (False, True)]
+        healthy = [watched.monitor.length * sum((one.end > middle) == second for one in window) for second in (False, True)]
+        if sum(halves) >= FLOOR * 1e-9 and all(cost >= _share(watched) * of for cost, of in zip(halves, healthy, strict=True)):
+            found.append(_lasting(watched, group, window))
+    return found
+
+
+def _lasting(watched: Watched, group: list[Finding], window: list[Iteration]) -> Verdict:
+    """A fault that is there all the time: named by its dearest finding."""
+    said = slow.tell(watched, sorted(group, key=lambda finding: -finding.cost))
+    cost, took = sum(finding.cost for finding in group), (window[-1].end - window[0].begin) * 1e-9
+    slowed = len({finding.iteration for finding in group})
+    text = f"{slowed} of the last {len(window)} iterations were slower because of this, by {span(int(cost * 1e9))} of {span(int(took * 1e9))}"
+    return replace(said, sentence=f"{said.sentence}; {text}", iteration=None, micro=None, since_ns=None)
+
+
+def _chronic(watched: Watched) -> list[Verdict]:
+    """Ranks that are always slower, by little, and have been for long enough to cost something."""
+    groups: dict[int, list[Finding]] = {}
+    for finding in watched.found:
+        if finding.chronic:
+            groups.setdefault(finding.rank, []).append(finding)
+    costly = [group for group in groups.values() if sum(finding.cost * finding.chronic for finding in group) >= FLOOR * 1e-9]
+    return [replace(slow.tell(watched, group), since_ns=None) for group in costly]

@@ -1,0 +1,134 @@
+"""What a training job loses because its work is unequal, though no rank is slow: stages with more of it than others,
+and micro-batches with more than others (sequence lengths).
+
+The same work is spread evenly in the graph of each iteration (graph.py): each block takes what it takes on average over
+iterations, replicas and shards, then each stage what stages take on average. What the iterations would be shorter by is
+what is lost. Real jobs: Lin et al., "Understanding stragglers in large model training using what-if analysis" (2025).
+
+Invariants
+ 1. No work goes away: means are taken, not minima.
+ 2. Micro-batches are called unequal only where the data show: a micro-batch that is long in one block is so in others.
+    Scatter that no other block shares is the machine's.
+ 3. An optimizer, or what loads data, before the first block of a stage is no part of its balance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..model.graph import Graph, Timing, graph_of
+from ..model.iterations import Iteration
+from ..model.schedule import Schedule
+
+FEWEST = 8  # iterations
+MOST = 16  # that are taken, evenly over all of them
+SHARED = 0.5  # correlation of a micro-batch's blocks from which on it is the micro-batch that is long
+
+
+@dataclass(frozen=True)
+class Balance:
+    """took, even: seconds of an iteration, as it is and were the same work spread evenly. micros, stages: shares of it
+    that are lost between micro-batches (0: none that is of the data), and between stages. work: own work of each
+    stage's ranks in an iteration, seconds. correlation: of a micro-batch's blocks."""
+
+    took: float
+    even: float
+    micros: float
+    stages: float
+    work: tuple[float, ...]
+    correlation: float
+
+    @property
+    def lost(self) -> float:
+        """Share of an iteration."""
+        return self.micros + self.stages
+
+
+def balance(schedule: Schedule, measured: Sequence[Iteration]) -> Balance | None:
+    """Of these iterations; None: too few."""
+    if len(measured) < FEWEST:
+        return None
+    chosen = [measured[i] for i in np.unique(np.linspace(0, len(measured) - 1, MOST).astype(int)).tolist()]
+    graph = graph_of(schedule)
+    mean = np.mean([one.timing.compute.mean(axis=(2, 3)) for one in chosen], axis=0)  # [B, K]
+    place = np.arange(graph.count) % graph.blocks
+    rest = mean.sum(axis=1) * (place > 0)
+    per_stage = rest.reshape(schedule.pp, -1).sum(axis=1)
+    factor = np.divide(per_stage.mean(), per_stage, out=np.ones_like(per_stage), where=per_stage > 0)
+    closing = float(min(one.timing.closing.min() for one in chosen))
+    level = mean * np.repeat(factor, graph.blocks)[:, None]
+    took, alike, even = (
+        float(np.mean([graph.times(of(one.timing)).makespan for one in chosen]))
+        for of in (
+            lambda timing: _with(timing, timing.compute.mean(axis=3), closing),
+            lambda timing: _with(timing, mean[:, :, None], closing),
+            lambda timing: _with(timing, level[:, :, None], closing),
+        )
+    )
+    shared = _correlation(schedule, graph, [one.timing for one in chosen])
+    micros = max(took - alike, 0) / took if shared >= SHARED else 0.0
+    return Balance(
+        took,
+        even if micros else took - max(alike - even, 0),
+        micros,
+        max(alike - even, 0) / took,
+        tuple(mean.sum(axis=1).reshape(schedule.pp, -1).sum(axis=1).tolist()),
+        shared,
+    )
+
+
+def _with(timing: Timing, work: np.ndarray, closing: float) -> Timing:
+    """An iteration with this work: [B, K, D or 1]. Shards of a TP group have the same: by what they differ is no matter
+    of balance. Of the time before the gradient reduction only what all need is work for sure: a rank may wait there in
+    a call that isn't recorded."""
+    return replace(
+        timing,
+        compute=np.broadcast_to(work[..., None], timing.compute.shape),
+        closing=np.full_like(timing.closing, closing),
+    )
+
+
+def _correlation(schedule: Schedule, graph: Graph, timings: Sequence[Timing]) -> float:
+    """Of the work of two blocks of the same micro-batch, over iterations and replicas; the median over all
+    micro-batches."""
+    # [B, iterations * replicas]
+    own = np.stack([timing.compute.sum(axis=1).mean(axis=-1) for timing in timings], axis=1).reshape(graph.count, -1)
+    found = []
+    for micro in range(schedule.micro):
+        mine = [
+            vertex
+            for vertex in range(graph.count)
+            if micros(schedule, vertex) == {micro} and vertex % graph.blocks and own[vertex].std() > 0
+        ]
+        if len(mine) > 1:
+            table = np.corrcoef(own[mine])
+            found.append(float(np.median(table[np.triu_indices(len(mine), 1)])))
+    return float(np.median(found)) if found else 0.0
+
+
+def micros(schedule: Schedule, vertex: int) -> set[int]:
+    """The micro-batches that are worked on between the calls around a block's work: where no call tells one block from
+    the next, it is the work of both."""
+    stage, place = divmod(vertex, schedule.blocks)
+    return {schedule.blocks_of(stage)[one].micro for one in merged(schedule, stage, place)}
+
+
+def merged(schedule: Schedule, stage: int, place: int) -> list[int]:
+    """The places of a stage whose work can't be told from that of this one; those that it is part of. With TP,
+    collectives tell them apart."""
+    blocks, first = schedule.blocks_of(stage), place
+    if schedule.tp > 1:
+        return [place]
+    while first and schedule.source(stage, blocks[first]) is None and schedule.target(stage, blocks[first - 1]) is None:
+        first -= 1
+    last = place
+    while (
+        last + 1 < len(blocks)
+        and schedule.target(stage, blocks[last]) is None
+        and schedule.source(stage, blocks[last + 1]) is None
+    ):
+        last += 1
+    return list(range(first, last + 1))

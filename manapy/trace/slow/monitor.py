@@ -1,0 +1,546 @@
+"""How long the parts of an iteration are expected to take, and what stands out in one that is slow: Algorithm 2 of the MegaTrace paper, for slow.py.
+
+Invariants: those of slow.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ..model.graph import Graph, Sizes, Step, Timing, graph_of
+from ..model.schedule import Schedule
+from ..model.verdict import Cause, Phase
+
+PRIMED = 16  # iterations of which the first expectation is the median
+FAST = 0.2  # quantile of lengths that the first expectation is made of
+LEARN = 0.1  # weight of an iteration in the running averages
+DRIFT = 0.05  # by which they follow at most in one iteration
+CHANGE = 3  # iterations of another length in a row, on all ranks, that make it the expected one
+SHIFT = 0.1  # of own time: of most ranks, a change of the job; of one rank, a slow rank
+FAULTS = 8  # found in one iteration at most
+LEFT = 0.95  # performance above which what is left of an iteration isn't looked at any more
+SMALL, CERTAIN = 0.0125, 25.0  # of the sequential test: own time above the peers' that isn't held against a rank; sum at which it is
+NOISE = 3.0  # times the noise of blocks, below which nothing is said
+NEARLY = 0.9  # of a gain
+MANY = 12  # iterations from which their own unsteadiness is known
+PATIENCE = 8  # iterations it takes at least
+ALIKE = 0.5  # of the largest excess on a host, that those who are slow alike have at least
+CHEAP = 0.004  # share of an iteration that a rank has to cost to be worth a word
+
+
+@dataclass(frozen=True)
+class Limits:
+    """performance: of an iteration against healthy ones, below which it is slow; node: excess of a block's own time over the expected one; bandwidth: loss of
+    a link's. As the paper's section V-C found them best."""
+
+    performance: float = 0.9
+    node: float = 0.5
+    bandwidth: float = 0.2
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault in one iteration. vertex: of a single block, None if it is all of a rank's or a link's; cost, took, expected: seconds; ranks: all that are alike
+    (of one host); chronic: in so many iterations by the sequential test, 0: found in this slow iteration;
+    sampled: its ranks' waits for a processor are known."""
+
+    iteration: int
+    cause: Cause
+    rank: int
+    cost: float
+    took: float
+    expected: float
+    length: float
+    vertex: int | None = None
+    phase: Phase = Phase.UNKNOWN
+    peer: int | None = None
+    ranks: tuple[int, ...] = ()
+    chronic: int = 0
+    sampled: bool = False
+
+
+@dataclass
+class Monitor:
+    """Expected times, and what was found in iterations fed in order. hosts: of each rank; uncertainty: of clocks, seconds; disturbed: iterations in which a rank had to wait
+    for a processor: that all ranks take longer then is no change of the job."""
+
+    schedule: Schedule
+    limits: Limits = field(default_factory=Limits)
+    hosts: dict[int, str] = field(default_factory=dict)
+    uncertainty: float = 0.0
+    disturbed: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.graph: Graph = graph_of(self.schedule)
+        self.length = np.nan  # of a healthy iteration
+        self.unsteady = 0.0  # by how much healthy ones may be longer, as their neighbours differ: four deviations
+        self.own: np.ndarray | None = None  # [B], of a block
+        self._other: list[tuple[int, float]] = []  # iterations that may be the first of a change, with their lengths
+        shape = (self.schedule.pp, self.schedule.dp, self.schedule.tp)
+        self._sum, self._since, self._excess = np.zeros(shape), np.zeros(shape, int), np.zeros(shape)
+        self._spread = np.nan
+        self._before: np.ndarray | None = None  # own time against the peers' in the iteration before
+        self.unexplained: list[int] = []  # slow iterations in which nobody is at fault
+        self.changes: list[float] = []  # factors by which all iterations have become longer
+
+    def prime(self, timings: list[Timing], lengths: list[float]) -> None:
+        """Expectations from some iterations: from the fast ones. What is slow is so because of something; nothing makes an iteration faster than it is."""
+        if len(lengths) >= MANY:
+            steps = np.abs(np.diff(np.log(lengths)))
+            self.unsteady = float(np.expm1(4 * 1.4826 * np.median(steps) / np.sqrt(2)))
+        fast = np.flatnonzero(np.asarray(lengths) <= np.quantile(lengths, FAST, method="higher") * (1 + max(DRIFT, self.unsteady / 2)))[:PRIMED].tolist()
+        timings = [timings[i] for i in fast]
+        self.length = float(np.median([lengths[i] for i in fast]))
+        self.own = np.median([_low(_own(t), 1) for t in timings], axis=0)[:, 0]
+        self.segments, self.closing, self.transfer = (
+            np.median([_low(getattr(t, name), 1)[..., 0] for t in timings], axis=0) for name in ("compute", "closing", "transfer")
+        )  # fmt: skip
+        self.collective = np.median([np.median(t.collective, axis=-1) for t in timings], axis=0)
+        self.reduce = np.median([np.median(t.reduce, axis=-1) for t in timings], axis=0)
+        sizes = [t.sizes for t in timings if t.sizes is not None]
+        self.sizes = None
+        if sizes:
+            self.sizes = Sizes(
+                np.median([np.median(of.message, axis=(1, 2)) for of in sizes], axis=0),
+                np.median([np.median(of.collective, axis=2) for of in sizes], axis=0),
+                np.median([np.median(of.reduce, axis=-1) for of in sizes], axis=0),
+            )
+        whole = self.segments.sum(axis=1)
+        self._shape = np.divide(self.segments, whole[:, None], out=np.zeros_like(self.segments), where=whole[:, None] > 0)
+
+    def feed(self, numbers: list[int], timing: Timing, lengths: np.ndarray) -> list[Finding]:
+        """Iterations in order, their replicas side by side: timing's D is the schedule's times their number. lengths: [iterations], seconds."""
+        assert self.own is not None
+        own = _own(timing)
+        low = _low(own, len(numbers))
+        found = []
+        may_be = (lengths > self.length * (1 / self.limits.performance)).any()  # slow: else noise tells nothing
+        noise = _noise(own, self.own, self.schedule.pp, len(numbers)) if may_be else np.zeros(len(numbers))
+        slow = lengths > self.length * np.maximum(1 / self.limits.performance, 1 + np.maximum(NOISE * noise, self.unsteady))
+        for i, number in enumerate(numbers):
+            if lengths[i] < self.length * self.limits.performance:
+                self._change(number, low[:, i], float(lengths[i]))
+            elif slow[i]:
+                of = range(i * self.schedule.dp, (i + 1) * self.schedule.dp)
+                found += self._taken_apart(number, timing.replicas(list(of)) if len(numbers) > 1 else timing, low[:, i], float(lengths[i]), float(noise[i]))
+            else:
+                self._other = []
+        if self.schedule.dp * self.schedule.tp > 1:
+            found += self._sequential(numbers, own.reshape(*low.shape, -1), timing, lengths)
+        healthy = ~slow & (lengths > self.length * self.limits.performance)
+        if healthy.any():
+            weight = 1 - (1 - LEARN) ** int(healthy.sum())
+            self.own += weight * np.clip(np.median(low[:, healthy], axis=1) - self.own, -DRIFT * self.own, DRIFT * self.own)
+            self.length += weight * float(np.clip(np.median(lengths[healthy]) - self.length, -DRIFT * self.length, DRIFT * self.length))
+        return found
+
+    # ---- one slow iteration ----
+
+    def _taken_apart(self, number: int, timing: Timing, low: np.ndarray, length: float, noise: float) -> list[Finding]:
+        assert self.own is not None
+        own = _own(timing)
+        blocks = self.own > 0
+        per_rank = np.ones((self.schedule.pp, *own.shape[1:]))
+        for stage in range(self.schedule.pp):
+            mine = np.flatnonzero(blocks[stage * self.graph.blocks : (stage + 1) * self.graph.blocks]) + stage * self.graph.blocks
+            if len(mine):
+                per_rank[stage] = np.median(own[mine] / self.own[mine, None, None], axis=0)
+        everybody = max(float(np.quantile(per_rank, 0.25, method="lower")), 1.0)  # of few ranks that of one, nothing between one that is slow and one that isn't
+        changes = len(self.changes)
+        if everybody > 1 + SHIFT:
+            self._change(number, low, length)
+        else:
+            everybody, self._other = 1.0, []
+        times = self.graph.times(timing)
+        usual = self.length * everybody
+        if times.makespan * self.limits.performance <= usual:
+            if len(self.changes) == changes:
+                self.unexplained.append(number)
+            return []
+        late = np.flatnonzero(times.replicas * LEFT > usual)
+        if not len(late):
+            late = np.array([int(times.replicas.argmax())])
+        return _Search(self, number, timing, late, times.replicas, per_rank, length, everybody, noise).run()
+
+    def _change(self, number: int, low: np.ndarray, length: float) -> None:
+        """One more iteration that is longer or shorter on all ranks: several of one length in a row are the expected ones from now on."""
+        if number in self.disturbed:
+            return
+        self._other = [*(one for one in self._other if abs(one[1] / length - 1) < SHIFT), (number, length)]
+        if len(self._other) >= CHANGE:
+            self.changes.append(length / self.length)
+            first = {one for one, _ in self._other} - {number}
+            self.unexplained = [one for one in self.unexplained if one not in first]
+            self.own, self.length, self._other = low.copy(), length, []
+
+    # ---- little, but always ----
+
+    def _sequential(self, numbers: list[int], work: np.ndarray, timing: Timing, lengths: np.ndarray) -> list[Finding]:
+        """A one-sided CUSUM (Page, 1954) over the logarithm of each rank's own time against its peers', in units of its spread. work: [B, iterations, peers]."""
+        stages_, count = self.schedule.pp, len(numbers)
+        peers = np.median(work, axis=-1, keepdims=True)
+        ratio = np.divide(work, peers, out=np.ones_like(work), where=peers > 0)
+        own = np.log(np.maximum(np.median(ratio.reshape(stages_, -1, count, work.shape[-1]), axis=1), 1e-9)).transpose(1, 0, 2).reshape(count, *self._sum.shape)
+        if work.shape[-1] == 2:
+            own = 2 * own  # the median of two is half way between them
+        found = []
+        for i, number in enumerate(numbers):
+            own_i = own[i]
+            spread = max(self._scatter(own_i, work.shape[-1]), 1e-3)
+            self._spread = spread if np.isnan(self._spread) else self._spread + LEARN * (spread - self._spread)
+            self._sum += np.clip((own_i - SMALL) / max(self._spread, spread), -4, 4)
+            below = self._sum <= 0
+            self._sum[below], self._since[below], self._excess[below] = 0, 0, 0
+            self._since[~below] += 1
+            self._excess[~below] += own_i[~below]
+            if (self._sum > CERTAIN).any() and ((self._sum > CERTAIN) & (self._since >= PATIENCE)).any():
+                found += self._chronic(number, timing.replicas(list(range(i * self.schedule.dp, (i + 1) * self.schedule.dp))), float(lengths[i]))
+        return found
+
+    def _scatter(self, own: np.ndarray, peers: int) -> float:
+        """Of ranks' own time against their peers', robustly. Of two peers both are as far from the middle where one is slow: theirs is that from one iteration to the next."""
+        before, self._before = self._before, own
+        if peers > 2 or before is None:
+            return 1.4826 * float(np.median(np.abs(own)))
+        return 1.4826 * float(np.median(np.abs(own - before))) / np.sqrt(2)
+
+    def _chronic(self, number: int, timing: Timing, length: float) -> list[Finding]:
+        """Of those whose sum is high enough, who costs something: all of one host together."""
+        found = []
+        before = self.graph.times(timing).makespan
+        blocks = self.graph.blocks
+        groups: dict[object, list[tuple[int, int, int]]] = {}
+        for place in map(tuple, np.argwhere((self._sum > CERTAIN) & (self._since >= PATIENCE)).tolist()):
+            rank = int(self.schedule.ranks[place])
+            groups.setdefault(self.hosts.get(rank) or rank, []).append(place)
+        flagged = [place for places in groups.values() for place in places]
+        excess = {place: float(np.exp(self._excess[place] / self._since[place])) for place in flagged}
+        work = _own(timing).reshape(self.schedule.pp, blocks, *timing.compute.shape[2:]).sum(axis=1)
+        for stage, replica, shard in flagged:
+            if sum(place[0] == stage for place in flagged) > 1:  # then what is in the middle of all isn't the norm
+                excess[stage, replica, shard] = max(
+                    excess[stage, replica, shard], float(work[stage, replica, shard] / _low(work[stage], 1)[0])
+                )
+        parts = [part for places in groups.values() for part in _parts(places, excess)]
+        costs = [before - self._without(timing, {place: excess[place] for place in part}) for part in parts]
+        # they wait for each other: one gains nothing without the other
+        if len(parts) > 1 and (together := before - self._without(timing, excess)) * NEARLY > 2 * sum(costs):
+            parts, costs = [[place for part in parts for place in part]], [together]
+        for places, cost in zip(parts, costs, strict=True):
+            if cost <= CHEAP * before:
+                continue
+            worst = max(places, key=excess.__getitem__)
+            took = float(timing.compute[worst[0] * blocks : (worst[0] + 1) * blocks, :, worst[1], worst[2]].sum())
+            ranks = [int(self.schedule.ranks[place]) for place in places]
+            since = int(self._since[worst])
+            found.append(Finding(number, Cause.COMPUTE, int(self.schedule.ranks[worst]), cost, took, took / excess[worst], length, ranks=tuple(ranks), chronic=since))
+            for place in places:
+                self._sum[place], self._since[place], self._excess[place] = 0, 0, 0
+        return found
+
+    def _without(self, timing: Timing, excess: dict[tuple[int, int, int], float]) -> float:
+        """An iteration's length if these ranks' work took so many times less."""
+        compute = timing.compute.copy()
+        for (stage, replica, shard), factor in excess.items():
+            compute[stage * self.graph.blocks : (stage + 1) * self.graph.blocks, :, replica, shard] /= factor
+        return self.graph.times(replace(timing, compute=compute)).makespan
+
+    def lasting(self, rank: int) -> int:
+        """For how many of the newest iterations a rank has been slower than its peers, after it was last found so."""
+        return int(self._since[tuple(self.schedule.places[rank])])
+
+
+def _parts(
+    places: list[tuple[int, int, int]], excess: dict[tuple[int, int, int], float]
+) -> list[list[tuple[int, int, int]]]:
+    """Those that are about as slow, the slowest first."""
+    parts: list[list[tuple[int, int, int]]] = []
+    for place in sorted(places, key=lambda one: -excess[one]):
+        if parts and excess[place] - 1 >= ALIKE * (excess[parts[-1][0]] - 1):
+            parts[-1].append(place)
+        else:
+            parts.append([place])
+    return parts
+
+
+@dataclass
+class _Suspect:
+    """edits: (field of Timing, index, ceiling) that make it as expected. joint: several hosts, whose ranks of one TP
+    group wait for each other: one gains nothing without the other."""
+
+    finding: Finding
+    edits: list[tuple[str, tuple, np.ndarray | float]]
+    joint: bool = False
+
+    @property
+    def excess(self) -> float:
+        """What was too long, added up."""
+        return self.finding.took - self.finding.expected
+
+    def innocent(self, timing: Timing) -> Timing:
+        """The same without it."""
+        arrays = {name: getattr(timing, name).copy() for name in {name for name, _, _ in self.edits}}
+        for name, index, ceiling in self.edits:
+            arrays[name][index] = np.minimum(arrays[name][index], ceiling)
+        return replace(timing, **arrays)
+
+
+class _Search:
+    """For what makes one iteration slow. Works on the late replicas only; those in time can't be to blame."""
+
+    def __init__(
+        self, monitor: Monitor, number: int, timing: Timing, late: np.ndarray, replicas: np.ndarray, per_rank: np.ndarray, length: float, everybody: float, noise: float
+    ) -> None:
+        self.monitor, self.graph, self.schedule, self.limits = monitor, monitor.graph, monitor.schedule, monitor.limits
+        self.number, self.late, self.length = number, late, length
+        self.timing = timing.replicas(late.tolist())
+        self.in_time = float(np.delete(replicas, late).max(initial=0.0))
+        self.slow_ranks = per_rank[:, late] > everybody * (1 + max(SHIFT, noise))
+        assert monitor.own is not None
+        self.expected = monitor.own[:, None] * monitor._shape
+        self.expected = np.where(self.expected > 0, self.expected, monitor.segments) * everybody
+        self.usual = monitor.length * everybody
+        self.node = 1 + max(self.limits.node, NOISE * noise)
+        rates = [_noise(timing.transfer, monitor.transfer, self.schedule.pp, 1)[0], _noise(timing.collective.sum(axis=1)[..., None], monitor.collective.sum(axis=1), self.schedule.pp, 1)[0]]
+        self.slower = max(1 / (1 - self.limits.bandwidth), 1 + NOISE * float(max(rates)))
+        self.enough = self.usual * max(1 / LEFT, 1 + NOISE * noise, 1 + monitor.unsteady)
+        names = np.array([monitor.hosts.get(rank, "") for rank in range(self.schedule.size)])
+        self.host = names[self.schedule.ranks[:, late]]
+        sizes, usual = self.timing.sizes, monitor.sizes
+        grown = sizes is not None and usual is not None
+        self.transfer = monitor.transfer[:, None, None] * (
+            _grown(sizes.message, usual.message) if grown else np.ones_like(self.timing.transfer)
+        )
+        self.collective = monitor.collective[..., None] * (
+            _grown(sizes.collective, usual.collective) if grown else np.ones_like(self.timing.collective)
+        )
+        self.reduce = monitor.reduce * (_grown(sizes.reduce, usual.reduce).max(axis=-1) if grown else 1.0)
+        self.alike = self._alike(per_rank[:, late])
+
+    def run(self) -> list[Finding]:
+        """Faults until the rest is no slower than others; the cost of each is that of it alone."""
+        found: list[_Suspect] = []
+        timing = self.timing
+        for _ in range(FAULTS):
+            times = self.graph.times(timing)
+            if times.makespan <= self.enough:
+                break
+            path = self.graph.critical(timing, times)
+            replica = path[-1].replica
+            gains = []
+            suspects = sorted(self._suspects(timing, path), key=lambda one: -one.excess)
+            single, several = ([one for one in suspects if one.joint == joint][:FAULTS] for joint in (False, True))
+            for suspect in (*single, *several):
+                gains.append((times.replicas[replica] - self.graph.replica_ends(suspect.innocent(timing))[replica], suspect))
+            least = max(0.2 * (times.makespan - self.usual), self.enough - self.usual, 2 * self.monitor.uncertainty)
+            gain, best = _simplest([one for one in gains if not one[1].joint])
+            together, twins = max(
+                ((gain, one) for gain, one in gains if one.joint), key=lambda one: one[0], default=(0.0, None)
+            )
+            if gain < NEARLY * together:
+                gain, best = together, twins
+            if best is None or gain < least:
+                break
+            found.append(best)
+            timing = best.innocent(timing)
+        if not found:
+            self.monitor.unexplained.append(self.number)
+        rest = self._makespan(timing)
+        findings = []
+        for one in found:
+            alone = self.timing
+            for other in found:
+                alone = alone if other is one else other.innocent(alone)
+            findings.append(replace(one.finding, cost=self._makespan(alone) - rest))
+        return findings
+
+    def _makespan(self, timing: Timing) -> float:
+        return max(float(self.graph.replica_ends(timing).max()), self.in_time)
+
+    def _suspects(self, timing: Timing, path: list[Step]) -> list[_Suspect]:
+        """Blocks, slow ranks, collectives and messages on the critical path that took too long."""
+        found: dict[object, _Suspect] = {}
+        for step in path:
+            groups = sorted({int(group) for group in self.alike[step.stage, step.replica] if group >= 0})
+            for key in (*((group,) for group in groups), tuple(groups)):
+                if key and key not in found:
+                    found[key] = self._slow_ranks(timing, key)
+            whole = (self._block(timing, step), self._collectives(timing, step)) if step.whole else ()
+            for suspect in (*whole, self._message(timing, step) if step.begins else None):
+                if suspect is not None:
+                    found[len(found)] = suspect
+        for suspect in self._ends(timing, path[-1]):
+            found[len(found)] = suspect
+        return list(found.values())
+
+    def _alike(self, factors: np.ndarray) -> np.ndarray:
+        """Of each slow rank the group of those that one cause may have: of the same host, and about as slow. -1: it
+        isn't slow. [S, late replicas, T]"""
+        groups = np.full(factors.shape, -1)
+        excess = np.where(self.slow_ranks, factors - 1, 0)
+        for number in range(factors.size):
+            left = self.slow_ranks & (groups < 0)
+            if not left.any():
+                break
+            worst = np.unravel_index(int(np.where(left, excess, -1).argmax()), excess.shape)
+            host = self.host[worst]
+            groups[worst] = number
+            if host:
+                groups[left & (self.host == host) & (excess >= ALIKE * excess[worst])] = number
+        return groups
+
+    def _slow_ranks(self, timing: Timing, groups: tuple[int, ...]) -> _Suspect:
+        """All ranks of these groups."""
+        edits, ranks, excess, usual = [], [], [], []
+        for s, d, t in np.argwhere(np.isin(self.alike, groups)).tolist():
+            own = slice(s * self.graph.blocks, (s + 1) * self.graph.blocks)
+            edits.append(("compute", (own, slice(None), d, t), self.expected[own]))
+            edits.append(("closing", (s, d, t), float(self.monitor.closing[s])))
+            ranks.append(self._rank(s, d, t))
+            excess.append(float(timing.compute[own, :, d, t].sum()))
+            usual.append(float(self.expected[own].sum()))
+        worst = int(np.argmax(np.subtract(excess, usual)))
+        return _Suspect(
+            Finding(
+                self.number,
+                Cause.COMPUTE,
+                ranks[worst],
+                0.0,
+                excess[worst],
+                usual[worst],
+                self.length,
+                ranks=tuple(ranks),
+            ),
+            edits,
+            len(groups) > 1,
+        )
+
+    def _block(self, timing: Timing, step: Step) -> _Suspect | None:
+        """The shard whose own work was longest, if that was too long."""
+        own, expected = timing.compute[step.vertex, :, step.replica], self.expected[step.vertex]
+        excess = own - expected[:, None]
+        shard = int(np.maximum(excess, 0).sum(axis=0).argmax())
+        took, usual = float(own[:, shard].sum()), float(expected.sum())
+        if took <= usual * self.node:
+            return None
+        segment = int(excess[:, shard].argmax())
+        backward = self.schedule.blocks_of(step.stage)[step.place].backward
+        phase = Phase.TRANSFER if segment == len(expected) - 1 and segment else Phase.BACKWARD if backward else Phase.FORWARD
+        long = own.sum(axis=0) > usual * self.node
+        finding = replace(self._finding(Cause.COMPUTE, step, shard, took, usual), vertex=step.vertex, phase=phase)
+        if long.sum() > 1:  # they wait for each other
+            finding = replace(
+                finding, ranks=tuple(self._rank(step.stage, step.replica, int(one)) for one in np.flatnonzero(long))
+            )
+        return _Suspect(
+            finding,
+            [("compute", (step.vertex, slice(None), step.replica, int(one)), expected) for one in np.flatnonzero(long)],
+        )
+
+    def _collectives(self, timing: Timing, step: Step) -> _Suspect | None:
+        took, usual = (
+            float(timing.collective[step.vertex, :, step.replica].sum()),
+            float(self.collective[step.vertex, :, step.replica].sum()),
+        )
+        if took <= usual * self.slower + 2 * self.monitor.uncertainty:
+            return None
+        finding = replace(self._finding(Cause.NETWORK, step, step.shard, took, usual), vertex=step.vertex, phase=Phase.TRANSFER)
+        return _Suspect(
+            finding,
+            [("collective", (step.vertex, slice(None), step.replica), self.collective[step.vertex, :, step.replica])],
+        )
+
+    def _message(self, timing: Timing, step: Step) -> _Suspect | None:
+        """The message that a block waited for. If most of those of one of its ends are slow, that is to blame with all of them."""
+        source = int(self.graph.source[step.vertex])
+        if source < 0:
+            return None
+        took, usual = (
+            float(timing.transfer[step.vertex, step.replica, step.shard]),
+            float(self.transfer[step.vertex, step.replica, step.shard]),
+        )
+        if took <= usual * self.slower + 2 * self.monitor.uncertainty:
+            return None
+        has = self.graph.source >= 0
+        slow = has & (
+            timing.transfer[:, step.replica, step.shard]
+            > self.transfer[:, step.replica, step.shard] * self.slower + 2 * self.monitor.uncertainty
+        )
+        to = np.arange(self.graph.count) // self.graph.blocks
+        ends = (source // self.graph.blocks, step.stage)
+        touched = [has & ((to == stage) | (self.graph.source // self.graph.blocks == stage)) for stage in ends]
+        shares = [float(slow[of].mean()) for of in touched]
+        which = int(shares[1] >= shares[0])
+        many = shares[which] >= 0.5
+        mine = np.flatnonzero(touched[which] & slow) if many else np.array([step.vertex])
+        rank, peer = (self._rank(stage, step.replica, step.shard) for stage in (ends[which], ends[1 - which]))
+        finding = replace(self._finding(Cause.NETWORK, step, step.shard, took, usual), rank=rank, peer=peer, phase=Phase.TRANSFER, vertex=None if many else step.vertex)
+        return _Suspect(
+            finding,
+            [
+                (name, (mine, step.replica, step.shard), self.transfer[mine, step.replica, step.shard])
+                for name in ("transfer", "landing")
+            ],
+        )
+
+    def _ends(self, timing: Timing, last: Step) -> list[_Suspect]:
+        """The work before the gradient reduction, and the reduction itself."""
+        found = []
+        own, usual = timing.closing[last.stage, last.replica], float(self.monitor.closing[last.stage])
+        shard = int(own.argmax())
+        if own[shard] > usual * self.node:
+            finding = replace(self._finding(Cause.COMPUTE, last, shard, float(own[shard]), usual), phase=Phase.REDUCE)
+            found.append(_Suspect(finding, [("closing", (last.stage, last.replica, shard), usual)]))
+        took, usual = float(timing.reduce[last.stage].max()), float(self.reduce[last.stage])
+        if took > usual * self.slower + 2 * self.monitor.uncertainty:
+            finding = replace(self._finding(Cause.NETWORK, last, last.shard, took, usual), phase=Phase.REDUCE)
+            found.append(_Suspect(finding, [("reduce", (last.stage,), usual)]))
+        return found
+
+    def _finding(self, cause: Cause, step: Step, shard: int, took: float, usual: float) -> Finding:
+        return Finding(self.number, cause, self._rank(step.stage, step.replica, shard), 0.0, took, usual, self.length)
+
+    def _rank(self, stage: int, replica: int, shard: int) -> int:
+        return int(self.schedule.ranks[stage, self.late[replica], shard])
+
+
+def _simplest(gains: list[tuple[float, _Suspect]]) -> tuple[float, _Suspect | None]:
+    """The one that explains most; but rather a single block than a whole rank or host that explains hardly more, as it always does where there is noise."""
+    gain, best = max(gains, key=lambda one: one[0], default=(0.0, None))
+    if best is not None and best.finding.vertex is None:
+        single = [one for one in gains if one[1].finding.vertex is not None and one[0] >= NEARLY * gain]
+        return max(single, key=lambda one: one[0], default=(gain, best))
+    return gain, best
+
+
+def _grown(sizes: np.ndarray, usual: np.ndarray) -> np.ndarray:
+    """How many times as large as usual: as much longer a transfer may take."""
+    usual = usual.reshape(*usual.shape, *(1,) * (sizes.ndim - usual.ndim))
+    return np.maximum(np.divide(sizes, usual, out=np.ones(sizes.shape), where=usual > 0), 1.0)
+
+
+def _own(timing: Timing) -> np.ndarray:
+    """Work of each block: [B, D, T]."""
+    return timing.compute.sum(axis=1)
+
+
+def _low(array: np.ndarray, count: int) -> np.ndarray:
+    """Lower median over replicas and shards of `count` iterations side by side: [..., count]. Of two ranks the faster is the norm."""
+    flat = array.reshape(*array.shape[:-2], count, -1)
+    middle = (flat.shape[-1] - 1) // 2
+    return np.partition(flat, middle, axis=-1)[..., middle]
+
+
+def _noise(took: np.ndarray, usual: np.ndarray, stages_: int, count: int) -> np.ndarray:
+    """How far the blocks of each rank, took[B, replicas, ...], are relatively from what they usually take, beside what all of that rank are: [iterations], robustly.
+    What is no further off proves nothing."""
+    off = []
+    for mine in np.split(np.arange(len(usual)), stages_):
+        mine = mine[usual[mine] > 0]
+        if len(mine) > 1:
+            part = took[mine] / usual[mine].reshape(-1, *(1,) * (took.ndim - 1))
+            part = part / np.maximum(np.median(part, axis=0), 1e-12)
+            off.append(np.abs(part - 1).reshape(len(mine), count, -1).transpose(1, 0, 2).reshape(count, -1))
+    return 1.4826 * np.median(np.concatenate(off, axis=1), axis=1) if off else np.zeros(count)

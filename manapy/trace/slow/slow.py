@@ -1,0 +1,378 @@
+"""Which rank makes a job slow, where, and by how much: Algorithm 2 of the MegaTrace paper, with its ambiguities resolved.
+
+With a schedule, each iteration is held against what its blocks are expected to take (Monitor). One that performs below 90 % of the healthy ones is taken apart:
+on its critical path the block, rank or link is sought whose own time exceeds the expected one and without which the iteration would be shortest; that is taken as
+expected, and the search goes on with what is left, so several faults at once are all found. Ranks that are slower than their peers by little but always are found
+by a sequential test, slow iteration or not.
+Without a schedule, ranks are compared by their work before collectives, where the last to come keeps all others waiting.
+
+Invariants
+ 1. Own time is time outside MPI: waiting is never held against the one that waits.
+ 2. What a pipeline bubble absorbs costs nothing, and nobody is accused of it.
+ 3. If everybody is slower, nobody is accused: after CHANGE iterations that is how it is expected to be.
+ 4. Transfers are times between two clocks: an excess below their uncertainty is none.
+ 5. What a rank's waits for a processor can explain (runqueue.py) is put down to that rank's processor, neither to its work nor to the network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ...core.units import span
+from ..host.runqueue import EXPLAINS, UNSAMPLED, Delays
+from ..model import stages
+from ..model.events import Flag, Trace
+from ..model.iterations import Iteration, Measured, iterations
+from ..model.schedule import Schedule, ScheduleError
+from ..model.verdict import Cause, Phase, State, Verdict
+from . import balance, stragglers
+from .monitor import MANY, Finding, Limits, Monitor
+
+DISTURBED = 0.05  # of an iteration's length, that waits for a processor have to be
+WORTH = 0.01  # seconds that a fault costs at least, all of its iterations together, to be worth a word
+RENEWED = 0.5  # share of the iterations that are new since the expectations were made, from which on they are made anew
+ALONE = "no stage has a second {}: one that is slow from the beginning on can't be told from a larger stage"
+ACTIONS = {
+    Cause.COMPUTE: "look at this host: clock rate, temperature, other processes, processors it may use",
+    Cause.STARVED: "see what else runs on the processors that this rank may use (taskset -p; top; the cpu.max of its cgroup)",
+    Cause.NETWORK: "look at the links of these hosts",
+    Cause.UNEQUAL: "give each micro-batch about the same work (pack or sort sequences by what they cost),"
+    " and each stage as many layers as it has time for",
+}
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Iterations that were looked at, and what was found in them."""
+
+    trace: Trace
+    monitor: Monitor
+    measured: list[Iteration]
+    found: list[Finding]
+
+
+@dataclass(frozen=True)
+class _Odd:
+    """An iteration that stands out. faults: what was found in it, with the begin of the first of the iterations that it was found by, ns; if nothing was, it is slow all the
+    same. usual: what healthy ones took then, seconds. What its ranks' waits for a processor explain is asked at each look: samples of other hosts come late."""
+
+    iteration: Iteration
+    faults: tuple[tuple[Finding, int], ...]
+    usual: float
+
+    def found(self, schedule: Schedule, delays: Delays) -> list[Finding]:
+        """Put down to what explains it."""
+        if self.faults:
+            return [_put_down(finding, begin, self.iteration.end, schedule, delays) for finding, begin in self.faults]
+        return _starved(self.iteration, self.usual, delays)
+
+
+@dataclass
+class Looks:
+    """What the looks at one job leave to the next one, which then takes in only what is new. fed: the newest iteration that the monitor has been fed; primed: the number of
+    the newest one when its expectations were made."""
+
+    measured: Measured = field(default_factory=Measured)
+    monitor: Monitor | None = None
+    odd: list[_Odd] = field(default_factory=list)
+    fed: Iteration | None = None
+    primed: int = -1
+
+    def go_on(self, measured: list[Iteration], monitor: Monitor) -> bool:
+        """Whether the monitor can go on where it was, rather than this new one begin: it has been fed these iterations (a restart may have taken them back), and not most of
+        them by expectations that were made without them."""
+        if self.monitor is None or self.fed is None or (monitor.schedule, monitor.limits, monitor.hosts) != (self.monitor.schedule, self.monitor.limits, self.monitor.hosts):
+            return False
+        newest = next((one for one in reversed(measured) if one.number <= self.fed.number), None)
+        return newest is not None and newest.timing is self.fed.timing and sum(one.number > self.primed for one in measured) < RENEWED * len(measured)
+
+
+def verdicts(
+    trace: Trace, schedule: Schedule | None = None, limits: Limits | None = None, delays: Delays | None = None, labels: stages.Labels | None = None
+) -> list[Verdict]:
+    """One SLOW for each fault, the dearest first; or one HEALTHY, or one UNKNOWN that says why nothing can be said. delays: what is known of ranks' waits for a processor.
+    labels: of the calls, by the schedule, if they are known. Raises ScheduleError if the schedule given doesn't fit."""
+    watched = watch(trace, schedule, limits, delays, labels)
+    if not isinstance(watched, Watched):
+        return watched
+    told = _told(watched)
+    if longer := unexplained(watched):
+        told.append(longer)
+    if unequal := uneven(watched):
+        told.append(unequal)
+    return told or [healthy(watched)]
+
+
+def watch(
+    trace: Trace,
+    schedule: Schedule | None = None,
+    limits: Limits | None = None,
+    delays: Delays | None = None,
+    labels: stages.Labels | None = None,
+    looks: Looks | None = None,
+) -> Watched | list[Verdict]:
+    """All iterations of a trace; of a job without any, or too few, what can be said of it. looks: earlier ones at the same job; this one is added."""
+    delays, looks = delays or Delays(), looks or Looks()
+    if labels is None and schedule is None:
+        try:
+            labels = stages.inferred(trace)
+        except ScheduleError as error:
+            return stragglers.verdicts(trace, str(error), delays)
+    schedule = labels.schedule if labels is not None else schedule
+    assert schedule is not None
+    if schedule.flat:
+        stages.check_size(trace, schedule)
+        return stragglers.verdicts(trace, delays=delays)
+    labels = labels or stages.label(trace, schedule)
+    measured = [one for one in iterations(labels, looks.measured) if not one.first]
+    interrupted = set(labels.iteration[(trace.events["flags"] & Flag.STOPPED) > 0].tolist())
+    measured = [one for one in measured if one.number not in interrupted]
+    if len(measured) < 3:
+        return [Verdict(State.UNKNOWN, f"{len(measured)} whole iterations are recorded: too few to tell a slow one", confidence=0.0, action="look again when more are")]
+    uncertainty = max((r.uncertainty_ns for r in trace.ranks.values()), default=0) * 1e-9 if len({r.host for r in trace.ranks.values()}) > 1 else 0.0
+    monitor = Monitor(schedule, limits or Limits(), {rank: known.host for rank, known in trace.ranks.items()})
+    new, odd = measured, []
+    if looks.go_on(measured, monitor):
+        assert looks.monitor is not None and looks.fed is not None
+        monitor = looks.monitor
+        new = [one for one in measured if one.number > looks.fed.number]
+        odd = [one for one in looks.odd if one.iteration.number >= measured[0].number]
+    monitor.uncertainty = uncertainty
+    monitor.disturbed = frozenset(one.number for one in new if _disturbed(one, trace, delays))
+    if new is measured:
+        calm = [one for one in measured if one.number not in monitor.disturbed]
+        calm = calm if len(calm) >= MANY else measured
+        monitor.prime([one.timing for one in calm], [one.seconds for one in calm])
+        looks.primed = measured[-1].number
+    begins = {one.number: one.begin for one in measured}
+    for one in new:
+        faults = monitor.feed([one.number], one.timing, np.array([one.seconds]))
+        if faults or one.seconds * monitor.limits.performance > monitor.length:
+            odd.append(_Odd(one, tuple((finding, begins.get(one.number - max(finding.chronic - 1, 0), measured[0].begin)) for finding in faults), monitor.length))
+    looks.monitor, looks.odd, looks.fed = monitor, odd, measured[-1]
+    found = [finding for one in odd for finding in one.found(schedule, delays)]
+    return Watched(trace, monitor, measured, found)
+
+
+def _starved(iteration: Iteration, usual: float, delays: Delays) -> list[Finding]:
+    """Of an iteration that is slow, though no block or transfer stands out: waits for a processor hit all of a rank's, and scatter. What they cost is known from above only:
+    a wait costs nothing while the rank would have had to wait for others anyway."""
+    excess = iteration.seconds - usual
+    waits = {rank: wait * 1e-9 for rank in delays.ranks if (wait := delays.waited(rank, iteration.begin, iteration.end)) is not None}
+    rank = max(waits, key=waits.__getitem__, default=-1)
+    if not waits or waits[rank] < EXPLAINS * excess:
+        return []
+    return [Finding(iteration.number, Cause.STARVED, rank, min(waits[rank], excess), iteration.seconds, usual, iteration.seconds, sampled=True)]
+
+
+def _disturbed(iteration: Iteration, trace: Trace, delays: Delays) -> bool:
+    """Did a rank have to wait for a processor? How long an iteration takes, and how steadily, is learnt from the others."""
+    least = DISTURBED * (iteration.end - iteration.begin)
+    return any((delays.waited(rank, iteration.begin, iteration.end) or 0) >= least for rank in trace.ranks)
+
+
+def _put_down(finding: Finding, begin: int, end: int, schedule: Schedule, delays: Delays) -> Finding:
+    """To what it is to be put down: to a rank's processor, if one of those that take part had to wait for one for so long (invariant 5). begin, end: of its iterations, ns."""
+    if finding.cause is Cause.COMPUTE:
+        parties = finding.ranks or (finding.rank,)
+    else:
+        parties = (finding.rank, finding.peer) if finding.peer is not None else tuple(schedule.ranks[schedule.places[finding.rank, 0]].ravel().tolist())
+    waits = {rank: wait for rank in parties if (wait := delays.waited(rank, begin, end)) is not None}
+    if not waits:
+        return finding
+    rank = max(waits, key=waits.__getitem__)
+    if waits[rank] * 1e-9 < EXPLAINS * (finding.took - finding.expected) * max(finding.chronic, 1):
+        return replace(finding, sampled=True)
+    return replace(finding, sampled=True, cause=Cause.STARVED, rank=rank, peer=None, ranks=(), vertex=None, phase=Phase.UNKNOWN)
+
+
+def healthy(watched: Watched) -> Verdict:
+    """That nothing is wrong with it."""
+    changes = tuple(f"at one point the work of all ranks became {factor:.2f} times what it was: no rank is to blame for that" for factor in watched.monitor.changes)
+    text = f"healthy: {len(watched.measured)} iterations, now of {span(int(watched.monitor.length * 1e9))}, none slow because of a rank or link"
+    schedule = watched.monitor.schedule
+    odd = _odd(watched)
+    longer = (f"{_longer(watched.monitor, odd)}, because of no single rank or link",) if odd else ()
+    return Verdict(State.HEALTHY, text, evidence=(f"schedule {schedule}", *_alone(schedule), *changes, *longer))
+
+
+def _alone(schedule: Schedule) -> list[str]:
+    """What can't be told where no stage has anything to be held against."""
+    return [ALONE.format("replica" if schedule.tp > 1 else "rank")] if schedule.dp == 1 else []
+
+
+def uneven(watched: Watched) -> Verdict | None:
+    """That a good part of each iteration is lost to unequal work, if it is: a rank that is slow all the time would look
+    the same."""
+    slow = {finding.iteration for finding in watched.found}.union(watched.monitor.unexplained)
+    calm = [one for one in watched.measured if one.number not in slow]
+    if any(finding.chronic for finding in watched.found) or len(calm) < len(watched.measured) / 2:
+        return None
+    monitor = watched.monitor
+    found = balance.balance(monitor.schedule, calm)
+    if found is None or found.lost < 1 - monitor.limits.performance or found.took - found.even < WORTH:
+        return None
+    shares = ((found.micros, "between micro-batches"), (found.stages, "between stages"))
+    parts = ", ".join(f"{share:.0%} {where}" for share, where in shares if share >= 0.01)
+    works = ", ".join(span(int(work * 1e9)) for work in found.work)
+    evidence = [f"{parts}; work of the stages in an iteration: {works}"]
+    if found.micros >= 0.01:
+        evidence.append(
+            f"the blocks of a micro-batch are long together (correlation {found.correlation:.2f}): it is its data"
+        )
+    evidence += _alone(monitor.schedule)
+    return Verdict(
+        State.SLOW,
+        f"{found.lost:.0%} of each iteration is lost to unequal work, no rank or link is slow: it takes"
+        f" {span(int(found.took * 1e9))}, and the same work spread evenly would take {span(int(found.even * 1e9))}",
+        Cause.UNEQUAL,
+        cost_ns=int((found.took - found.even) * 1e9),
+        confidence=0.9,
+        evidence=(*evidence, f"schedule {monitor.schedule}"),
+        action=ACTIONS[Cause.UNEQUAL],
+    )
+
+
+def unexplained(watched: Watched) -> Verdict | None:
+    """That iterations are longer than others and no single rank explains it, if that has cost a tenth of the time."""
+    monitor = watched.monitor
+    mine = _odd(watched)
+    excess = sum(one.seconds - monitor.length for one in mine)
+    if excess < max(WORTH, (1 - monitor.limits.performance) * sum(one.seconds for one in watched.measured)):
+        return None
+    return Verdict(
+        State.UNKNOWN,
+        f"{_longer(monitor, mine)}, no single rank or link explains it",
+        iteration=max(mine, key=lambda one: one.seconds).number,
+        confidence=0.3,
+        evidence=(f"together they took {span(int(excess * 1e9))} more", f"schedule {monitor.schedule}"),
+        action="is the data of these iterations different?",
+    )
+
+
+def _odd(watched: Watched) -> list[Iteration]:
+    """Slow iterations in which nobody is at fault."""
+    explained = {finding.iteration for finding in watched.found}
+    return [one for one in watched.measured if one.number in set(watched.monitor.unexplained) - explained]
+
+
+def _longer(monitor: Monitor, mine: list[Iteration]) -> str:
+    """Of iterations, by how much they are."""
+    took = float(np.median([one.seconds for one in mine]))
+    which = f"{len(mine)} iterations from {mine[0].number} on are" if len(mine) > 1 else f"iteration {mine[0].number} is"
+    return (
+        f"{which} {took / monitor.length:.1f} times as long as others ({span(int(took * 1e9))} instead of"
+        f" {span(int(monitor.length * 1e9))})"
+    )
+
+
+def _told(watched: Watched) -> list[Verdict]:
+    """Findings as verdicts; those that say the same of a rank in several iterations are one."""
+    found = watched.found
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    slow = {rank for finding in found if not finding.chronic and finding.vertex is None for rank in finding.ranks}
+    for finding in found:
+        if finding.chronic and slow.intersection(finding.ranks):
+            continue
+        key: tuple[object, ...] = (
+            finding.cause,
+            finding.phase,
+            finding.vertex,
+            finding.iteration if finding.vertex is not None else None,
+        )
+        if finding.vertex is None and finding.ranks:  # of those that are slow together the worst isn't always the same
+            key = (
+                *key,
+                next(
+                    (
+                        known[-1]
+                        for known, group in groups.items()
+                        if known[:-1] == key and set(finding.ranks).intersection(group[0].ranks)
+                    ),
+                    finding.rank,
+                ),
+            )
+        else:
+            key = (*key, finding.rank)
+        groups.setdefault(key, []).append(finding)
+    told = [
+        tell(watched, group)
+        for group in groups.values()
+        if sum(finding.cost * max(finding.chronic, 1) for finding in group) >= WORTH
+    ]
+    return sorted(told, key=lambda verdict: -(verdict.cost_ns or 0))
+
+
+def tell(watched: Watched, group: list[Finding]) -> Verdict:
+    """Findings of one kind as one verdict."""
+    first, monitor = group[0], watched.monitor
+    schedule, graph = monitor.schedule, monitor.graph
+    rank, host = first.rank, monitor.hosts.get(first.rank, "")
+    name = f"rank {rank}{f' ({host})' if host else ''}"
+    stage, micro, where = int(schedule.places[rank, 0]), None, ""
+    if first.vertex is not None:
+        stage, place = divmod(first.vertex, graph.blocks)
+        block = schedule.blocks_of(stage)[place]
+        micro = block.micro
+        either = [schedule.blocks_of(stage)[one] for one in balance.merged(schedule, stage, place)]
+        where = (
+            " in "
+            + " or ".join(f"{'backward' if one.backward else 'forward'} of micro-batch {one.micro}" for one in either)
+            + f", iteration {first.iteration}"
+        )
+        if first.phase is Phase.TRANSFER:
+            where = where.replace(" in ", " after ", 1) if first.cause is Cause.COMPUTE else where.replace(" in ", " into ", 1)
+        stage = int(schedule.places[rank, 0])
+    cost = float(np.median([f.cost for f in group]))
+    count = len({f.iteration for f in group})
+    took = f"{span(int(first.took * 1e9))} instead of {span(int(first.expected * 1e9))}"
+    slowed = f"in {count} iteration{'s' if count > 1 else ''} from {min(f.iteration for f in group)} on"
+    last = max(
+        watched.measured[-1].number if first.chronic and monitor.lasting(rank) else 0, *(f.iteration for f in group)
+    )
+    always = (
+        f"in {sum(f.chronic for f in group) + (monitor.lasting(rank) if first.chronic else 0)} iterations up to {last}"
+        if first.chronic
+        else slowed
+    )
+    ranks = sorted({r for f in group for r in f.ranks})
+    usual = f"healthy ones take {span(int(monitor.length * 1e9))}"
+    if first.chronic:  # none was healthy
+        usual = f"and would take {span(int((first.length - first.cost) * 1e9))} without that"
+    if first.cause is Cause.NETWORK:
+        whom = f"between {name} and rank {first.peer}" if first.peer is not None else f"of {name}'s group"
+        text = f"the network {whom} is slow{where or f' {always}'}: a transfer takes {took}"
+    elif first.cause is Cause.STARVED:
+        text = f"{name} waits for a processor, {always}: others run on those that it may use; the iteration took {span(int(first.length * 1e9))}"
+    elif first.vertex is not None or first.phase is Phase.REDUCE:
+        text = f"{name} is slow{where or ' before the gradient reduction'}: its own work took {took}"
+    else:
+        hosts = list(dict.fromkeys(monitor.hosts.get(r, "") for r in ranks))
+        of = f" of {host}" if len(hosts) == 1 else f" ({', '.join(filter(None, hosts))})"
+        who = f"{len(ranks)} ranks{of} are" if len(ranks) > 1 and host else f"{name} is"
+        text = f"{who} slow {always}: the work of an iteration takes {took}"
+    return Verdict(
+        State.SLOW,
+        f"{text}; without that the iteration would be {'up to ' if first.cause is Cause.STARVED else ''}{span(int(cost * 1e9))} shorter",
+        first.cause,
+        rank,
+        first.peer,
+        first.phase,
+        stage,
+        first.iteration,
+        micro,
+        detail=("always a little slower than its peers" if first.chronic else "throttled")
+        if first.vertex is None and first.cause is Cause.COMPUTE and first.ranks
+        else "",
+        since_ns=next((one.begin for one in watched.measured if one.number == first.iteration), None),
+        cost_ns=int(cost * 1e9),
+        confidence=0.95 if first.cause is Cause.COMPUTE else 0.85,
+        evidence=(
+            f"iteration {first.iteration} took {span(int(first.length * 1e9))}, {usual}",
+            *((f"slow alike: ranks {', '.join(map(str, ranks))}",) if len(ranks) > 1 else ()),
+        ),
+        alternatives=() if all(f.sampled for f in group) or first.chronic else (UNSAMPLED,),
+        action=ACTIONS[first.cause],
+    )

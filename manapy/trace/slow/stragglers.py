@@ -1,0 +1,183 @@
+"""Stragglers of programs without a known schedule: who keeps others waiting in collectives, by own work before them.
+
+In a collective in which everybody needs everybody, all wait for the last to come. What the last one's own work before it (the time since its last call) was longer than that of
+the others (their median), and by which it came later than the last but one, is held against it. Coming late because of waiting elsewhere is not.
+
+Where the others have waited for it in messages, all come at once. So there is a second sum, if it is more: by how much one's own work since the collective before, between all calls, was
+longer than that of every other, less the time that it was in calls meanwhile, for it may have waited there. Time between calls that only look (Test, Iprobe) is nobody's work.
+
+What a few collectives have cost alone is told as the events that they are, and what is left without them as a habit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...core.units import span
+from ..host.runqueue import EXPLAINS, UNSAMPLED, Delays
+from ..model.calls import name
+from ..model.events import OPEN, Op, Trace
+from ..model.verdict import Cause, State, Verdict
+
+NXN = (Op.BARRIER, Op.ALLREDUCE, Op.ALLGATHER, Op.ALLTOALL, Op.REDUCE_SCATTER)
+LOOKS = (Op.TEST, Op.PROBE, Op.MPROBE)
+FEWEST = 8  # collectives from which something can be said
+SHARE = 0.1  # of the time, that a straggler costs at least
+OFTEN = 3.0  # times what it costs to wait for others
+MOST = 0.9  # of what a rank has cost: if fewer than FEWEST collectives have, they are events
+WORTH = 10_000_000  # ns that a straggler costs at least
+DEAREST = 256  # collectives, for which it is asked whether their last rank had a processor
+
+
+@dataclass(frozen=True)
+class _Waits:
+    """Collectives in which others waited for one rank: for which, how long, ns, its call (an event), and from when on
+    it was on its way to it, ns."""
+
+    rank: np.ndarray
+    cost: np.ndarray
+    call: np.ndarray
+    since: np.ndarray
+    until: np.ndarray
+
+
+def verdicts(trace: Trace, why: str = "", delays: Delays | None = None) -> list[Verdict]:
+    """One SLOW for each straggler, the worst first; or one HEALTHY or UNKNOWN. why: what kept a schedule from being found, for the evidence.
+    delays: what is known of ranks' waits for a processor."""
+    starts = max((known.first_ns for known in trace.ranks.values()), default=0)
+    uncertainty = max((r.uncertainty_ns for r in trace.ranks.values()), default=0) if len({r.host for r in trace.ranks.values()}) > 1 else 0
+    events = trace.events
+    lost = [rank for rank in range(trace.size) if rank not in trace.ranks]
+    order = np.flatnonzero(np.isin(events["op"], NXN) & (events["comm"] >= 0) & (events["enter"] >= starts) & (events["exit"] != OPEN))
+    evidence = (why,) if why else ()
+    waits, window, count, uneven = _late(trace, order, 2 * uncertainty)
+    late = np.bincount(waits.rank, waits.cost, trace.size)
+    if count < FEWEST:
+        text = f"{count} collectives in which all wait for each other are recorded: too few to tell a straggler"
+        return [Verdict(State.UNKNOWN, text, confidence=0.0, evidence=evidence, action="give a schedule, or look again when more are recorded")]
+    found = []
+    for rank in np.argsort(-late, kind="stable").tolist():
+        if late[rank] < max(SHARE * window, WORTH) or late[rank] < OFTEN * float(np.median(np.delete(late, rank))):
+            break
+        mine = np.flatnonzero(waits.rank == rank)
+        mine = mine[np.argsort(-waits.cost[mine], kind="stable")]
+        few = int(np.searchsorted(np.cumsum(waits.cost[mine]), MOST * late[rank])) + 1
+        host = trace.ranks[rank].host if rank in trace.ranks else ""
+        starved, sampled = _starved(waits, mine[:DEAREST], rank, delays or Delays())
+        because = (
+            "it had to wait for a processor"
+            if starved
+            else f"it spent more time outside MPI before {'it' if few == 1 else 'them'}"
+        )
+        cost = int(late[rank])
+        if few < min(FEWEST, len(mine)):
+            cost, dearest = int(waits.cost[mine[:few]].sum()), events[waits.call[mine[0]]]
+            which = f"{name(int(dearest['op']))} (its call {dearest['seq']})"
+            often = f"for once, {span(cost)} of {span(window)}: in or before {which}"
+            if few > 1:
+                longest = span(int(waits.cost[mine[0]]))
+                often = f"in or before {few} of {count} collectives, {span(cost)} of {span(window)}: at most {longest},"
+                often += f" at {which}"
+            text = f"kept the others waiting {often}, because {because}"
+        else:
+            text = (
+                f"keeps the others waiting: they waited for it in or before {len(mine)} of {count} collectives, because"
+                f" {because}; together {span(cost)} of {span(window)}"
+            )
+        found.append(
+            Verdict(
+                State.SLOW,
+                f"rank {rank}{f' ({host})' if host else ''} {text}",
+                Cause.STARVED if starved else Cause.COMPUTE,
+                rank,
+                cost_ns=cost,
+                confidence=0.8,
+                evidence=(*evidence, *((f"no trace of {len(lost)} ranks",) if lost else ())),
+                alternatives=() if sampled else (UNSAMPLED,),
+                action="see what it does there: work, files, sleep, or was it stopped? Compare its share of the work, its"
+                " host's clock rate and processors with the others'",
+            )
+        )
+    if uneven >= SHARE * window and not found:
+        evidence = (
+            *evidence,
+            f"ever different ranks are the last to come to collectives: {uneven / window:.0%} of the time is lost to"
+            " unequal work, or to what disturbs it",
+        )
+    return found or [Verdict(State.HEALTHY, f"healthy: no straggler in {count} collectives over {span(window)}", evidence=evidence)]
+
+
+def _starved(waits: _Waits, dearest: np.ndarray, rank: int, delays: Delays) -> tuple[bool, bool]:
+    """Do a rank's waits for a processor explain what it has cost, in the collectives of which that is known? And is it
+    known for most of the cost? What its peers had to wait as well made it no later than them."""
+    known = explained = 0.0
+    for cost, since, until in zip(
+        waits.cost[dearest].tolist(), waits.since[dearest].tolist(), waits.until[dearest].tolist(), strict=True
+    ):
+        own = delays.waited(rank, since, until)
+        if own is None:
+            continue
+        others = [
+            wait for peer in delays.ranks if peer != rank and (wait := delays.waited(peer, since, until)) is not None
+        ]
+        known += cost
+        explained += min(max(own - (float(np.median(others)) if others else 0.0), 0.0), cost)
+    total = float(waits.cost[dearest].sum())
+    return known >= EXPLAINS * total and explained >= EXPLAINS * known, known >= EXPLAINS * total
+
+
+def _late(trace: Trace, order: np.ndarray, least: int) -> tuple[_Waits, int, int, float]:
+    """For whom others waited, the time looked at, the number of collectives, and the time that was lost to unequal work
+    before them (by how much the longest is longer than the mean, over all ranks), ns."""
+    events = trace.events
+    found, uneven = [np.zeros((5, 0), np.int64)], 0.0
+    if not len(order):
+        return _Waits(*found[0]), 0, 0, 0.0
+    own, work, calls = _work(events, order)
+    key = np.lexsort((events["context"][order], events["comm"][order]))
+    comm, seq, enter, rank = (events[name][order][key] for name in ("comm", "context", "enter", "rank"))
+    own, work, calls, order = own[key], work[key], calls[key], order[key]
+    firsts = np.flatnonzero(np.r_[True, (comm[1:] != comm[:-1]) | (seq[1:] != seq[:-1])])
+    sizes = np.diff(np.r_[firsts, len(comm)])
+    members = np.array([len(known.members) for known in trace.comms])
+    whole = (sizes == members[comm[firsts]]) & (sizes > 1)
+    for size in np.unique(sizes[whole]).tolist():
+        at = firsts[whole & (sizes == size)][:, None] + np.arange(size)
+        rows = np.arange(len(at))
+        came = np.sort(enter[at], axis=1)
+        slowest = enter[at].argmax(axis=1)
+        others = own[at].astype(float)
+        others[rows, slowest] = np.nan
+        excess = own[at][rows, slowest] - np.nanmedian(others, axis=1)
+        gap = np.minimum(came[:, -1] - came[:, -2], excess)
+        busiest, works = work[at].argmax(axis=1), np.sort(work[at], axis=1)
+        more = np.where((work[at] >= 0).all(axis=1), works[:, -1] - works[:, -2] - calls[at][rows, busiest], 0)
+        blamed, cost = np.where(more > gap, busiest, slowest), np.maximum(more, gap)
+        until = enter[at][rows, blamed]
+        since = until - np.where(more > gap, (work[at] + calls[at])[rows, blamed], own[at][rows, blamed])
+        found.append(
+            np.stack([rank[at][rows, blamed], cost.astype(np.int64), order[at][rows, blamed], since, until])[
+                :, cost > least
+            ].astype(np.int64)
+        )
+        uneven += float((own[at].max(axis=1) - own[at].mean(axis=1)).sum()) * size / trace.size
+    return _Waits(*np.concatenate(found, axis=1)), int(enter.max() - enter.min()), int(whole.sum()), uneven
+
+
+def _work(events: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each collective in `order`, nanoseconds: between it and the call before (0: not known); between all calls since the rank's collective before, if that was the one before in
+    the same communicator (-1: it wasn't, or records are missing), and in calls meanwhile."""
+    follows = (events["rank"][1:] == events["rank"][:-1]) & (events["thread"][1:] == events["thread"][:-1])
+    follows &= events["seq"][:-1] + 1 == events["seq"][1:]  # else there is more between them than own work
+    between = np.r_[0, np.where(follows & (events["exit"][:-1] != OPEN), np.maximum(events["enter"][1:] - events["exit"][:-1], 0), 0)]
+    own = between[order]
+    between[np.isin(events["op"], LOOKS)] = 0
+    total, breaks = np.cumsum(between), np.cumsum(np.r_[True, ~follows])
+    before = order[:-1]
+    known = breaks[before] == breaks[order[1:]]
+    known &= (events["comm"][before] == events["comm"][order[1:]]) & (events["context"][before] + 1 == events["context"][order[1:]])
+    work = np.r_[-1, np.where(known, total[order[1:]] - total[before], -1)]
+    calls = np.r_[0, events["enter"][order[1:]] - events["exit"][before]] - work
+    return own, work, calls
