@@ -10,8 +10,10 @@
  *  3. Init runs with low descriptor numbers occupied and all signals blocked, so that what the library opens and starts stays
  *     out of the program's way.
  */
-#include "../lower.h"
-#include "../state/fdguard.h"
+#include "load.h"
+#include "base/rank.h"
+#include "isolate/fdguard.h"
+#include "rdma.h"
 #include <dlfcn.h>
 #include <limits.h>
 #include <malloc.h>
