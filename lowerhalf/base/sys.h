@@ -1,23 +1,16 @@
 /* sys.h - raw system calls and futexes for code that may run on either half's TLS. Header only; no libc, no errno.
  *
  * Invariants
- *  1. Nothing here touches thread-local storage. Results are the kernel's: a value, or -errno.
+ *  1. Nothing here touches thread-local storage. Results are the kernel's: a value, or -errno (manapy/syscall.h).
  */
 #ifndef MANAPY_SYS_H
 #define MANAPY_SYS_H
 
+#include <manapy/syscall.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/syscall.h>
 
-static inline long mpy_sys6(long nr, long a, long b, long c, long d, long e, long f) {
-    long ret;
-    register long r10 __asm__("r10") = d;
-    register long r8 __asm__("r8") = e;
-    register long r9 __asm__("r9") = f;
-    __asm__ volatile("syscall" : "=a"(ret) : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
-    return ret;
-}
 #define MPY_SYS_ARGS(_0, _1, _2, _3, _4, _5, _6, N, ...) N
 #define mpy_sys_0(nr) mpy_sys6(nr, 0, 0, 0, 0, 0, 0)
 #define mpy_sys_1(nr, a) mpy_sys6(nr, (long)(a), 0, 0, 0, 0, 0)

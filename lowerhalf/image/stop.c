@@ -16,6 +16,7 @@
  *  3. Threads that appear while we halt others are found by listing /proc/self/task again until nothing changes.
  */
 #include "stop.h"
+#include "base/proc_stat.h"
 #include "base/sys.h"
 #include "control/control.h"
 #include "isolate/fdguard.h"
@@ -265,12 +266,8 @@ static int sleeps_on_lower_stack(const sleep_t *s) { return s->nr >= 0 && !in_up
 /* The first thread may end before the others do (pthread_exit in main). It remains in the lists, but no signal
  * reaches it, and it is the one of which a restart makes the first again. */
 int mpy_stop_check(char *error, size_t n) {
-    char text[512] = "";
-    FILE *f = fopen("/proc/self/stat", "re");
-    if (f && !fgets(text, sizeof text, f)) text[0] = 0;
-    if (f) fclose(f);
-    const char *end = strrchr(text, ')');
-    if (!end || end[1] == 0 || end[2] != 'Z') return 0;
+    mpy_proc_stat_t stat;
+    if (mpy_proc_stat(getpid(), &stat) || stat.state != 'Z') return 0;
     snprintf(error, n, "the program's first thread has ended (pthread_exit in main); such a program can't be saved");
     return -1;
 }

@@ -11,6 +11,7 @@
  *     out of the program's way.
  */
 #include "load.h"
+#include "base/proc_stat.h"
 #include "base/rank.h"
 #include "isolate/fdguard.h"
 #include "rdma.h"
@@ -62,7 +63,7 @@ static int try_any(const char *path) { /* a file, or a prefix */
 static int try_ancestors(void) {
     static const char *const managers[] = {"hydra_pmi_proxy", "mpiexec", "mpirun", "prterun", "prted", "orted", "orterun"};
     for (long pid = getppid(); pid > 1;) {
-        char link[64], exe[PATH_MAX] = "", stat[512] = "";
+        char link[64], exe[PATH_MAX] = "";
         snprintf(link, sizeof link, "/proc/%ld/exe", pid);
         if (readlink(link, exe, sizeof exe - 1) > 0) {
             char *name = strrchr(exe, '/');
@@ -74,14 +75,9 @@ static int try_ancestors(void) {
                     return try_prefix(exe[0] ? exe : "/");
                 }
         }
-        snprintf(link, sizeof link, "/proc/%ld/stat", pid);
-        FILE *f = fopen(link, "re");
-        if (!f) return 0;
-        size_t got = fread(stat, 1, sizeof stat - 1, f);
-        fclose(f);
-        stat[got] = 0;
-        char *end = strrchr(stat, ')');
-        if (!end || sscanf(end + 1, " %*c %ld", &pid) != 1) return 0;
+        mpy_proc_stat_t stat;
+        if (mpy_proc_stat(pid, &stat)) return 0;
+        pid = stat.parent;
     }
     return 0;
 }

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "children.h"
 #include "base/now.h"
+#include "base/proc_stat.h"
 #include "reason.h"
 
 #include <ctype.h>
@@ -24,28 +25,6 @@ static int self(void)
     return (int)syscall(SYS_getpid);
 }
 
-typedef struct status {
-    char state;
-    int parent;
-    unsigned long long started; /* ticks since boot */
-} status_t;
-
-/* The command in the parentheses may hold anything. */
-static int stat_of(int pid, status_t *s)
-{
-    char path[64], text[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return -1;
-    size_t got = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[got] = 0;
-    const char *end = strrchr(text, ')');
-    static const char format[] = " %c %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu";
-    return end && sscanf(end + 1, format, &s->state, &s->parent, &s->started) == 3 ? 0 : -1;
-}
-
 static unsigned long long ticks_now(void)
 {
     struct timespec now;
@@ -61,8 +40,8 @@ typedef struct wanted {
 
 static int counts(int pid, wanted_t w)
 {
-    status_t s;
-    return stat_of(pid, &s) == 0 && s.parent == self() && s.state != 'X' && (s.state == 'Z') == w.ended && s.started <= w.until;
+    mpy_proc_stat_t s;
+    return mpy_proc_stat(pid, &s) == 0 && s.parent == self() && s.state != 'X' && (s.state == 'Z') == w.ended && s.started <= w.until;
 }
 
 /* By /proc/PID/task/TID/children; -1 when the kernel doesn't have it. */
