@@ -5,7 +5,7 @@
     tools/reference.py --check    exit code 1 if the page is out of date
 
 The sources are the argparse parsers of manapy/cli and the usage texts of manapy-launch and manapy-restart in
-lowerhalf/options.c. A unit test compares the page with them. argparse's own help is not used: its layout depends on
+lowerhalf/start/options.c. A unit test compares the page with them. argparse's own help is not used: its layout depends on
 the Python version and on the terminal.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/commands.md"
-USAGES = ROOT / "lowerhalf/options.c"
+USAGES = ROOT / "lowerhalf/start/options.c"
 COLUMNS = 120
 
 HEAD = """\

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "wire.h"
+#include "wire/wire.h"
 
 /* Registers for membarrier; once per process. */
 bool mpy_clockside_init(int size, char *error, unsigned long n);

@@ -25,14 +25,14 @@
 
 #include <manapy/boundary.h>
 
-#include "chain.h"
+#include "base/now.h"
+#include "base/sys.h"
 #include "clockside.h"
+#include "isolate/fdguard.h"
+#include "join/chain.h"
 #include "notify.h"
-#include "now.h"
-#include "sys.h"
-#include "wire.h"
+#include "wire/wire.h"
 #include "worker.h"
-#include "state/fdguard.h"
 
 #define CONNECT_MS 30000    /* for the coordinator's interpreter to start, on a busy machine */
 #define REFUSED_MS 1000     /* its socket is bound before any rank runs: refused for so long means that something is wrong */

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "engine.h"
-#include "rendezvous.h"
+#include "join/rendezvous.h"
 
 typedef struct mpy_control_config {
     const mpy_job_t *job;            /* must live as long as the process */

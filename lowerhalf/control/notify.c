@@ -17,8 +17,8 @@
 
 #include <manapy/boundary.h>
 
+#include "base/sys.h"
 #include "control.h"
-#include "sys.h"
 
 #define READ_WAIT_MS 500
 

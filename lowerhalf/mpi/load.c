@@ -10,8 +10,11 @@
  *  3. Init runs with low descriptor numbers occupied and all signals blocked, so that what the library opens and starts stays
  *     out of the program's way.
  */
-#include "../lower.h"
-#include "../state/fdguard.h"
+#include "load.h"
+#include "base/proc_stat.h"
+#include "base/rank.h"
+#include "isolate/fdguard.h"
+#include "rdma.h"
 #include <dlfcn.h>
 #include <limits.h>
 #include <malloc.h>
@@ -60,7 +63,7 @@ static int try_any(const char *path) { /* a file, or a prefix */
 static int try_ancestors(void) {
     static const char *const managers[] = {"hydra_pmi_proxy", "mpiexec", "mpirun", "prterun", "prted", "orted", "orterun"};
     for (long pid = getppid(); pid > 1;) {
-        char link[64], exe[PATH_MAX] = "", stat[512] = "";
+        char link[64], exe[PATH_MAX] = "";
         snprintf(link, sizeof link, "/proc/%ld/exe", pid);
         if (readlink(link, exe, sizeof exe - 1) > 0) {
             char *name = strrchr(exe, '/');
@@ -72,14 +75,9 @@ static int try_ancestors(void) {
                     return try_prefix(exe[0] ? exe : "/");
                 }
         }
-        snprintf(link, sizeof link, "/proc/%ld/stat", pid);
-        FILE *f = fopen(link, "re");
-        if (!f) return 0;
-        size_t got = fread(stat, 1, sizeof stat - 1, f);
-        fclose(f);
-        stat[got] = 0;
-        char *end = strrchr(stat, ')');
-        if (!end || sscanf(end + 1, " %*c %ld", &pid) != 1) return 0;
+        mpy_proc_stat_t stat;
+        if (mpy_proc_stat(pid, &stat)) return 0;
+        pid = stat.parent;
     }
     return 0;
 }

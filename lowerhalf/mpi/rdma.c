@@ -7,9 +7,9 @@
  *  2. With `auto` a host that hasn't two RNICs pays one look at a directory.
  *  3. The library is in the global scope before any that needs libibverbs is loaded. (One that looks up its verbs by dlsym escapes it.)
  */
-#include "../control/helper.h"
-#include "../control/rendezvous.h"
-#include "../lower.h"
+#include "rdma.h"
+#include "base/rank.h"
+#include "join/helper.h"
 #include <dirent.h>
 #include <dlfcn.h>
 #include <stdarg.h>

@@ -25,9 +25,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "control/handshake.h"
+#include "wire/handshake.h"
 #include "kv_protocol.h"
-#include "now.h"
+#include "base/now.h"
 
 enum { TIMEOUT_MS = 2000, STUCK_MS = 1000, COMMANDS = 16, COMMAND_ROOM = 128, LOWEST_FD = 900 };
 

@@ -10,6 +10,7 @@
  *  3. `magic` is stored last: a reader takes a file without it for one that is being made.
  */
 #include "file.h"
+#include "base/proc_stat.h"
 #include <cpuid.h>
 #include <dirent.h>
 #include <errno.h>
@@ -72,17 +73,8 @@ static bool own_folder(const char *path, bool *made, char *error, size_t n) {
 typedef struct old_job { char name[256]; time_t changed; uint64_t bytes; } old_job_t;
 
 static uint64_t start_of(long pid) {
-    char path[64], text[1024];
-    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
-    FILE *f = fopen(path, "re");
-    if (!f) return 0;
-    size_t got = fread(text, 1, sizeof text - 1, f);
-    fclose(f);
-    text[got] = 0;
-    char *end = strrchr(text, ')');
-    unsigned long long start = 0;
-    if (!end || sscanf(end + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &start) != 1) return 0;
-    return start;
+    mpy_proc_stat_t stat;
+    return mpy_proc_stat(pid, &stat) == 0 ? stat.started : 0;
 }
 
 static bool is_dead(int folder, const char *name) {

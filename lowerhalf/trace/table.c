@@ -7,7 +7,7 @@
  *     for that anew each time: in a process that isn't ours a descriptor kept for long may become another file's.
  *  2. Counts (rings, comms, members) rise after what they cover is written.
  */
-#include "../sys.h"
+#include "base/sys.h"
 #include "file.h"
 #include <fcntl.h>
 #include <manapy/lock.h>

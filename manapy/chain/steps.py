@@ -1,4 +1,4 @@
-"""What a manapy-launch in a chain has to do. Called by rank 0 (lowerhalf/control/chain.c) through `manapy _step`.
+"""What a manapy-launch in a chain has to do. Called by rank 0 (lowerhalf/join/chain.c) through `manapy _step`.
 
 A chain runs the user's script again in every attempt, so each manapy-launch in it comes by again. A step is known by its program and
 arguments; where the same ones come several times in an attempt, by their order.

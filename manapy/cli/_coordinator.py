@@ -8,7 +8,7 @@ from ._output import Output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What lowerhalf/control/rendezvous.c passes."""
+    """What lowerhalf/join/rendezvous.c passes."""
     from ..ckpt.coordinator import coordinator
 
     coordinator.add_arguments(parser)

@@ -1,4 +1,4 @@
-"""What a manapy-launch in a chain (MANAPY_CHAIN) has to do: one line on standard output, for lowerhalf/control/chain.c."""
+"""What a manapy-launch in a chain (MANAPY_CHAIN) has to do: one line on standard output, for lowerhalf/join/chain.c."""
 
 from __future__ import annotations
 

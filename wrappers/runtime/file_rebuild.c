@@ -4,7 +4,7 @@
  * Upper half, no libc. Hooks: main thread, all others stopped; between mpy_hook_in and mpy_hook_out in the lower half.
  *
  * Files are not part of a checkpoint. What was written before it is in the file system: a call that has returned has written, and
- * the drain completes the others. What was written after it is undone as for the program's own descriptors (lowerhalf/state/fds_file.c):
+ * the drain completes the others. What was written after it is undone as for the program's own descriptors (lowerhalf/process/fds/fds_file.c):
  * a file open for writing that has grown is cut to its length then, and one that has become shorter is refused. But a file that
  * is to be deleted when it's closed may be gone: its content is saved, up to CONTENT_MAX bytes, by the first member.
  *

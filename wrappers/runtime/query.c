@@ -34,7 +34,7 @@ int PMPI_Pcontrol(const int level, ...) {
     return MPI_SUCCESS;
 }
 
-/* CLOCK_MONOTONIC like MPICH; lowerhalf/clock.c keeps it from going backwards over a restart. */
+/* CLOCK_MONOTONIC like MPICH; lowerhalf/isolate/trap/clock.c keeps it from going backwards over a restart. */
 double PMPI_Wtime(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);

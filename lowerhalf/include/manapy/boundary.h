@@ -148,7 +148,7 @@ typedef struct mpy_hooks {
     int (*resume)(char *error, uint64_t n);  /* after a checkpoint without restart; may be NULL */
 } mpy_hooks_t;
 
-/* A ring as it stood when the image was written (lowerhalf/recorder.c): its numbers go on after a restart, and calls that were open then are open
+/* A ring as it stood when the image was written (lowerhalf/trace/recorder.c): its numbers go on after a restart, and calls that were open then are open
  * there, too. */
 #define MPY_TRACE_OPEN_MAX 8
 typedef struct mpy_trace_saved {

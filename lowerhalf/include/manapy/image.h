@@ -11,14 +11,14 @@
  *   FILES    mpy_image_file_t[count]    mapped files that regions refer to by index
  *   STRINGS  bytes                      NUL-terminated strings referred to by offset
  *   THREADS  mpy_image_thread_t[count]  upper threads; [0] is the thread that becomes the restarted process's main thread
- *   PROCESS, FDS                        blobs (lowerhalf/state/blob.h) of process-wide state and of descriptors
+ *   PROCESS, FDS                        blobs (lowerhalf/process/blob.h) of process-wide state and of descriptors
  *
  * Invariants
  *  1. Every byte is covered by a checksum (CRC-32C): header_crc, section crc, run crc.
  *  2. A run of kind FILE stands for pages of a privately mapped file that the program has not changed; its crc is that of
  *     their content, and the restore compares it with the file it finds. So "the file is still the same" is proved.
  *  3. The format changes only together with MPY_IMAGE_VERSION.
- *  4. Checksums tell damage. What proves that the job has written it are seals, under keys that come from its secret (lowerhalf/image/seal.h): of
+ *  4. Checksums tell damage. What proves that the job has written it are seals, under keys that come from its secret (lowerhalf/image/file/seal.h): of
  *     each DATA run, over its address, its length and its content; and of the header, over all sections, which hold those, and itself.
  */
 #ifndef MANAPY_IMAGE_H
@@ -54,7 +54,7 @@ typedef struct mpy_image_header {
     uint64_t created_ns; /* CLOCK_REALTIME */
     uint64_t file_bytes;
     uint64_t memory_bytes; /* bytes held by DATA and FILE runs */
-    uint64_t cpu_features[8]; /* lowerhalf/state/cpu.h: what the program may have detected and use */
+    uint64_t cpu_features[8]; /* lowerhalf/process/cpu.h: what the program may have detected and use */
     uint64_t xsave_bytes;     /* size of the extended state in signal frames */
     char host[64];
     char program[256];
@@ -67,7 +67,7 @@ enum { /* mpy_image_region_t.flags */
     MPY_REGION_SHARED = 1,  /* MAP_SHARED */
     MPY_REGION_FILE = 2,    /* mapped from files[file] at file_offset */
     MPY_REGION_GROWSDOWN = 4,
-    /* What the program has told the kernel about it (lowerhalf/advice.c) */
+    /* What the program has told the kernel about it (lowerhalf/process/advice.c) */
     MPY_REGION_LOCKED = 8,
     MPY_REGION_LOCKED_ON_FAULT = 16,
     MPY_REGION_HUGE = 32,

@@ -10,16 +10,11 @@
 #ifndef MANAPY_SHARED_LOCK_H
 #define MANAPY_SHARED_LOCK_H
 
+#include <manapy/syscall.h>
 #include <stdint.h>
 
 static inline long mpy_lock_futex(volatile uint32_t *word, int operation, uint32_t value) {
-    long ret;
-    register long r10 __asm__("r10") = 0; /* no time-out */
-    __asm__ volatile("syscall"
-                     : "=a"(ret)
-                     : "0"(202L /* SYS_futex */), "D"(word), "S"((long)operation), "d"((long)value), "r"(r10)
-                     : "rcx", "r11", "memory");
-    return ret;
+    return mpy_sys4(202 /* SYS_futex */, (long)word, operation, (long)value, 0 /* no time-out */);
 }
 
 static inline void mpy_lock_acquire(volatile uint32_t *word) {

@@ -18,7 +18,7 @@
 #ifndef MANAPY_TRACE_PRELOAD_H
 #define MANAPY_TRACE_PRELOAD_H
 
-#include "../file.h"
+#include "trace/file.h"
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-"""The coordinator of a job: one process, started by rank 0's launcher before the program runs (lowerhalf/control/rendezvous.c).
+"""The coordinator of a job: one process, started by rank 0's launcher before the program runs (lowerhalf/join/rendezvous.c).
 
 It owns the job directory, accepts the ranks' and commands' connections on a socket that is already bound, drives checkpoints
 (flow.py) and ends with the job, which its ranks decide (ranks.py). It is in a session of its own, so signals for mpirun's process group do not reach it.

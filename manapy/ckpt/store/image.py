@@ -256,7 +256,7 @@ def crc32c(data: bytes, crc: int = 0) -> int:
 
 
 class Polyval(ctypes.Structure):
-    """mpy_polyval_t of lowerhalf/image/polyval.h: POLYVAL of RFC 8452 under a key of 16 bytes."""
+    """mpy_polyval_t of lowerhalf/image/file/polyval.h: POLYVAL of RFC 8452 under a key of 16 bytes."""
 
     _fields_ = [("powers", c_uint64 * 2 * 4), ("sum", c_uint64 * 2), ("partial", c_uint8 * 16), ("filled", ctypes.c_uint)]
 

@@ -20,9 +20,10 @@ def driver(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[st
     def build(name: str) -> Path:
         if name not in made:
             made[name] = tmp_path_factory.mktemp("driver") / name
-            sources = [DRIVERS / f"{name}.c", *sorted((lower / "control").glob("*.c")), lower / "state" / "fdguard.c"]
+            rooms = [path for room in ("control", "join", "wire", "base") for path in sorted((lower / room).glob("*.c"))]
+            sources = [DRIVERS / f"{name}.c", *rooms, lower / "isolate" / "fdguard.c"]
             flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fno-stack-protector"]
-            include = [f"-I{lower / 'include'}", f"-I{lower}", f"-I{lower / 'control'}"]
+            include = [f"-I{lower / 'include'}", f"-I{lower}"]
             subprocess.run(["gcc", *flags, *include, *map(str, sources), "-lpthread", "-o", str(made[name])], check=True)
         return made[name]
 

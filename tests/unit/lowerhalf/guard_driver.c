@@ -2,8 +2,8 @@
  * starts a thread as a transport of the real MPI would, and looks where they landed. Prints "ok". */
 #define _GNU_SOURCE
 #include "check.h"
-#include "state/fdguard.h"
-#include "state/fds.h"
+#include "isolate/fdguard.h"
+#include "process/fds/fds.h"
 
 #include <dlfcn.h>
 #include <errno.h>

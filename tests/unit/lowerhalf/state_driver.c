@@ -1,4 +1,4 @@
-/* state_driver.c - plays a program whose state lowerhalf/state saves in one process and restores in another: one of the cases of state_cases.h.
+/* state_driver.c - plays a program whose state lowerhalf/process saves in one process and restores in another: one of the cases of state_cases.h.
  *
  *   state_driver save CASE FILE      set the case up, check, save to FILE, then verify: saving must have changed nothing
  *   state_driver restore CASE FILE   restore from FILE, then verify
@@ -9,11 +9,11 @@
  * denies kcmp(2), as some container runtimes do.
  */
 #define _GNU_SOURCE
-#include "state/children.h"
-#include "state/cpu.h"
-#include "state/fdguard.h"
-#include "state/fds.h"
-#include "state/process.h"
+#include "process/children.h"
+#include "process/cpu.h"
+#include "isolate/fdguard.h"
+#include "process/fds/fds.h"
+#include "process/process.h"
 #include "state_cases.h"
 
 #include <linux/filter.h>

@@ -1,4 +1,4 @@
-"""lowerhalf/state: descriptors, process-wide settings, children and CPU features, saved in one process and restored in another.
+"""lowerhalf/process: descriptors, process-wide settings, children and CPU features, saved in one process and restored in another.
 
 state_driver.c plays the program; each case (state_cases.h) sets real state up, and verifies it twice: after saving (nothing may have changed) and
 after restoring in a new process. guard_driver.c and guard_library.c play the lower half and a transport of the real MPI."""
@@ -33,7 +33,8 @@ def build(output: Path, root: Path, sources: list[Path], *extra: str) -> Path:
 
 @pytest.fixture(scope="module")
 def state_sources(root: Path) -> list[Path]:
-    return sorted(path for path in (root / "lowerhalf" / "state").glob("*.c") if path.name != "interpose.c")
+    lower = root / "lowerhalf"
+    return [*sorted((lower / "process").rglob("*.c")), lower / "isolate" / "fdguard.c"]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,7 @@ def driver(binaries: Path, root: Path, state_sources: list[Path]) -> Path:
 @pytest.fixture(scope="module")
 def interposed(binaries: Path, root: Path, state_sources: list[Path]) -> Path:
     """As manapy-restart is linked: what it opens itself lands high."""
-    return build(binaries / "state_driver_high", root, [*PROGRAM, *state_sources, root / "lowerhalf" / "state" / "interpose.c"], "-rdynamic", "-ldl")
+    return build(binaries / "state_driver_high", root, [*PROGRAM, *state_sources, root / "lowerhalf" / "isolate" / "interpose.c"], "-rdynamic", "-ldl")
 
 
 @pytest.fixture(scope="module")
@@ -228,7 +229,7 @@ def test_resource_tracker_is_named(driver: Path, root: Path, place: Path, state_
     """A helper that never ends is refused at once, not after the grace time."""
     source = place / "tracker.c"
     source.write_text(
-        '#include "state/children.h"\n#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n'
+        '#include "process/children.h"\n#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n'
         "static bool no(void) {\n    return false;\n}\n"
         "int main(void) {\n    char err[256] = \"\";\n    if (fork() == 0) {\n"
         '        execlp("python3", "python3", "-c", "import time; time.sleep(3)  # multiprocessing.resource_tracker", (char *)0);\n        _exit(1);\n    }\n'
@@ -241,7 +242,7 @@ def test_resource_tracker_is_named(driver: Path, root: Path, place: Path, state_
 
 def test_what_libraries_open_lands_high(binaries: Path, root: Path, state_sources: list[Path]) -> None:
     library = build(binaries / "libguard.so", root, [HERE / "guard_library.c"], "-shared", "-fPIC", "-fvisibility=default")
-    sources = [HERE / "guard_driver.c", *state_sources, root / "lowerhalf" / "state" / "interpose.c"]
+    sources = [HERE / "guard_driver.c", *state_sources, root / "lowerhalf" / "isolate" / "interpose.c"]
     program = build(binaries / "guard_driver", root, sources, "-rdynamic", "-ldl")
     done = subprocess.run([str(program), str(library)], capture_output=True, text=True, timeout=20)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")

@@ -1,4 +1,4 @@
-"""lowerhalf/trap*.c: what a trapped system call leaves of the signal frame around it; ids of new threads and children.
+"""lowerhalf/isolate/trap: what a trapped system call leaves of the signal frame around it; ids of threads and children.
 
 The kernel puts the extended state at the top of the frame, directly below the interrupted code's red zone. How much
 room lies between them depends on the CPU and on the stack's alignment, and what a damaged state does, too (lost
@@ -11,15 +11,15 @@ import subprocess
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-TRAPS = ["trap.c", "trap_clone.c", "trap_memory.c", "trap_signal.c", "trap_exec.c"]
-SOURCES = [*TRAPS, "mpi/foreign.c", "clock.c", "vdso.c", "arena.c", "trampoline.S", "state/fdguard.c"]
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 FLAGS = ["-std=gnu11", "-O2", "-g", "-D_GNU_SOURCE=", "-fno-stack-protector", "-fcf-protection=none", "-mfsgsbase"]
 
 
 def test_frames_and_ids(tmp_path: Path, root: Path) -> None:
     lower, driver = root / "lowerhalf", tmp_path / "trap_driver"
-    sources = [str(HERE / "trap_driver.c"), *(str(lower / name) for name in SOURCES)]
+    isolate = lower / "isolate"
+    traps = sorted((isolate / "trap").glob("*.[cS]"))
+    sources = [HERE / "trap_driver.c", *traps, isolate / "arena.c", isolate / "fdguard.c"]
     include = [f"-I{lower}", f"-I{lower / 'include'}"]
     subprocess.run(["gcc", *FLAGS, *WARNINGS, *include, *sources, "-o", str(driver), "-pthread"], check=True)
     done = subprocess.run([str(driver)], capture_output=True, text=True, timeout=60)

@@ -4,10 +4,10 @@
  * handler may change general registers and the signal mask in it, and nothing else: what lies in the frame
  * afterwards is compared byte by byte.
  */
-#include "arena.h"
-#include "state/fdguard.h"
-#include "sys.h"
-#include "trap.h"
+#include "isolate/arena.h"
+#include "isolate/fdguard.h"
+#include "base/sys.h"
+#include "isolate/trap/trap.h"
 
 #include <poll.h>
 #include <sched.h>

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "control/sha256.h"
-#include "control/wire.h"
+#include "base/sha256.h"
+#include "wire/wire.h"
 
 static void print(const uint8_t d[MPY_SHA256_BYTES], char end) {
     for (int i = 0; i < MPY_SHA256_BYTES; i++) printf("%02x", d[i]);

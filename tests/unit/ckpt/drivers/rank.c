@@ -20,7 +20,7 @@
 
 #include "control/control.h"
 #include "control/notify.h"
-#include "control/wire.h"
+#include "wire/wire.h"
 
 static char fail_step[32];        /* the engine step that fails, with this reason */
 static char fail_reason[256];

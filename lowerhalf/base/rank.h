@@ -1,0 +1,35 @@
+/* rank.h - what every part of the lower half may know of this rank: its options, its paths, and how it fails.
+ *
+ * All of it is defined in start/lower.c, because a rank that fails also tells the process manager (control/control.h).
+ */
+#ifndef MANAPY_RANK_H
+#define MANAPY_RANK_H
+#include <manapy/boundary.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct mpy_options {
+    const char *command;   /* "manapy-launch" or "manapy-restart" */
+    const char *dir;       /* job directory, or NULL: manapy-<id>/ */
+    const char *mpi;       /* library or prefix of the real MPI, or NULL: search */
+    const char *exec_path; /* internal: the rank's own process has exec'ed this file ... */
+    const char *rejoin;    /* ... and this is how it finds its job again */
+    const char *shift;     /* "auto", "off" or "require": backup RNICs for the real MPI (mpi/rdma.c) */
+    const char *on_failover; /* "continue" or "checkpoint": when RDMA traffic falls back to another RNIC */
+    bool is_unsigned;      /* restart a checkpoint of which nothing proves that its job has written it */
+    bool trace;            /* record calls (trace/recorder.c) */
+    double interval_s;     /* between automatic checkpoints; 0 = none */
+    int keep;              /* checkpoints kept; 0 = all */
+    int child_grace_ms;    /* how long a checkpoint waits for child processes */
+    mpy_protocol_t protocol;
+} mpy_options_t;
+
+extern mpy_options_t mpy_options;
+
+/* Print "<command>: <line>" and exit. */
+void mpy_fail(int code, const char *format, ...) __attribute__((noreturn, format(printf, 2, 3)));
+
+const uint8_t *mpy_lower_secret(void); /* of the job: MPY_SECRET_BYTES */
+const char *mpy_upper_dir(void);       /* directory of our libmpi.so.12 */
+const char *mpy_self_path(void);       /* this executable */
+#endif

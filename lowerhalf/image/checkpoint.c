@@ -1,0 +1,86 @@
+/* checkpoint.c - the steps of a checkpoint on this rank, as the control plane asks for them (control/engine.h).
+ *
+ * Half: lower; runs on the control plane's worker thread.
+ *
+ * Invariants
+ *  1. Whatever fails, mpy_stop_release lets the program go on as if nothing had happened.
+ *  2. The grace time is spent in both steps: CHECK waits for the children that it finds while the program runs, so that one that needs
+ *     its parent can end. A program may be never without; STOP waits for those that were started since, when no more can be.
+ *  3. After STOP nothing keeps a rank from entering the drain hook: there all ranks wait for each other, also if one fails.
+ *  4. No hook runs after a STOP that has failed: the thread for it may not be halted.
+ */
+#include "checkpoint.h"
+#include "base/sys.h"
+#include "control/control.h"
+#include "maps.h"
+#include "mpi/load.h"
+#include "process/children.h"
+#include "process/fds/fds.h"
+#include "process/process.h"
+#include "snapshot.h"
+#include "stop.h"
+#include "trace/recorder.h"
+#include <manapy/control.h>
+#include <stdio.h>
+#include <time.h>
+
+enum { REAP_TRIES = 4, REAP_NS = 2000000 };
+
+static int uses_mpi(void) { return MPY_UPPER->mpi_initialized && !MPY_UPPER->mpi_finalized; }
+
+static int grace_left_ms; /* of the checkpoint that CHECK was for */
+
+static int check(int grace_ms, char *error, size_t n) {
+    if (MPY_UPPER->mpi_finalized) { snprintf(error, n, "the job is finishing: MPI_Finalize has been called"); return -1; }
+    if (MPY_UPPER->obstacle[0]) { snprintf(error, n, "%s", MPY_UPPER->obstacle); return -1; }
+    if (uses_mpi() && MPY_UPPER->threads[0].tid == 0) {
+        snprintf(error, n, "the thread that called MPI_Init has ended");
+        return -1;
+    }
+    if (mpy_stop_check(error, n)) return -1;
+    grace_left_ms = grace_ms;
+    if (mpy_children_wait(MPY_CHILDREN_OF_NOW, &grace_left_ms, mpy_control_cancelled, error, n)) return -1; /* first: the pipe to a child goes with it */
+    if (mpy_maps_check(error, n) == 0 && mpy_fds_check(error, n) == 0 && mpy_process_check(error, n) == 0) return 0;
+    int none = 0;
+    char child[256]; /* it may have been the pipe to the next one: what remains is found again when that has ended, after STOP */
+    return mpy_children_wait(MPY_CHILDREN_ALL, &none, mpy_control_cancelled, child, sizeof child) ? 0 : -1;
+}
+
+static int stop(char *error, size_t n) {
+    for (int tries = REAP_TRIES;; tries--) {
+        if (mpy_stop_all(error, n) || mpy_children_wait(MPY_CHILDREN_ALL, &grace_left_ms, mpy_control_cancelled, error, n)) return -1;
+        mpy_reap_for_halted();
+        if (tries == 1 || !mpy_children_unreaped()) return uses_mpi() ? mpy_stop_check_hooks(error, n) : 0;
+        mpy_stop_release(); /* on its way to its wait(2), perhaps */
+        nanosleep(&(struct timespec){.tv_nsec = REAP_NS}, NULL);
+    }
+}
+
+static int drained; /* since the last RESUME: there is something that the resume hook takes back */
+
+static int drain(char *error, size_t n) {
+    drained = uses_mpi() && MPY_UPPER->hooks.drain;
+    return drained ? mpy_stop_run_hook(MPY_UPPER->hooks.drain, error, n) : 0;
+}
+
+static int write_image(const char *directory, mpy_image_result_t *result, char *error, size_t n) {
+    if (MPY_UPPER->obstacle[0]) { snprintf(error, n, "%s", MPY_UPPER->obstacle); return -1; } /* it may have come since the check */
+    mpy_recorder_save();
+    return mpy_snapshot_write(directory, result, error, n);
+}
+
+static int resume(int exit_after, char *error, size_t n) {
+    if (exit_after) {
+        mpy_control_leave_process_manager();
+        mpy_recorder_leave();
+        mpy_sys(SYS_exit_group, MPY_EXIT_CHECKPOINTED);
+    }
+    int r = drained && MPY_UPPER->hooks.resume ? mpy_stop_run_hook(MPY_UPPER->hooks.resume, error, n) : 0;
+    drained = 0;
+    mpy_stop_release();
+    return r;
+}
+
+static void abort_job(int code, const char *reason) { MPY_LOWER->svc->die(reason, code); }
+
+const mpy_engine_ops_t mpy_engine = {.check = check, .stop = stop, .drain = drain, .write = write_image, .resume = resume, .abort_job = abort_job, .segments = mpy_mpi_segments};

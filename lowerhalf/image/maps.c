@@ -1,0 +1,172 @@
+/* maps.c - which memory belongs to the upper half: /proc/self/maps or smaps, cut down to what an image holds.
+ *
+ * Half: lower; libc may be called.
+ *
+ * Invariants
+ *  1. Part of the upper half is what lies in the arena, without the lower block and what every lower half makes anew (code page, proxy
+ *     vDSO, service stack), and for a program linked without -pie what lies below 4 GiB.
+ */
+#include "maps.h"
+#include "isolate/fdguard.h"
+#include "isolate/trapstate.h"
+#include "process/advice.h"
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+/* Mappings can cross a border: the kernel merges neighbours. */
+static const struct { uint64_t lo, hi; } windows[] = {{0, 0x100000000ul}, {MPY_UPPER_ADDR, MPY_CODE_ADDR}, {MPY_HEAP_LO, MPY_ARENA_HI}};
+enum { WINDOWS = sizeof windows / sizeof *windows };
+
+/* Cut `m` down to window i; false if nothing is left. */
+static int clip(mpy_map_t *m, int i) {
+    if (i == 0 && !MPY_TRAP->low_exec) return 0;
+    uint64_t lo = m->lo > windows[i].lo ? m->lo : windows[i].lo;
+    m->hi = m->hi < windows[i].hi ? m->hi : windows[i].hi;
+    if (lo >= m->hi) return 0;
+    m->offset += lo - m->lo;
+    m->lo = lo;
+    return 1;
+}
+
+static void unescape(char *s) { /* the kernel writes newlines as \012 */
+    char *out = s;
+    for (; *s; s++)
+        if (!strncmp(s, "\\012", 4)) { *out++ = '\n'; s += 3; } else *out++ = *s;
+    *out = 0;
+}
+
+static int parse(char *line, mpy_map_t *m) {
+    unsigned long lo, hi, offset, inode;
+    unsigned major, minor;
+    char perms[5];
+    int at = 0;
+    if (sscanf(line, "%lx-%lx %4s %lx %x:%x %lu %n", &lo, &hi, perms, &offset, &major, &minor, &inode, &at) < 7) return -1;
+    line[strcspn(line, "\n")] = 0;
+    char *path = line + at;
+    *m = (mpy_map_t){.lo = lo, .hi = hi, .offset = offset, .device = makedev(major, minor), .inode = inode, .shared = perms[3] == 's'};
+    m->prot = (uint32_t)((perms[0] == 'r' ? PROT_READ : 0) | (perms[1] == 'w' ? PROT_WRITE : 0) | (perms[2] == 'x' ? PROT_EXEC : 0));
+    size_t n = strlen(path);
+    if (n > 10 && !strcmp(path + n - 10, " (deleted)")) { m->deleted = 1; path[n - 10] = 0; }
+    if (path[0] == '[') path = ""; /* [heap], [stack], [anon:...] */
+    m->path = strdup(path);
+    if (!m->path) return -1;
+    unescape(m->path);
+    return 0;
+}
+
+long mpy_maps_read(mpy_map_t **out, int with_advice, char *error, size_t n) {
+    const char *path = with_advice ? "/proc/self/smaps" : "/proc/self/maps";
+    FILE *f = fopen(path, "re");
+    char *line = NULL;
+    size_t room = 0, capacity = 0;
+    long count = 0, latest = 0; /* the first part of the mapping that details are about */
+    *out = NULL;
+    if (!f) { snprintf(error, n, "cannot read %s: %s", path, strerror(errno)); return -1; }
+    while (getline(&line, &room, f) > 0) {
+        if ((size_t)count + WINDOWS > capacity) {
+            capacity = 2 * capacity + 256;
+            mpy_map_t *more = realloc(*out, capacity * sizeof **out);
+            if (!more) { snprintf(error, n, "out of memory"); goto failed; }
+            *out = more;
+        }
+        if (with_advice && isupper((unsigned char)line[0])) {
+            uint32_t advice = strncmp(line, "VmFlags:", 8) ? 0 : mpy_advice_flags(line);
+            for (long i = latest; i < count; i++) (*out)[i].advice |= advice;
+            continue;
+        }
+        mpy_map_t whole, part;
+        if (parse(line, &whole)) { snprintf(error, n, "cannot understand %s: %s", path, line); goto failed; }
+        latest = count;
+        for (int i = 0; i < WINDOWS; i++) {
+            part = whole;
+            if (!clip(&part, i)) continue;
+            part.path = strdup(whole.path);
+            if (!part.path) { free(whole.path); snprintf(error, n, "out of memory"); goto failed; }
+            (*out)[count++] = part;
+        }
+        free(whole.path);
+    }
+    free(line);
+    fclose(f);
+    return count;
+failed:
+    free(line);
+    fclose(f);
+    mpy_maps_free(*out, count);
+    return -1;
+}
+
+void mpy_maps_free(mpy_map_t *maps, long count) {
+    for (long i = 0; i < count; i++) free(maps[i].path);
+    free(maps);
+}
+
+/* Shared memory without a file to go back to (memfd, a deleted file, MAP_ANONYMOUS) is restored as memory of its own: which it must
+ * be already. A descriptor of the same file, or a second mapping of the same pages, would show other bytes afterwards. */
+static int check_alone(const mpy_map_t *maps, long count, const mpy_map_t *m, char *error, size_t n) {
+    for (const mpy_map_t *o = maps; o < maps + count; o++) {
+        if (o == m || !o->shared || o->device != m->device || o->inode != m->inode || o->offset >= m->offset + (m->hi - m->lo) || m->offset >= o->offset + (o->hi - o->lo)) continue;
+        snprintf(error, n, "shared memory (%s) is mapped twice, at %#lx and %#lx, and its file has no name; unmap one before the checkpoint", m->path, (unsigned long)m->lo, (unsigned long)o->lo);
+        return -1;
+    }
+    DIR *d = opendir("/proc/thread-self/fd");
+    int found = -1;
+    for (struct dirent *e; d && found < 0 && (e = readdir(d));) {
+        struct stat st;
+        int fd = atoi(e->d_name);
+        if (e->d_name[0] != '.' && !mpy_fd_is_lower(fd) && fstat(fd, &st) == 0 && st.st_dev == m->device && st.st_ino == m->inode) found = fd;
+    }
+    if (d) closedir(d);
+    if (found < 0) return 0;
+    snprintf(error, n, "descriptor %d (%s) is a file without a name that is also mapped shared; close it or unmap it before the checkpoint", found, m->path);
+    return -1;
+}
+
+int mpy_maps_check(char *error, size_t n) {
+    if (MPY_TRAP->foreign) {
+        snprintf(error, n, "the program has mapped memory at the fixed address %#lx, outside the range that can be saved", (unsigned long)MPY_TRAP->foreign);
+        return -1;
+    }
+    mpy_map_t *maps;
+    long count = mpy_maps_read(&maps, 0, error, n);
+    int bad = count < 0 ? -1 : 0;
+    for (long i = 0; i < count && !bad; i++) {
+        if (maps[i].shared && maps[i].deleted && check_alone(maps, count, &maps[i], error, n)) bad = -1;
+        else if (!strncmp(maps[i].path, "/dev/", 5) && strncmp(maps[i].path, "/dev/shm/", 9) && strcmp(maps[i].path, "/dev/zero")) {
+            snprintf(error, n, "memory of the device %s is mapped; it cannot be saved", maps[i].path);
+            bad = -1;
+        }
+    }
+    if (count >= 0) mpy_maps_free(maps, count);
+    return bad;
+}
+
+static void note_calls(mpy_low_calls_t *out, uint64_t lo, uint64_t hi) {
+    const uint8_t *end = (const uint8_t *)hi - 1;
+    if (out->hi == 0) out->lo = (uint32_t)lo;
+    out->hi = (uint32_t)(hi - 1);
+    for (const uint8_t *p = (const uint8_t *)lo; p < end && (p = memchr(p, 0x0f, (size_t)(end - p))) != NULL; p++) {
+        if (p[1] != 0x05) continue;
+        if (out->n < MPY_LOW_CALLS_MAX) out->after[out->n] = (uint32_t)(uint64_t)p + 2;
+        if (out->n <= MPY_LOW_CALLS_MAX) out->n++;
+    }
+}
+
+int mpy_maps_low_calls(mpy_low_calls_t *out, char *error, size_t n) {
+    mpy_map_t *maps;
+    out->n = out->lo = out->hi = 0;
+    if (!MPY_TRAP->low_exec) return 0;
+    long count = mpy_maps_read(&maps, 0, error, n);
+    const uint32_t code = PROT_READ | PROT_EXEC;
+    for (long i = 0; i < count; i++)
+        if (maps[i].hi <= windows[0].hi && (maps[i].prot & code) == code) note_calls(out, maps[i].lo, maps[i].hi);
+    if (count >= 0) mpy_maps_free(maps, count);
+    return count < 0 ? -1 : 0;
+}

@@ -1,0 +1,255 @@
+/* restore.c - from an image to a running upper half, above a new lower half.
+ *
+ * Half: lower, on the process's first thread, which at the end becomes the program's main thread. Thread bodies (thread_main) run
+ * on the upper TLS: no libc.
+ *
+ * Invariants
+ *  1. The order of restore.h. The real MPI is initialized before the program's memory is back, while the process is still an ordinary
+ *     one; MPI objects are rebuilt after, because that code and its data belong to the program.
+ *  2. A thread continues from the signal frame in which it was halted: rt_sigreturn restores registers, mask, alternate stack and
+ *     extended state. Everything below the frame on its stack is dead and serves as scratch stack until then.
+ *  3. The program goes on seeing the process and thread ids it knew; the kernel's are translated by traps.
+ *  4. Until mpy_restore_commit nothing outside this process has been changed.
+ */
+#include "restore.h"
+#include "base/sys.h"
+#include "image/file/crc32c.h"
+#include "isolate/threads.h"
+#include "isolate/trap/clock.h"
+#include "isolate/trap/trap.h"
+#include "isolate/trap/vdso.h"
+#include "join/chain.h"
+#include "maps.h"
+#include "mpi/load.h"
+#include "process/advice.h"
+#include "process/fds/fds.h"
+#include "process/process.h"
+#include "stop.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "functions.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* since Linux 5.14 */
+#endif
+#define READ_PIECE (512ul << 10)
+#define MPICH_COMM_WORLD 0x44000000
+#define MPICH_COMM_SELF 0x44000001
+#define MPICH_ERRORS_RETURN 0x54000001
+
+long mpy_clone(long nr, const long args[5], void (*fn)(void *), void *arg);
+int mpy_on_stack(int (*fn)(void *), void *arg, uint64_t stack_top);
+void mpy_sigreturn(uint64_t ucontext) __attribute__((noreturn));
+
+static volatile uint32_t gate;
+static uint64_t lower_main_fs;
+
+static int fail(char *error, size_t n, const char *what) {
+    snprintf(error, n, "%s: %s", what, strerror(errno));
+    return -1;
+}
+
+static int uses_mpi(void) { return MPY_UPPER->mpi_initialized && !MPY_UPPER->mpi_finalized; }
+
+/* ---- memory ---- */
+
+static int map_region(const mpy_image_t *image, const mpy_image_region_t *r, char *error, size_t n) {
+    int flags = MAP_FIXED_NOREPLACE | (r->flags & MPY_REGION_SHARED ? MAP_SHARED : MAP_PRIVATE) | (r->flags & MPY_REGION_GROWSDOWN ? MAP_GROWSDOWN : 0), prot = PROT_READ | PROT_WRITE;
+    void *p;
+    if (r->flags & MPY_REGION_FILE) {
+        const char *path = mpy_image_file_path(image, r->file);
+        int writes_back = (r->flags & MPY_REGION_SHARED) && (r->prot & PROT_WRITE);
+        if (r->flags & MPY_REGION_SHARED) prot = (int)r->prot;
+        int fd = open(path, (writes_back ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+        if (fd < 0) return fail(error, n, path);
+        p = mmap((void *)r->lo, r->hi - r->lo, prot, flags, fd, (off_t)r->file_offset);
+        int saved = errno;
+        close(fd);
+        errno = saved;
+    } else {
+        p = mmap((void *)r->lo, r->hi - r->lo, prot, flags | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    }
+    if (p == (void *)r->lo) return 0;
+    snprintf(error, n, "cannot map memory at %#lx: %s", (unsigned long)r->lo, p == MAP_FAILED ? strerror(errno) : "address taken");
+    return -1;
+}
+
+/* Piece by piece, so that the checksum finds in the cache what was just read. Populating first spares a page fault a page; where
+ * the kernel can't (before 5.14) the read faults them in. */
+static int read_run(const mpy_image_t *image, const mpy_image_run_t *run, char *error, size_t n) {
+    if (run->kind != MPY_RUN_DATA) return 0;
+    mpy_image_sum_t sum;
+    mpy_image_sum_begin(image, &sum);
+    for (uint64_t done = 0; done < run->bytes;) {
+        uint64_t left = run->bytes - done, piece = left < READ_PIECE ? left : READ_PIECE;
+        char *to = (char *)(run->address + done);
+        if (done % READ_PIECE == 0) madvise(to, piece, MADV_POPULATE_WRITE);
+        ssize_t k = pread(image->fd, to, piece, (off_t)(run->offset + done));
+        if (k < 0 && errno == EINTR) continue;
+        if (k <= 0) { snprintf(error, n, "%s: cannot be read: %s", image->path, k ? strerror(errno) : "it ends early"); return -1; }
+        mpy_image_sum_add(image, &sum, to, (size_t)k);
+        done += (uint64_t)k;
+    }
+    return mpy_image_check_sum(image, run, &sum, error, n);
+}
+
+int mpy_restore_memory(const mpy_image_t *image, char *error, size_t n) {
+    for (uint64_t i = 0; i < image->nregions; i++) {
+        if (map_region(image, &image->regions[i], error, n)) return -1;
+        mpy_advice_place(&image->regions[i]);
+    }
+    for (uint64_t i = 0; i < image->nruns; i++)
+        if (read_run(image, &image->runs[i], error, n)) return -1;
+    for (uint64_t i = 0; i < image->nregions; i++) {
+        const mpy_image_region_t *r = &image->regions[i];
+        if (r->prot != (PROT_READ | PROT_WRITE) && mprotect((void *)r->lo, r->hi - r->lo, (int)r->prot)) return fail(error, n, "cannot protect memory");
+        mpy_advice_apply(r);
+    }
+    for (uint32_t i = 0; i < MPY_THREADS_MAX; i++) MPY_UPPER->threads[i].lower_fs = 0, MPY_UPPER->threads[i].trace = MPY_UPPER->threads[i].ring = NULL; /* lent by a lower half that is gone */
+    mpy_advice_future();
+    MPY_LOWER->protocol = MPY_UPPER->clock.protocol;
+    return 0;
+}
+
+/* ---- the process ---- */
+
+/* The head of the upper block, read from the image before memory is restored. */
+static int peek(const mpy_image_t *image, mpy_upper_t *head, size_t bytes) {
+    memset(head, 0, bytes);
+    for (uint64_t i = 0; i < image->nruns; i++) {
+        const mpy_image_run_t *run = &image->runs[i];
+        if (run->kind != MPY_RUN_DATA || run->address > MPY_UPPER_ADDR || run->address + run->bytes < MPY_UPPER_ADDR + bytes) continue;
+        return pread(image->fd, head, bytes, (off_t)(run->offset + MPY_UPPER_ADDR - run->address)) == (ssize_t)bytes ? 0 : -1;
+    }
+    return -1;
+}
+
+int mpy_restore_mpi(const mpy_image_t *image, char *error, size_t n) {
+    static mpy_upper_t upper; /* only its head is filled */
+    if (peek(image, &upper, offsetof(mpy_upper_t, hooks)) || upper.magic != MPY_BOUNDARY_MAGIC) { snprintf(error, n, "%s: it holds no upper block", image->path); return -1; }
+    if (!upper.mpi_initialized || upper.mpi_finalized) return 0;
+    mpy_mpi_load(NULL);
+    int provided, required = upper.mpi_thread_required;
+    int (*init)(int *, char ***, int, int *) = (int (*)(int *, char ***, int, int *))MPY_LOWER->mpi[MPY_FN_Init_thread];
+    int (*set_errhandler)(int, int) = (int (*)(int, int))MPY_LOWER->mpi[MPY_FN_Comm_set_errhandler];
+    int rc = init(NULL, NULL, required, &provided);
+    if (!rc) rc = set_errhandler(MPICH_COMM_WORLD, MPICH_ERRORS_RETURN);
+    if (!rc) rc = set_errhandler(MPICH_COMM_SELF, MPICH_ERRORS_RETURN);
+    if (rc) { snprintf(error, n, "%s: MPI_Init_thread failed with code %d", mpy_mpi_path(), rc); return -1; }
+    if (provided < required) { snprintf(error, n, "%s gives thread level %d, the program needs %d", mpy_mpi_path(), provided, required); return -1; }
+    return 0;
+}
+
+static void note_id(int32_t shown, int32_t real) {
+    if (shown == real || MPY_TRAP->nids == MPY_IDS_MAX) return;
+    MPY_TRAP->ids[MPY_TRAP->nids++] = (mpy_idpair_t){shown, real};
+}
+
+int mpy_restore_process(const mpy_image_t *image, char *error, size_t n) {
+    mpy_reader_t reader;
+    sigset_t all;
+    sigfillset(&all);
+    sigdelset(&all, SIGSYS); /* the rebuild hook may map memory */
+    sigprocmask(SIG_SETMASK, &all, NULL); /* each thread gets its own mask back with its signal frame */
+    mpy_reader_init(&reader, image->fds, image->fds_bytes);
+    if (mpy_fds_restore(&reader, error, n)) return -1;
+    mpy_reader_init(&reader, image->process, image->process_bytes);
+    if (mpy_process_restore(&reader, error, n)) return -1;
+    MPY_TRAP->nids = 0;
+    MPY_TRAP->real_pid = getpid();
+    note_id(MPY_TRAP->pid, MPY_TRAP->real_pid);
+    mpy_clocks_continue();
+    for (uint64_t i = 0; i < image->nthreads; i++) mpy_clocks_correct((ucontext_t *)image->threads[i].ucontext);
+    mpy_vdso_install();
+    mpy_trap_install();
+    mpy_stop_install();
+    mpy_signals_reinstall();
+    if (mpy_chain_active()) mpy_signals_shield();
+    static mpy_low_calls_t low;
+    if (mpy_maps_low_calls(&low, error, n)) return -1;
+    int r = mpy_trap_filter(&low, MPY_TRAP_ALWAYS);
+    if (!r) r = mpy_trap_filter(&low, MPY_TRAP_IDS);
+    if (!r && mpy_clocks_shifted()) r = mpy_trap_filter(&low, MPY_TRAP_CLOCKS);
+    if (r) { errno = -r; return fail(error, n, "the kernel refuses the seccomp filter"); }
+    return 0;
+}
+
+/* ---- threads ---- */
+
+static void enter_thread(const mpy_image_thread_t *t) {
+    __asm__ volatile("wrgsbase %0" ::"r"(t->gs_base));
+    if (t->robust_list) mpy_sys(SYS_set_robust_list, t->robust_list, t->robust_bytes);
+    mpy_sys(SYS_prctl, PR_SET_NAME, t->name, 0, 0, 0);
+    for (int sig = 1; sig < MPY_SIGNALS; sig++) /* still blocked here, so it becomes pending again */
+        if ((t->pending >> (sig - 1) & 1) && sig != SIGSYS && sig != MPY_SIGNAL_STOP) mpy_sys(SYS_tgkill, mpy_sys(SYS_getpid), mpy_sys(SYS_gettid), sig);
+}
+
+static void thread_main(void *record) {
+    const mpy_image_thread_t *t = record;
+    enter_thread(t);
+    while (!gate) mpy_futex_wait(&gate, 0);
+    mpy_sigreturn(t->ucontext);
+}
+
+int mpy_restore_threads(const mpy_image_t *image, char *error, size_t n) {
+    const uint64_t flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SYSVSEM | CLONE_SIGHAND | CLONE_THREAD | CLONE_SETTLS | CLONE_CHILD_CLEARTID;
+    for (uint64_t i = 1; i < image->nthreads; i++) {
+        const mpy_image_thread_t *t = &image->threads[i];
+        uint64_t stack = (t->ucontext - 256) & ~15ul; /* invariant 2; 256: room for the red zone's habits of nobody, and alignment */
+        const long args[5] = {(long)flags, (long)stack, 0, (long)t->clear_tid, (long)t->fs_base};
+        long tid = mpy_clone(SYS_clone, args, thread_main, (void *)t);
+        if (tid < 0) { errno = (int)-tid; return fail(error, n, "cannot create a thread"); }
+        note_id(t->tid, (int32_t)tid);
+    }
+    return 0;
+}
+
+typedef struct { uint64_t upper_fs; char *error; size_t n; } rebuild_t;
+
+static int rebuild_on_service_stack(void *argument) {
+    rebuild_t *r = argument;
+    mpy_fs_set(r->upper_fs);
+    int result = MPY_UPPER->hooks.rebuild(r->error, r->n);
+    mpy_fs_set(lower_main_fs);
+    return result;
+}
+
+/* Hooks cross to the lower half as the thread that called MPI_Init, which need not be the process's first, and
+ * which doesn't run yet. */
+int mpy_restore_rebuild(const mpy_image_t *image, char *error, size_t n) {
+    if (!uses_mpi() || !MPY_UPPER->hooks.rebuild) return 0;
+    lower_main_fs = mpy_fs_get();
+    mpy_thread_t *t = &MPY_UPPER->threads[0];
+    mpy_thread_bind(t);
+    rebuild_t r = {t->upper_fs, error, n};
+    int result = mpy_on_stack(rebuild_on_service_stack, &r, MPY_SERVICE_STACK_ADDR + MPY_SERVICE_STACK_SIZE);
+    if (image->threads[0].mpi_slot != 0) t->lower_fs = 0; /* it was lent ours: it gets another one when it calls MPI */
+    return result;
+}
+
+int mpy_restore_commit(char *error, size_t n) {
+    if (mpy_fds_commit(error, n)) return -1;
+    if (uses_mpi()) { /* nobody writes to a shared file before everybody has cut it */
+        int (*barrier)(int) = (int (*)(int))MPY_LOWER->mpi[MPY_FN_Barrier];
+        if (barrier(MPICH_COMM_WORLD)) { snprintf(error, n, "the ranks cannot reach each other (MPI_Barrier failed)"); return -1; }
+    }
+    return mpy_process_start_timers(mpy_id_real, error, n);
+}
+
+void mpy_restore_run(const mpy_image_t *image) {
+    const mpy_image_thread_t *t = &image->threads[0];
+    mpy_sys(SYS_set_tid_address, t->clear_tid);
+    enter_thread(t);
+    gate = 1;
+    mpy_futex_wake(&gate);
+    mpy_fs_set(t->fs_base);
+    mpy_sigreturn(t->ucontext);
+}

@@ -1,0 +1,421 @@
+/* stop.c - halting the upper half's threads where they are, and running hooks on the main one.
+ *
+ * Half: lower. on_stop and mpy_stop_signal_above run in upper threads on the upper TLS (no libc); the rest runs on the
+ * control plane's worker thread.
+ *
+ * Every upper thread gets MPY_SIGNAL_STOP. Its handler records the context and sleeps on a futex. A restart continues
+ * from the signal frame on the thread's stack. The handler's own frame is not used again then.
+ *
+ * Invariants
+ *  1. A thread is halted only if all code and memory to which it will return still exist after a restart. Four
+ *     conditions: it was interrupted in haltable code; none of its callers is in the lower half (in_lower); no handler
+ *     of the program, still active on its stack, interrupted code that is not haltable (marks); and its signal frame
+ *     lies in memory that is saved. Otherwise it answers BUSY and is asked again.
+ *  2. The handler's mask has all signals except SIGSYS, because hooks may map memory. It runs on the alternate stack if
+ *     there is one: the stacks of some languages' coroutines have no room for a signal frame.
+ *  3. Threads that appear while we halt others are found by listing /proc/self/task again until nothing changes.
+ */
+#include "stop.h"
+#include "base/proc_stat.h"
+#include "base/sys.h"
+#include "control/control.h"
+#include "isolate/fdguard.h"
+#include "isolate/trap/trap.h"
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FREE, REQUESTED, BUSY, STOPPED };
+enum { WAIT, HOOK, GO };
+enum { STOP_SECONDS = 30, TAKE_BACK_MS = 1000 }; /* for all threads to come out of the kernel: the others stand meanwhile */
+
+typedef struct record {
+    int32_t tid; /* the kernel's; 0: unused */
+    volatile uint32_t state;
+    volatile uint32_t command;
+    uint32_t mpi_slot;
+    uint64_t ucontext, fs, gs, clear_tid, robust_list, robust_bytes;
+    char name[16];
+    int seen; /* in the latest listing */
+    volatile int was_busy; /* it has answered BUSY */
+    int syscall_nr; /* the system call it slept in when the stop was sent, or -1 */
+    uint64_t syscall_args[3], syscall_pc;
+} record_t;
+
+static record_t records[MPY_THREADS_MAX];
+static int nrecords;
+static volatile uint32_t progress; /* futex: bumped when a record's state changes */
+static int (*hook_function)(char *, uint64_t);
+static char hook_error[512];
+static volatile int hook_result;
+volatile int mpy_stop_misled;
+int mpy_on_stack(int (*fn)(void *), void *arg, uint64_t stack_top);
+
+static int run_hook(void *unused) {
+    (void)unused;
+    return hook_function(hook_error, sizeof hook_error);
+}
+
+static void announce_progress(void) {
+    __atomic_fetch_add(&progress, 1, __ATOMIC_RELEASE);
+    mpy_futex_wake(&progress);
+}
+
+/* False: what was asked for has been taken back (mpy_stop_release). */
+static int answer(record_t *r, uint32_t state) {
+    uint32_t asked = REQUESTED;
+    if (!__atomic_compare_exchange_n(&r->state, &asked, state, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return 0;
+    announce_progress();
+    return 1;
+}
+
+static int in_upper(uint64_t rip) { return (rip >= MPY_ARENA_LO && rip < MPY_ARENA_HI) || (MPY_TRAP->low_exec && rip < 0x100000000ul); }
+
+static int is_syscall(const uint8_t *at) { return at[0] == 0x0f && at[1] == 0x05; }
+
+/* In the wrappers' own code, and not in a system call of theirs: that has just returned, or is about to be made
+ * again. */
+static int in_wrappers(uint64_t rip) {
+    const uint8_t *at = (const uint8_t *)rip;
+    return rip >= MPY_UPPER->code_begin + 2 && rip < MPY_UPPER->code_end && !is_syscall(at) && !is_syscall(at - 2);
+}
+
+/* Code to which a thread may return after a restart. Not the lower half, its services included, nor the kernel's
+ * vDSO, which both lie elsewhere then; not the wrappers, who may hold what a restart replaces (invariant 6 of
+ * boundary.h); nor the way into and out of handlers. */
+static int haltable(uint64_t rip) {
+    return in_upper(rip) && !in_wrappers(rip) && !(rip >= MPY_CODE_ADDR && rip < mpy_code_address(mpy_code_haltable));
+}
+
+/* ---- handlers of the program above code that isn't haltable ---- */
+
+enum { MARKS = 4 * MPY_THREADS_MAX };
+typedef struct mark {
+    volatile int32_t tid; /* 0: free */
+    uint64_t at;          /* on the handler's stack: the word that holds this mark's address */
+} mark_t;
+static mark_t marks[MARKS];
+
+/* Whether an address can be read: with a `how` that doesn't exist the kernel only gets as far as copying the set. */
+static int readable(uint64_t address) { return mpy_sys(SYS_rt_sigprocmask, -1, address, 0, 8) != -EFAULT; }
+
+static int on_stack(const stack_t *s, uint64_t address) {
+    return !(s->ss_flags & SS_DISABLE) && address - (uint64_t)s->ss_sp < s->ss_size;
+}
+
+/* A handler may end by longjmp, and its mark stays. It has, if the thread's stack doesn't reach down to it any
+ * more, or if something else lies where it was. */
+static int still_below(const mark_t *m, const ucontext_t *uc) {
+    uint64_t sp = (uint64_t)uc->uc_mcontext.gregs[REG_RSP];
+    int mark_aside = on_stack(&uc->uc_stack, m->at), aside = on_stack(&uc->uc_stack, sp);
+    if (mark_aside == aside ? sp > m->at : mark_aside) return 0;
+    return readable(m->at) && *(const uint64_t *)m->at == (uint64_t)m;
+}
+
+static int marked(int32_t tid, const ucontext_t *uc) {
+    for (int i = 0; i < MARKS; i++)
+        if (marks[i].tid == tid && still_below(&marks[i], uc)) return 1;
+    return 0;
+}
+
+/* A free one, or one of our own that is left over; -tid: another handler may interrupt us before it is complete. */
+static mark_t *take_mark(int32_t tid, const ucontext_t *uc) {
+    for (int i = 0; i < MARKS; i++) {
+        int32_t was = marks[i].tid;
+        if (was != 0 && !(was == tid && !still_below(&marks[i], uc))) continue;
+        if (__atomic_compare_exchange_n(&marks[i].tid, &was, -tid, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+            return &marks[i];
+    }
+    return NULL; /* four times as many as threads are allowed */
+}
+
+int mpy_stop_signal_above(const void *context, uint64_t at) {
+    const ucontext_t *uc = context;
+    if (haltable((uint64_t)uc->uc_mcontext.gregs[REG_RIP])) return 0;
+    int32_t tid = (int32_t)mpy_sys(SYS_gettid);
+    mark_t *m = take_mark(tid, uc);
+    if (!m) return 0;
+    m->at = at;
+    *(uint64_t *)at = (uint64_t)m;
+    __atomic_store_n(&m->tid, tid, __ATOMIC_RELEASE);
+    return 1;
+}
+
+/* ---- halting ---- */
+
+/* System calls that return EINTR whenever a handler ran, SA_RESTART or not (signal(7)). The program sees no
+ * signal, so it must not see the EINTR either: it is made to issue the call again. A relative sleep goes on with
+ * what remains of it where the kernel said so; a time-out in milliseconds starts anew. */
+static void reissue(const record_t *r, ucontext_t *uc) {
+    static const short again[] = {SYS_poll, SYS_ppoll, SYS_select, SYS_pselect6, SYS_epoll_wait, SYS_epoll_pwait, SYS_epoll_pwait2, SYS_pause, SYS_rt_sigsuspend,
+                                  SYS_rt_sigtimedwait, SYS_nanosleep, SYS_clock_nanosleep, SYS_semop, SYS_semtimedop, SYS_msgsnd, SYS_msgrcv, SYS_futex,
+                                  SYS_read, SYS_readv, SYS_write, SYS_writev, SYS_recvfrom, SYS_recvmsg, SYS_sendto, SYS_sendmsg, SYS_accept, SYS_accept4 /* SO_RCVTIMEO */};
+    greg_t *g = uc->uc_mcontext.gregs;
+    int known = 0;
+    for (unsigned i = 0; i < sizeof again / sizeof *again; i++) known |= r->syscall_nr == again[i];
+    if (!known || g[REG_RAX] != -EINTR || (uint64_t)g[REG_RIP] != r->syscall_pc || (uint64_t)g[REG_RDI] != r->syscall_args[0] || (uint64_t)g[REG_RSI] != r->syscall_args[1] ||
+        (uint64_t)g[REG_RDX] != r->syscall_args[2])
+        return;
+    if (r->syscall_nr == SYS_nanosleep && g[REG_RSI]) g[REG_RDI] = g[REG_RSI];
+    if (r->syscall_nr == SYS_clock_nanosleep && !(g[REG_RSI] & 1 /* TIMER_ABSTIME */) && g[REG_R10]) g[REG_RDX] = g[REG_R10];
+    int futex = (int)g[REG_RSI] & 127;
+    if (r->syscall_nr == SYS_futex && futex != 0 && futex != 9) return; /* FUTEX_WAIT: starts anew; FUTEX_WAIT_BITSET: absolute time-out */
+    g[REG_RAX] = r->syscall_nr;
+    g[REG_RIP] -= 2; /* the syscall instruction */
+}
+
+static void on_stop(int sig, siginfo_t *info, void *context) {
+    (void)sig;
+    if (info->si_code == SI_QUEUE && info->si_value.sival_int == MPY_VALUE_MISLED) { mpy_stop_misled = 1; return; }
+    ucontext_t *uc = context;
+    int32_t tid = (int32_t)mpy_sys(SYS_gettid);
+    record_t *r = NULL;
+    for (int i = 0; i < nrecords && !r; i++)
+        if (records[i].tid == tid && records[i].state == REQUESTED) r = &records[i];
+    if (!r) return; /* somebody else's signal 62: not the program's to catch */
+    mpy_thread_t *slot = NULL;
+    int32_t shown = mpy_id_shown(tid);
+    r->mpi_slot = 0xffffffffu;
+    for (uint32_t i = 0; i < MPY_THREADS_MAX; i++)
+        if (MPY_UPPER->threads[i].used && MPY_UPPER->threads[i].tid == shown) { slot = &MPY_UPPER->threads[i]; r->mpi_slot = i; break; }
+    uint64_t rip = (uint64_t)uc->uc_mcontext.gregs[REG_RIP];
+    if ((slot && slot->in_lower) || !haltable(rip) || !in_upper((uint64_t)uc) || marked(tid, uc)) {
+        r->was_busy = 1;
+        answer(r, BUSY);
+        return;
+    }
+
+    reissue(r, uc);
+    r->ucontext = (uint64_t)uc;
+    r->fs = mpy_fs_get();
+    __asm__ volatile("rdgsbase %0" : "=r"(r->gs));
+    mpy_sys(SYS_prctl, PR_GET_TID_ADDRESS, &r->clear_tid, 0, 0, 0);
+    mpy_sys(SYS_get_robust_list, 0, &r->robust_list, &r->robust_bytes);
+    mpy_sys(SYS_prctl, PR_GET_NAME, r->name, 0, 0, 0);
+    r->command = WAIT;
+    if (!answer(r, STOPPED)) return;
+    for (;;) {
+        uint32_t c = __atomic_load_n(&r->command, __ATOMIC_ACQUIRE);
+        if (c == GO) break;
+        if (c == HOOK) {
+            hook_result = mpy_on_stack(run_hook, NULL, MPY_SERVICE_STACK_ADDR + MPY_SERVICE_STACK_SIZE);
+            r->command = WAIT;
+            announce_progress();
+            continue;
+        }
+        mpy_futex_wait(&r->command, c);
+    }
+    __atomic_store_n(&r->state, FREE, __ATOMIC_RELEASE);
+    announce_progress();
+}
+
+void mpy_stop_install(void) {
+    const uint64_t flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK | 0x04000000ul /* SA_RESTORER */;
+    mpy_ksigaction_t k = {(uint64_t)on_stop, flags, mpy_code_address(mpy_code_restorer), ~(1ul << (SIGSYS - 1))};
+    mpy_sys(SYS_rt_sigaction, MPY_SIGNAL_STOP, &k, 0, 8);
+}
+
+/* Records never move: halted threads hold pointers to theirs. */
+static record_t *record_of(int32_t tid) {
+    int at = nrecords;
+    for (int i = 0; i < nrecords; i++) {
+        if (records[i].tid == tid) return &records[i];
+        if (records[i].tid == 0) at = i;
+    }
+    if (at == MPY_THREADS_MAX) return NULL;
+    records[at] = (record_t){.tid = tid, .syscall_nr = -1};
+    if (at == nrecords) __atomic_store_n(&nrecords, nrecords + 1, __ATOMIC_RELEASE);
+    return &records[at];
+}
+
+typedef struct sleep { /* /proc/PID/task/TID/syscall */
+    int nr; /* -1: running */
+    unsigned long args[6], sp, pc;
+} sleep_t;
+
+static sleep_t sleep_of(int32_t tid) {
+    char path[64], line[256];
+    sleep_t s = {.nr = -1};
+    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", tid);
+    FILE *f = fopen(path, "re");
+    if (!f) return s;
+    unsigned long *a = s.args;
+    int n = fgets(line, sizeof line, f) == NULL
+                ? 0
+                : sscanf(line, "%d %lx %lx %lx %lx %lx %lx %lx %lx", &s.nr, &a[0], &a[1], &a[2], &a[3], &a[4], &a[5], &s.sp, &s.pc);
+    fclose(f);
+    return n == 9 ? s : (sleep_t){.nr = -1};
+}
+
+static void note_syscall(record_t *r, const sleep_t *s) {
+    r->syscall_nr = s->nr;
+    for (int i = 0; i < 3; i++) r->syscall_args[i] = s->args[i];
+    r->syscall_pc = s->pc;
+}
+
+/* Threads that the lower half's libc makes inside itself (aio_read) pass no interpose.c, and block every signal.
+ * But their stack isn't the program's, as every stack of a thread of the program is, also while it is in the lower
+ * half. */
+static int sleeps_on_lower_stack(const sleep_t *s) { return s->nr >= 0 && !in_upper(s->sp) && s->sp >= 0x100000000ul; }
+
+/* The first thread may end before the others do (pthread_exit in main). It remains in the lists, but no signal
+ * reaches it, and it is the one of which a restart makes the first again. */
+int mpy_stop_check(char *error, size_t n) {
+    mpy_proc_stat_t stat;
+    if (mpy_proc_stat(getpid(), &stat) || stat.state != 'Z') return 0;
+    snprintf(error, n, "the program's first thread has ended (pthread_exit in main); such a program can't be saved");
+    return -1;
+}
+
+/* One pass over the threads; returns how many are not halted yet, -1 on failure. */
+static int pass(char *error, size_t n) {
+    int running = 0;
+    DIR *d = opendir("/proc/self/task");
+    if (!d) { snprintf(error, n, "cannot list threads: %s", strerror(errno)); return -1; }
+    for (int i = 0; i < nrecords; i++) records[i].seen = 0;
+    for (struct dirent *e; (e = readdir(d));) {
+        int32_t tid = atoi(e->d_name);
+        if (tid <= 0 || mpy_thread_is_lower(tid)) continue;
+        record_t *r = record_of(tid);
+        if (!r) { closedir(d); snprintf(error, n, "more than %d threads", MPY_THREADS_MAX); return -1; }
+        if (r->state != STOPPED) {
+            sleep_t s = sleep_of(tid);
+            if (sleeps_on_lower_stack(&s)) continue; /* its record is dropped below */
+            if (r->state == FREE || r->state == BUSY) note_syscall(r, &s);
+        }
+        r->seen = 1;
+        if (r->state == FREE || r->state == BUSY) {
+            r->state = REQUESTED;
+            mpy_sys(SYS_tgkill, getpid(), tid, MPY_SIGNAL_STOP);
+        }
+        running += r->state != STOPPED;
+    }
+    closedir(d);
+    for (int i = 0; i < nrecords; i++) /* threads that ended meanwhile */
+        if (!records[i].seen) records[i] = (record_t){0};
+    return running;
+}
+
+static int still_running(char *error, size_t n) {
+    for (int i = 0; i < nrecords; i++)
+        if (records[i].seen && records[i].state != STOPPED) {
+            int sleeping = records[i].syscall_nr;
+            char where[96] = "it is running";
+            if (records[i].was_busy)
+                strcpy(where, "it stays in a signal handler, or in MPI, where a restart couldn't go on");
+            else if (sleeping >= 0) snprintf(where, sizeof where, "it is in system call %d", sleeping);
+            snprintf(error, n, "thread %d can't be stopped: %s (waited for %d s)", mpy_id_shown(records[i].tid), where, STOP_SECONDS);
+        }
+    return -1;
+}
+
+int mpy_stop_all(char *error, size_t n) {
+    struct timespec begin, now;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    nrecords = 0;
+    for (;;) {
+        uint32_t seen = progress;
+        int before = nrecords, running = pass(error, n);
+        if (running < 0) return -1;
+        if (running == 0 && nrecords == before) return 0;
+        if (mpy_stop_check(error, n)) return -1;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if (now.tv_sec - begin.tv_sec > STOP_SECONDS) return still_running(error, n);
+        if (mpy_control_cancelled()) { snprintf(error, n, "the checkpoint was given up"); return -1; }
+        struct timespec nap = {0, 200000}; /* BUSY threads are asked again soon; the futex tells of the others */
+        mpy_sys(SYS_futex, &progress, MPY_FUTEX_WAIT, seen, &nap);
+    }
+}
+
+/* After a stop that got only half way: the signals that are under way find nothing any more, nor do threads that stay in the kernel. */
+static void take_back(void) {
+    for (int waited = 0; waited < TAKE_BACK_MS; waited++) {
+        int open = 0;
+        for (int i = 0; i < nrecords; i++) open += records[i].state == REQUESTED;
+        if (open == 0) return;
+        uint32_t seen = progress;
+        struct timespec nap = {0, 1000000};
+        mpy_sys(SYS_futex, &progress, MPY_FUTEX_WAIT, seen, &nap);
+    }
+    for (int i = 0; i < nrecords; i++) {
+        uint32_t asked = REQUESTED;
+        __atomic_compare_exchange_n(&records[i].state, &asked, FREE, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    }
+}
+
+void mpy_stop_release(void) {
+    take_back();
+    for (int i = 0; i < nrecords; i++) {
+        if (records[i].state != STOPPED) continue;
+        __atomic_store_n(&records[i].command, GO, __ATOMIC_RELEASE);
+        mpy_futex_wake(&records[i].command);
+    }
+    for (int i = 0; i < nrecords; i++)
+        for (;;) {
+            uint32_t seen = __atomic_load_n(&progress, __ATOMIC_ACQUIRE);
+            if (records[i].state != STOPPED) break;
+            mpy_futex_wait(&progress, seen);
+        }
+    nrecords = 0;
+}
+
+int mpy_stop_count(void) {
+    int n = 0;
+    for (int i = 0; i < nrecords; i++) n += records[i].tid != 0;
+    return n;
+}
+
+/* Signals pending for this thread alone; rt_sigpending(2) would add those of the process (process/timers.c). */
+static uint64_t thread_pending(int32_t tid) {
+    char path[64], line[128];
+    unsigned long mask = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%d/status", tid);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f) && sscanf(line, "SigPnd: %lx", &mask) != 1) {}
+    if (f) fclose(f);
+    return mask & ~(1ul << (SIGSYS - 1) | 1ul << (MPY_SIGNAL_STOP - 1));
+}
+
+/* The i-th halted thread; the process's first thread leads. */
+void mpy_stop_describe(int i, mpy_image_thread_t *out) {
+    const record_t *r = NULL;
+    int32_t pid = getpid();
+    for (int k = 0; k < nrecords; k++)
+        if (records[k].tid == pid) r = &records[k];
+    if (r != NULL) i--;
+    if (i >= 0 || r == NULL)
+        for (int k = 0; k < nrecords; k++)
+            if (records[k].tid != 0 && records[k].tid != pid && i-- == 0) r = &records[k];
+    *out = (mpy_image_thread_t){r->ucontext, r->fs, r->gs, r->clear_tid, r->robust_list, r->robust_bytes, thread_pending(r->tid), mpy_id_shown(r->tid), r->mpi_slot, ""};
+    memcpy(out->name, r->name, sizeof out->name);
+}
+
+static record_t *of_hooks(char *error, size_t n) {
+    for (int i = 0; i < nrecords; i++)
+        if (records[i].state == STOPPED && records[i].mpi_slot == 0) return &records[i];
+    snprintf(error, n, "the thread that called MPI_Init has ended");
+    return NULL;
+}
+
+int mpy_stop_check_hooks(char *error, size_t n) { return of_hooks(error, n) ? 0 : -1; }
+
+int mpy_stop_run_hook(int (*hook)(char *, uint64_t), char *error, size_t n) {
+    record_t *r = of_hooks(error, n);
+    if (!r) return -1;
+    hook_function = hook;
+    hook_error[0] = 0;
+    __atomic_store_n(&r->command, HOOK, __ATOMIC_RELEASE);
+    mpy_futex_wake(&r->command);
+    for (;;) {
+        uint32_t seen = progress;
+        if (r->command == WAIT) break;
+        mpy_futex_wait(&progress, seen);
+    }
+    if (hook_result) snprintf(error, n, "%s", hook_error);
+    return hook_result;
+}

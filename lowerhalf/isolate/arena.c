@@ -1,0 +1,164 @@
+/* arena.c - address space of the upper half: who may map where.
+ *
+ * Half: lower; called from trap handlers on the upper TLS: no libc (sys.h only).
+ *
+ * Address space comes from a list of freed ranges (first fit), else from a bump pointer. Mappings of 2 MiB and more are
+ * aligned to 2 MiB so that the kernel can use huge pages.
+ *
+ * Invariants
+ *  1. All state is in the trap block and in the table that it points to, under the lock; handlers run with every signal blocked, so the holder is never
+ *     interrupted by a handler that wants the lock.
+ *  2. A range in the free list is unmapped, except for mappings the program put there itself with MAP_FIXED (those are
+ *     carved out) - so callers still map with MAP_FIXED_NOREPLACE and retry.
+ *  3. Losing a free range (the table is full) costs address space, never correctness.
+ *  4. A child that the program forks has the lock free: it lies in a page that a fork fills with zeros. If another
+ *     thread was at work on the table just then, arena_busy is set, and the child does without the table
+ *     (invariant 3). arena_next is changed by one store, so that it lies above all that was given out at any
+ *     moment.
+ */
+#include "arena.h"
+#include "base/sys.h"
+#include <sys/mman.h>
+
+#define HUGE 0x200000ul
+#define PAGE 4096ul
+#define TABLE_BYTES (MPY_FREE_MAX * sizeof(mpy_range_t))
+
+static volatile uint32_t *the_lock;
+
+int mpy_arena_attach(void) {
+    long page = mpy_sys6(SYS_mmap, 0, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page < 0 && page > -4096) return (int)page;
+    the_lock = (volatile uint32_t *)page;
+    return (int)mpy_sys(SYS_madvise, page, PAGE, MADV_WIPEONFORK);
+}
+
+static void lock(void) {
+    while (__atomic_exchange_n(the_lock, 1, __ATOMIC_ACQUIRE)) mpy_sys(SYS_sched_yield);
+    if (MPY_TRAP->arena_busy) MPY_TRAP->nfree = 0; /* invariant 4: who was at work exists in our parent only */
+    __atomic_store_n(&MPY_TRAP->arena_busy, 1, __ATOMIC_RELAXED);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+static void unlock(void) {
+    __atomic_store_n(&MPY_TRAP->arena_busy, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(the_lock, 0, __ATOMIC_RELEASE);
+}
+
+int mpy_arena_init(void) {
+    long table = mpy_sys6(SYS_mmap, MPY_HEAP_LO, TABLE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    MPY_TRAP->free = (mpy_range_t *)MPY_HEAP_LO;
+    MPY_TRAP->arena_next = MPY_HEAP_LO + TABLE_BYTES;
+    MPY_TRAP->nfree = 0;
+    return table == MPY_HEAP_LO ? 0 : -1;
+}
+
+static void remove_at(uint32_t i) {
+    mpy_trapstate_t *s = MPY_TRAP;
+    for (s->nfree--; i < s->nfree; i++) s->free[i] = s->free[i + 1];
+}
+
+static void insert_at(uint32_t i, uint64_t lo, uint64_t hi) {
+    mpy_trapstate_t *s = MPY_TRAP;
+    if (s->nfree == MPY_FREE_MAX) return; /* invariant 3 */
+    for (uint32_t j = s->nfree++; j > i; j--) s->free[j] = s->free[j - 1];
+    s->free[i] = (mpy_range_t){lo, hi};
+    if (hi - lo > s->largest_free) s->largest_free = hi - lo;
+}
+
+static uint32_t first_ending_after(uint64_t lo) { /* index of the first range with hi > lo */
+    uint32_t a = 0, b = MPY_TRAP->nfree;
+    while (a < b) {
+        uint32_t m = (a + b) / 2;
+        if (MPY_TRAP->free[m].hi <= lo) a = m + 1; else b = m;
+    }
+    return a;
+}
+
+static void carve(uint64_t lo, uint64_t hi) {
+    mpy_trapstate_t *s = MPY_TRAP;
+    for (uint32_t i = first_ending_after(lo); i < s->nfree && s->free[i].lo < hi;) {
+        mpy_range_t r = s->free[i];
+        remove_at(i);
+        if (r.lo < lo) insert_at(i++, r.lo, lo);
+        if (hi < r.hi) insert_at(i++, hi, r.hi);
+    }
+}
+
+static void release(uint64_t lo, uint64_t hi) {
+    mpy_trapstate_t *s = MPY_TRAP;
+    if (lo < MPY_HEAP_LO + TABLE_BYTES) lo = MPY_HEAP_LO + TABLE_BYTES;
+    if (hi > s->arena_next) hi = s->arena_next;
+    if (lo >= hi) return;
+    uint32_t i = first_ending_after(lo - 1); /* also the range that ends exactly at lo */
+    while (i < s->nfree && s->free[i].lo <= hi) {
+        if (s->free[i].lo < lo) lo = s->free[i].lo;
+        if (s->free[i].hi > hi) hi = s->free[i].hi;
+        remove_at(i);
+    }
+    if (hi == s->arena_next) s->arena_next = lo; else insert_at(i, lo, hi);
+}
+
+uint64_t mpy_arena_take(uint64_t bytes) {
+    mpy_trapstate_t *s = MPY_TRAP;
+    uint64_t align = bytes >= HUGE ? HUGE : PAGE, found = 0;
+    bytes = (bytes + PAGE - 1) & ~(PAGE - 1);
+    if (bytes == 0 || bytes > MPY_ARENA_HI - MPY_HEAP_LO) return 0;
+    lock();
+    uint64_t largest = 0;
+    for (uint32_t i = 0; i < s->nfree && bytes <= s->largest_free; i++) {
+        if (s->free[i].hi - s->free[i].lo > largest) largest = s->free[i].hi - s->free[i].lo;
+        if (i + 1 == s->nfree) s->largest_free = largest; /* all have been seen */
+        uint64_t lo = (s->free[i].lo + align - 1) & ~(align - 1);
+        if (lo + bytes <= s->free[i].hi) { found = lo; carve(lo, lo + bytes); break; }
+    }
+    if (!found) {
+        uint64_t lo = (s->arena_next + align - 1) & ~(align - 1);
+        if (lo + bytes <= MPY_ARENA_HI) {
+            uint64_t gap = s->arena_next;
+            s->arena_next = lo + bytes;
+            if (gap < lo) release(gap, lo);
+            found = lo;
+        }
+    }
+    unlock();
+    return found;
+}
+
+int mpy_arena_take_at(uint64_t lo, uint64_t bytes) {
+    mpy_trapstate_t *s = MPY_TRAP;
+    uint64_t hi = (lo + bytes + PAGE - 1) & ~(PAGE - 1);
+    if (lo < MPY_HEAP_LO || hi > MPY_ARENA_HI) return 0;
+    lock();
+    uint32_t i = first_ending_after(lo);
+    int ok = lo >= s->arena_next; /* above all that was ever given out */
+    if (!ok && i < s->nfree && s->free[i].lo <= lo) ok = s->free[i].hi >= hi || (s->free[i].hi == s->arena_next && hi > s->arena_next);
+    if (ok) {
+        carve(lo, hi);
+        if (hi > s->arena_next) {
+            uint64_t gap = s->arena_next;
+            s->arena_next = hi;
+            if (gap < lo) release(gap, lo);
+        }
+    }
+    unlock();
+    return ok;
+}
+
+void mpy_arena_give(uint64_t lo, uint64_t bytes) {
+    lock();
+    release(lo, (lo + bytes + PAGE - 1) & ~(PAGE - 1));
+    unlock();
+}
+
+void mpy_arena_claim(uint64_t lo, uint64_t bytes) {
+    uint64_t hi = (lo + bytes + PAGE - 1) & ~(PAGE - 1);
+    if (lo < MPY_HEAP_LO || hi > MPY_ARENA_HI) return;
+    lock();
+    carve(lo, hi);
+    if (hi > MPY_TRAP->arena_next) {
+        uint64_t gap = MPY_TRAP->arena_next;
+        MPY_TRAP->arena_next = hi;
+        if (gap < lo) release(gap, lo);
+    }
+    unlock();
+}

@@ -1,0 +1,352 @@
+/* interpose.c - functions of libc that the executable defines over it, so that the real MPI and its transports call ours.
+ *
+ * Lower half only: the program above has a libc of its own and never sees these symbols. Linked whole into manapy-launch and
+ * manapy-restart (object library mpy_interpose); exported, so that libraries opened later bind to them.
+ *
+ * Invariants
+ *  1. A descriptor returned from here is fdguard.h's invariant 1. Close-on-exec is forced: children of the program must not
+ *     hold the job's connections open.
+ *  2. The system calls are made directly: no recursion into a wrapper, and no dependence on the symbol version of libc.
+ *  3. What libc opens inside itself passes here only where it is listed below (fopen, opendir, shm_open, mkstemp); popen and the
+ *     helper thread of timer_create, for example, don't.
+ */
+#undef _FORTIFY_SOURCE
+#define _GNU_SOURCE
+#include "fdguard.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+static int lift(long fd)
+{
+    return mpy_fd_high((int)fd);
+}
+
+static int lift_pair(long rc, int fds[2])
+{
+    if (rc == 0) {
+        fds[0] = mpy_fd_high(fds[0]);
+        fds[1] = mpy_fd_high(fds[1]);
+    }
+    return (int)rc;
+}
+
+/* ---- files ---- */
+
+static int open_at(int dir, const char *path, int flags, mode_t mode)
+{
+    return lift(syscall(SYS_openat, dir, path, flags | O_CLOEXEC, mode));
+}
+
+#define MODE_ARGUMENT(flags, mode)                                              \
+    mode_t mode = 0;                                                            \
+    if (((flags) & O_CREAT) || ((flags) & O_TMPFILE) == O_TMPFILE) {            \
+        va_list list;                                                           \
+        va_start(list, flags);                                                  \
+        mode = va_arg(list, mode_t);                                            \
+        va_end(list);                                                           \
+    }
+
+EXPORT int open(const char *path, int flags, ...)
+{
+    MODE_ARGUMENT(flags, mode)
+    return open_at(AT_FDCWD, path, flags, mode);
+}
+
+EXPORT int open64(const char *path, int flags, ...)
+{
+    MODE_ARGUMENT(flags, mode)
+    return open_at(AT_FDCWD, path, flags | O_LARGEFILE, mode);
+}
+
+EXPORT int openat(int dir, const char *path, int flags, ...)
+{
+    MODE_ARGUMENT(flags, mode)
+    return open_at(dir, path, flags, mode);
+}
+
+EXPORT int openat64(int dir, const char *path, int flags, ...)
+{
+    MODE_ARGUMENT(flags, mode)
+    return open_at(dir, path, flags | O_LARGEFILE, mode);
+}
+
+EXPORT int creat(const char *path, mode_t mode)
+{
+    return open_at(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
+}
+
+/* What a library built with _FORTIFY_SOURCE calls instead of open() when it passes no mode. */
+EXPORT int __open_2(const char *path, int flags);
+EXPORT int __open_2(const char *path, int flags)
+{
+    return open_at(AT_FDCWD, path, flags, 0);
+}
+
+EXPORT int __open64_2(const char *path, int flags);
+EXPORT int __open64_2(const char *path, int flags)
+{
+    return open_at(AT_FDCWD, path, flags | O_LARGEFILE, 0);
+}
+
+EXPORT int __openat_2(int dir, const char *path, int flags);
+EXPORT int __openat_2(int dir, const char *path, int flags)
+{
+    return open_at(dir, path, flags, 0);
+}
+
+EXPORT int __openat64_2(int dir, const char *path, int flags);
+EXPORT int __openat64_2(int dir, const char *path, int flags)
+{
+    return open_at(dir, path, flags | O_LARGEFILE, 0);
+}
+
+EXPORT int memfd_create(const char *name, unsigned flags)
+{
+    return lift(syscall(SYS_memfd_create, name, flags));
+}
+
+EXPORT int dup(int fd)
+{
+    return lift(syscall(SYS_dup, fd));
+}
+
+EXPORT int close(int fd)
+{
+    mpy_fd_lower_remove(fd);
+    return (int)syscall(SYS_close, fd);
+}
+
+/* ---- files that libc opens inside itself ---- */
+
+/* The definition that ours hides. */
+#define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+static int fopen_flags(const char *mode)
+{
+    int flags = mode[0] == 'r' ? 0 : mode[0] == 'w' ? O_CREAT | O_TRUNC : O_CREAT | O_APPEND;
+    size_t length = strcspn(mode, ","); /* ",ccs=..." may follow */
+    flags |= memchr(mode, '+', length) ? O_RDWR : mode[0] == 'r' ? O_RDONLY : O_WRONLY;
+    return flags | (memchr(mode, 'x', length) ? O_EXCL : 0);
+}
+
+EXPORT FILE *fopen(const char *path, const char *mode)
+{
+    if (!strchr("rwa", mode[0]) || !mode[0])
+        return errno = EINVAL, NULL;
+    int fd = open_at(AT_FDCWD, path, fopen_flags(mode), 0666);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, mode);
+    if (fd >= 0 && !file)
+        mpy_fd_close(fd);
+    return file;
+}
+
+EXPORT FILE *fopen64(const char *path, const char *mode)
+{
+    return fopen(path, mode);
+}
+
+EXPORT int fclose(FILE *file)
+{
+    static __typeof__(&fclose) _Atomic next;
+    if (!next)
+        next = NEXT(fclose);
+    mpy_fd_lower_remove(fileno(file));
+    return next(file);
+}
+
+EXPORT DIR *opendir(const char *path)
+{
+    int fd = open_at(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (fd >= 0 && !dir)
+        mpy_fd_close(fd);
+    return dir;
+}
+
+EXPORT int closedir(DIR *dir)
+{
+    static __typeof__(&closedir) _Atomic next;
+    if (!next)
+        next = NEXT(closedir);
+    mpy_fd_lower_remove(dirfd(dir));
+    return next(dir);
+}
+
+EXPORT int shm_open(const char *name, int flags, mode_t mode)
+{
+    return mpy_fd_high(NEXT(shm_open)(name, flags, mode));
+}
+
+EXPORT int mkstemp(char *path)
+{
+    return mpy_fd_high(NEXT(mkstemp)(path));
+}
+
+EXPORT int mkstemp64(char *path)
+{
+    return mkstemp(path);
+}
+
+EXPORT int mkostemp(char *path, int flags)
+{
+    return mpy_fd_high(NEXT(mkostemp)(path, flags));
+}
+
+EXPORT int mkostemp64(char *path, int flags)
+{
+    return mkostemp(path, flags);
+}
+
+/* ---- sockets and pipes ---- */
+
+EXPORT int socket(int domain, int type, int protocol)
+{
+    return lift(syscall(SYS_socket, domain, type, protocol));
+}
+
+EXPORT int socketpair(int domain, int type, int protocol, int fds[2])
+{
+    return lift_pair(syscall(SYS_socketpair, domain, type, protocol, fds), fds);
+}
+
+EXPORT int accept4(int fd, struct sockaddr *address, socklen_t *bytes, int flags)
+{
+    return lift(syscall(SYS_accept4, fd, address, bytes, flags));
+}
+
+EXPORT int accept(int fd, struct sockaddr *address, socklen_t *bytes)
+{
+    return accept4(fd, address, bytes, 0);
+}
+
+EXPORT int pipe2(int fds[2], int flags)
+{
+    return lift_pair(syscall(SYS_pipe2, fds, flags), fds);
+}
+
+EXPORT int pipe(int fds[2])
+{
+    return pipe2(fds, 0);
+}
+
+/* ---- event descriptors ---- */
+
+EXPORT int epoll_create1(int flags)
+{
+    return lift(syscall(SYS_epoll_create1, flags));
+}
+
+EXPORT int epoll_create(int size)
+{
+    if (size <= 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    return epoll_create1(0);
+}
+
+EXPORT int eventfd(unsigned count, int flags)
+{
+    return lift(syscall(SYS_eventfd2, count, flags));
+}
+
+EXPORT int timerfd_create(int clock, int flags)
+{
+    return lift(syscall(SYS_timerfd_create, clock, flags));
+}
+
+/* The alternate stack of a thread is the program's: what lies on one of the lower half (UCX sets one) is in no image. */
+EXPORT int sigaltstack(const stack_t *stack, stack_t *old)
+{
+    (void)stack;
+    if (old)
+        *old = (stack_t){.ss_flags = SS_DISABLE};
+    return 0;
+}
+
+EXPORT int signalfd(int fd, const sigset_t *mask, int flags)
+{
+    return lift(syscall(SYS_signalfd4, fd, mask, 8, flags)); /* 8: the kernel's sigset */
+}
+
+EXPORT int inotify_init1(int flags)
+{
+    return lift(syscall(SYS_inotify_init1, flags));
+}
+
+EXPORT int inotify_init(void)
+{
+    return inotify_init1(0);
+}
+
+/* ---- threads ---- */
+
+typedef struct birth {
+    void *(*start)(void *);
+    void *argument;
+} birth_t;
+
+typedef int create_t(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+
+static void leave(void *argument)
+{
+    (void)argument;
+    mpy_thread_lower_remove((int)syscall(SYS_gettid));
+}
+
+static void *enter(void *argument)
+{
+    birth_t birth = *(birth_t *)argument;
+    free(argument);
+    mpy_thread_lower_add((int)syscall(SYS_gettid));
+    mpy_thread_lower_announce(-1);
+    void *result;
+    pthread_cleanup_push(leave, NULL); /* also runs when the thread ends by pthread_exit or cancellation */
+    result = birth.start(birth.argument);
+    pthread_cleanup_pop(1);
+    return result;
+}
+
+EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *), void *argument)
+{
+    static create_t *_Atomic next;
+    if (!next)
+        next = (create_t *)dlsym(RTLD_NEXT, "pthread_create");
+    birth_t *birth = malloc(sizeof *birth);
+    if (!next || !birth) {
+        free(birth);
+        return EAGAIN;
+    }
+    *birth = (birth_t){start, argument};
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    mpy_thread_lower_announce(1);
+    int rc = next(thread, attr, enter, birth);
+    if (rc) {
+        mpy_thread_lower_announce(-1);
+        free(birth);
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return rc;
+}

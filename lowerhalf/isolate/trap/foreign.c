@@ -1,0 +1,67 @@
+/* foreign.c - MPI libraries that the program must not load: those that aren't manapy's.
+ *
+ * Half: lower, in the SIGSYS handler on the upper TLS: no libc. Called for every mapping of the upper half that may hold code;
+ * the program's loader makes them for libraries at its start, and for dlopen.
+ *
+ * manapy's own library stands in for libmpi.so.12 (lib/manapy/upper). With any other one, the program would run without
+ * manapy: Open MPI's ranks under another launcher are all rank 0, and nothing of it is seen by a checkpoint.
+ */
+#include "foreign.h"
+#include "base/sys.h"
+
+#include <manapy/boundary.h>
+#include <sys/mman.h>
+
+static const char *after(const char *text, const char *prefix) { /* NULL: it doesn't begin so */
+    while (*prefix != 0)
+        if (*text++ != *prefix++) return NULL;
+    return text;
+}
+
+static int contains(const char *text, const char *part) {
+    for (; *text != 0; text++)
+        if (after(text, part) != NULL) return 1;
+    return 0;
+}
+
+static const char *base_name(const char *path) {
+    const char *name = path;
+    for (; *path != 0; path++)
+        if (*path == '/') name = path + 1;
+    return name;
+}
+
+/* What to do, or NULL: it's no such library. */
+static const char *advice(const char *path) {
+    const char *name = base_name(path), *number;
+    if (contains(path, "/manapy/upper/")) return NULL;
+    if (after(name, "libmpi_abi.so") != NULL)
+        return ": a library of the MPI-5 standard ABI, which this version of manapy doesn't serve; build the program with MPICH or Intel MPI";
+    if ((number = after(name, "libmpi.so.")) != NULL && after(number, "12") == NULL)
+        return ": Open MPI, or another library without MPICH's ABI, which this version of manapy doesn't serve; build the program with MPICH or Intel MPI";
+    if (number != NULL || after(name, "libmpich.so.") != NULL)
+        return " by its path or a DT_RPATH; manapy has a library in its place, which is found as libmpi.so.12 without one (`manapy doctor PROGRAM`)";
+    return NULL;
+}
+
+static char *put(char *at, const char *end, const char *text) {
+    while (*text != 0 && at < end) *at++ = *text++;
+    return at;
+}
+
+void mpy_foreign_check(int fd) {
+    char link[32] = "/proc/self/fd/", digits[12], path[512], line[900];
+    int n = 0;
+    char *at = link + 14;
+    for (unsigned rest = (unsigned)fd; n == 0 || rest != 0; rest /= 10) digits[n++] = (char)('0' + rest % 10);
+    while (n > 0) *at++ = digits[--n];
+    *at = 0;
+    long got = mpy_sys(SYS_readlink, link, path, sizeof path - 1);
+    if (got <= 0) return;
+    path[got] = 0;
+    const char *why = advice(path), *end = line + sizeof line - 1;
+    if (why == NULL) return;
+    at = put(put(put(line, end, "the program loads the MPI library "), end, path), end, why);
+    *at = 0;
+    MPY_LOWER->svc->die(line, 1);
+}

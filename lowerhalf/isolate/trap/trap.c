@@ -1,0 +1,265 @@
+/* trap.c - which system calls of the upper half are intercepted, and how.
+ *
+ * Half: lower. The SIGSYS handler runs on the upper TLS, on the program's stack or alternate stack: no libc, no
+ * stack protector, raw system calls, little stack.
+ *
+ * A seccomp filter returns TRAP for the calls of the table below, if the instruction pointer is in the arena or at a
+ * call of a program linked without -pie (invariant 4). It tests architecture and number before the instruction pointer,
+ * so the kernel caches all other calls as "always allow". The handler makes the call again in a form that keeps the
+ * halves apart. It puts the result into the interrupted context.
+ *
+ * Invariants
+ *  1. Code of the program never runs with SIGSYS blocked (trap_signal.c). The handler itself runs with all signals
+ *     blocked, so it is never interrupted, and no code that it calls may trap. Of the interrupted context it writes
+ *     only general registers and the signal mask. The frame around them ends just below the program's red zone and
+ *     belongs to the kernel: extended state that is damaged there is lost, or kills the process.
+ *  2. Children inherit the filter. It does nothing to them unless they map code into the arena's address range, or
+ *     make a system call at an address that invariant 4 names.
+ *  3. Calls that take or return identities, calls that make new ones, and clocks are trapped only after a restart, if
+ *     the kernel's values differ from the program's.
+ *  4. Programs linked without -pie lie at the same addresses as other such programs, which children may exec. So below
+ *     4 GiB only the program's own system call instructions are trapped. If it has more than MPY_LOW_CALLS_MAX, all of
+ *     its code is. A program that uses shared libraries has none as a rule.
+ */
+#include "trap.h"
+#include "base/sys.h"
+#include "clock.h"
+#include "isolate/fdguard.h"
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+
+extern const char mpy_code_begin[], mpy_code_masked_done[], mpy_code_end[];
+int (*mpy_trap_on_exit)(int code);
+
+_Static_assert(offsetof(mpy_lower_t, tls_upper_fs) == 0x30, "trampoline.S knows this offset");
+_Static_assert(offsetof(mpy_lower_t, signal_above) == 0x38, "trampoline.S knows this offset");
+_Static_assert(offsetof(mpy_trapstate_t, signals) == 0 && sizeof(mpy_ksigaction_t) == 32, "trampoline.S knows this layout");
+_Static_assert(offsetof(mpy_trapstate_t, pid) == 0x820 && offsetof(mpy_trapstate_t, real_pid) == 0x824, "trampoline.S knows these offsets");
+
+uint64_t mpy_code_address(const char *symbol) { return MPY_CODE_ADDR + (uint64_t)(symbol - mpy_code_begin); }
+
+void mpy_code_install(void) {
+    void *page = (void *)MPY_CODE_ADDR;
+    mpy_sys(SYS_mmap, page, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    memcpy(page, mpy_code_begin, (size_t)(mpy_code_end - mpy_code_begin));
+    mpy_sys(SYS_mprotect, page, 4096, PROT_READ | PROT_EXEC);
+}
+
+/* ---- identities ---- */
+
+mpy_idpair_t mpy_id_pair(uint32_t i) {
+    mpy_idpair_t pair;
+    __atomic_load(&MPY_TRAP->ids[i], &pair, __ATOMIC_RELAXED);
+    return pair;
+}
+
+int32_t mpy_id_real(int32_t shown) {
+    for (uint32_t i = 0; i < MPY_TRAP->nids; i++) {
+        mpy_idpair_t pair = mpy_id_pair(i);
+        if (pair.shown == shown) return pair.real;
+    }
+    return shown;
+}
+
+int32_t mpy_id_shown(int32_t real) {
+    for (uint32_t i = 0; i < MPY_TRAP->nids; i++) {
+        mpy_idpair_t pair = mpy_id_pair(i);
+        if (pair.real == real) return pair.shown;
+    }
+    return real;
+}
+
+static long id_get(mpy_trap_t *t) { return mpy_id_shown((int32_t)mpy_sys(t->nr)); }
+static long real_or_group(long id) { return id < 0 ? -(long)mpy_id_real((int32_t)-id) : mpy_id_real((int32_t)id); }
+static long id_first(mpy_trap_t *t) { /* the first argument is an identity (negative: a group) */
+    return mpy_sys6(t->nr, real_or_group(t->a[0]), t->a[1], t->a[2], t->a[3], t->a[4], t->a[5]);
+}
+static long id_first_result(mpy_trap_t *t) { /* ... and so is the result */
+    long r = id_first(t);
+    return r > 0 ? mpy_id_shown((int32_t)r) : r;
+}
+static long id_first_two(mpy_trap_t *t) {
+    return mpy_sys6(t->nr, mpy_id_real((int32_t)t->a[0]), mpy_id_real((int32_t)t->a[1]), t->a[2], t->a[3], t->a[4], t->a[5]);
+}
+static long id_second(mpy_trap_t *t) { return mpy_sys6(t->nr, t->a[0], mpy_id_real((int32_t)t->a[1]), t->a[2], t->a[3], 0, 0); }
+static long id_set_tid_address(mpy_trap_t *t) { return mpy_id_shown((int32_t)mpy_sys(t->nr, t->a[0])); }
+
+/* ---- the rest ---- */
+
+static long refuse_rseq(mpy_trap_t *t) { (void)t; return -38; } /* glibc then does without; its area would go stale at a restart */
+
+static long protect_close(mpy_trap_t *t) { return mpy_fd_is_lower((int)t->a[0]) ? -9 /* EBADF */ : mpy_sys(SYS_close, t->a[0]); }
+
+static long protect_close_range(mpy_trap_t *t) { /* closefrom() must spare the lower half's descriptors */
+    uint64_t fd = (unsigned)t->a[0], last = (unsigned)t->a[1], beyond = (uint64_t)mpy_fd_lower_end();
+    while (fd <= last) {
+        uint64_t end = fd;
+        while (end < beyond && end <= last && !mpy_fd_is_lower((int)end)) end++;
+        if (end >= beyond) end = last + 1;
+        if (end > fd) {
+            long r = mpy_sys(SYS_close_range, fd, end - 1, t->a[2]);
+            if (r) return r;
+        }
+        fd = end + 1;
+    }
+    return 0;
+}
+
+static long exit_group(mpy_trap_t *t) {
+    int code = (int)t->a[0];
+    if (mpy_trap_on_exit && mpy_sys(SYS_getpid) == mpy_id_real(MPY_TRAP->pid)) code = mpy_trap_on_exit(code);
+    return mpy_sys(SYS_exit_group, code);
+}
+
+/* Only those whose first argument may be the lower half's; whose second has TIMER_ABSTIME (TFD_TIMER_ABSTIME, which is the same);
+ * FUTEX_WAIT_BITSET by the monotonic clock. */
+typedef enum { ANY, HIGH_FD, ABSOLUTE, FUTEX_UNTIL } condition_t;
+enum { FUTEX_COMMAND_AND_CLOCK = 0x17f, FUTEX_WAIT_BITSET_MONOTONIC = 9 };
+typedef struct { int nr; long (*handle)(mpy_trap_t *); mpy_trap_when_t when; condition_t only; } row_t;
+
+static const row_t table[] = {
+    {SYS_mmap, mpy_trap_mmap, MPY_TRAP_ALWAYS, ANY},
+    {SYS_munmap, mpy_trap_munmap, MPY_TRAP_ALWAYS, ANY},
+    {SYS_mremap, mpy_trap_mremap, MPY_TRAP_ALWAYS, ANY},
+    {SYS_brk, mpy_trap_brk, MPY_TRAP_ALWAYS, ANY},
+    {SYS_shmat, mpy_trap_shmat, MPY_TRAP_ALWAYS, ANY},
+    {SYS_mlockall, mpy_trap_mlockall, MPY_TRAP_ALWAYS, ANY},
+    {SYS_munlockall, mpy_trap_mlockall, MPY_TRAP_ALWAYS, ANY},
+    {SYS_rt_sigaction, mpy_trap_sigaction, MPY_TRAP_ALWAYS, ANY},
+    {SYS_rt_sigprocmask, mpy_trap_sigprocmask, MPY_TRAP_ALWAYS, ANY},
+    {SYS_rt_sigsuspend, mpy_trap_with_mask, MPY_TRAP_ALWAYS, ANY},
+    {SYS_rt_sigtimedwait, mpy_trap_with_mask, MPY_TRAP_ALWAYS, ANY},
+    {SYS_ppoll, mpy_trap_with_mask, MPY_TRAP_ALWAYS, ANY},
+    {SYS_pselect6, mpy_trap_with_mask, MPY_TRAP_ALWAYS, ANY},
+    {SYS_epoll_pwait, mpy_trap_with_mask, MPY_TRAP_ALWAYS, ANY},
+    {SYS_epoll_pwait2, mpy_trap_with_mask, MPY_TRAP_ALWAYS, ANY},
+    {SYS_execve, mpy_trap_execve, MPY_TRAP_ALWAYS, ANY},
+    {SYS_readlink, mpy_trap_readlink, MPY_TRAP_ALWAYS, ANY},
+    {SYS_readlinkat, mpy_trap_readlink, MPY_TRAP_ALWAYS, ANY},
+    {SYS_rseq, refuse_rseq, MPY_TRAP_ALWAYS, ANY},
+    {SYS_close, protect_close, MPY_TRAP_ALWAYS, HIGH_FD},
+    {SYS_close_range, protect_close_range, MPY_TRAP_ALWAYS, ANY},
+    {SYS_exit_group, exit_group, MPY_TRAP_ALWAYS, ANY},
+    {SYS_clone, mpy_trap_clone, MPY_TRAP_IDS, ANY},
+    {SYS_clone3, mpy_trap_clone, MPY_TRAP_IDS, ANY},
+    {SYS_fork, mpy_trap_clone, MPY_TRAP_IDS, ANY},
+    {SYS_vfork, mpy_trap_clone, MPY_TRAP_IDS, ANY},
+    {SYS_getpid, id_get, MPY_TRAP_IDS, ANY},
+    {SYS_gettid, id_get, MPY_TRAP_IDS, ANY},
+    {SYS_getppid, id_get, MPY_TRAP_IDS, ANY},
+    {SYS_set_tid_address, id_set_tid_address, MPY_TRAP_IDS, ANY},
+    {SYS_kill, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_tkill, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_tgkill, id_first_two, MPY_TRAP_IDS, ANY},
+    {SYS_rt_sigqueueinfo, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_rt_tgsigqueueinfo, id_first_two, MPY_TRAP_IDS, ANY},
+    {SYS_sched_setaffinity, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_sched_getaffinity, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_sched_setparam, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_sched_getparam, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_sched_setscheduler, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_sched_getscheduler, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_prlimit64, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_getpgid, id_first_result, MPY_TRAP_IDS, ANY},
+    {SYS_getsid, id_first_result, MPY_TRAP_IDS, ANY},
+    {SYS_pidfd_open, id_first, MPY_TRAP_IDS, ANY},
+    {SYS_getpriority, id_second, MPY_TRAP_IDS, ANY},
+    {SYS_setpriority, id_second, MPY_TRAP_IDS, ANY},
+    {SYS_clock_gettime, mpy_trap_clock_gettime, MPY_TRAP_CLOCKS, ANY},
+    {SYS_clock_nanosleep, mpy_trap_sleep_until, MPY_TRAP_CLOCKS, ABSOLUTE},
+    {SYS_futex, mpy_trap_sleep_until, MPY_TRAP_CLOCKS, FUTEX_UNTIL},
+    {SYS_timerfd_settime, mpy_trap_timer_until, MPY_TRAP_CLOCKS, ABSOLUTE},
+    {SYS_timer_settime, mpy_trap_timer_until, MPY_TRAP_CLOCKS, ABSOLUTE},
+};
+enum { ROWS = sizeof table / sizeof table[0] };
+
+static void on_sigsys(int sig, siginfo_t *info, void *context) {
+    ucontext_t *uc = context;
+    greg_t *g = uc->uc_mcontext.gregs;
+    (void)sig;
+    if (info->si_code != 1 /* SYS_SECCOMP */) return; /* somebody sent SIGSYS: the program can't catch it (LIMITATIONS.md) */
+    mpy_trap_t t = {info->si_syscall, {g[REG_RDI], g[REG_RSI], g[REG_RDX], g[REG_R10], g[REG_R8], g[REG_R9]}, uc};
+    for (int i = 0; i < ROWS; i++)
+        if (table[i].nr == t.nr) { g[REG_RAX] = table[i].handle(&t); return; }
+    g[REG_RAX] = -38; /* ENOSYS: cannot happen, filter and dispatch share the table */
+}
+
+void mpy_trap_install(void) {
+    const uint64_t flags = SA_SIGINFO | SA_ONSTACK | 0x04000000ul /* SA_RESTORER */;
+    mpy_ksigaction_t k = {(uint64_t)on_sigsys, flags, mpy_code_address(mpy_code_restorer), ~0ul};
+    mpy_sys(SYS_rt_sigaction, SIGSYS, &k, 0, 8);
+}
+
+/* Invariant 4, for code below 4 GiB. What isn't trapped falls through. */
+static unsigned trap_low(struct sock_filter *f, const mpy_low_calls_t *low) {
+    unsigned n = 0;
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer));
+    if (low->n > MPY_LOW_CALLS_MAX) {
+        f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, low->lo, 0, 2);
+        f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, low->hi, 1, 0);
+        f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP);
+        return n;
+    }
+    for (uint32_t i = 0; i < low->n; i++) {
+        f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, low->after[i], 0, 1);
+        f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP);
+    }
+    return n;
+}
+
+int mpy_trap_filter(const mpy_low_calls_t *low, mpy_trap_when_t when) {
+    static const struct { unsigned argument, mask; uint16_t compare; unsigned value; } conditions[] = {
+        [HIGH_FD] = {0, ~0u, BPF_JGE, 0}, [ABSOLUTE] = {1, 1, BPF_JEQ, 1}, [FUTEX_UNTIL] = {1, FUTEX_COMMAND_AND_CLOCK, BPF_JEQ, FUTEX_WAIT_BITSET_MONOTONIC},
+    };
+    struct sock_filter f[5 * ROWS + 24 + 2 * MPY_LOW_CALLS_MAX];
+    unsigned n = 0;
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
+    f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0);
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    unsigned jumps[ROWS], njumps = 0;
+    for (int i = 0; i < ROWS; i++) {
+        if (table[i].when != when) continue; /* after a restart several filters are installed, one each */
+        condition_t only = table[i].only;
+        if (only != ANY) {
+            unsigned value = only == HIGH_FD ? (unsigned)mpy_fd_base() : conditions[only].value;
+            uint32_t argument = (uint32_t)(offsetof(struct seccomp_data, args) + 8 * conditions[only].argument);
+            f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)table[i].nr, 0, 4);
+            f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, argument);
+            f[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, conditions[only].mask);
+            jumps[njumps++] = n;
+            f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | conditions[only].compare | BPF_K, value, 0, 0);
+            f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+        } else {
+            jumps[njumps++] = n;
+            f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)table[i].nr, 0, 0);
+        }
+    }
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    for (unsigned i = 0; i < njumps; i++) f[jumps[i]].jt = (unsigned char)(n - jumps[i] - 1);
+    uint64_t exempt = mpy_code_address(mpy_code_masked_done); /* the pointer is behind the instruction */
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer));
+    f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)exempt, 0, 3);
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer) + 4);
+    f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)(exempt >> 32), 0, 1);
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer) + 4);
+    f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 4, 0); /* below 4 GiB */
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xffffff00u);
+    f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)(MPY_ARENA_LO >> 32), 0, 1);
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP);
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    n += trap_low(f + n, low);
+    f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    struct sock_fprog prog = {(unsigned short)n, f};
+    long r = mpy_sys(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog);
+    if (r == -13 || r == -1) { /* EACCES: unprivileged users need no_new_privs */
+        mpy_sys(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        r = mpy_sys(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog);
+    }
+    return (int)r;
+}

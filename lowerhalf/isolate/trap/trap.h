@@ -1,0 +1,50 @@
+/* trap.h - interception of the upper half's system calls. See trap.c. */
+#ifndef MANAPY_TRAP_H
+#define MANAPY_TRAP_H
+#include "isolate/trapstate.h"
+#include <signal.h>
+#include <ucontext.h>
+
+/* Handlers get the six arguments and may edit the context; they return the system call's result. */
+typedef struct mpy_trap { long nr; long a[6]; ucontext_t *uc; } mpy_trap_t;
+
+/* System calls that code of the program below 4 GiB can make: the addresses behind their instructions.
+ * n = MPY_LOW_CALLS_MAX + 1: there are more; lo and hi are the borders of that code. */
+#define MPY_LOW_CALLS_MAX 1800
+typedef struct mpy_low_calls { uint32_t n, lo, hi, after[MPY_LOW_CALLS_MAX]; } mpy_low_calls_t;
+
+void mpy_code_install(void);                     /* map the code page at MPY_CODE_ADDR */
+void mpy_trap_install(void);                     /* SIGSYS handler; call in every new lower half, before the filter */
+typedef enum { MPY_TRAP_ALWAYS, MPY_TRAP_IDS, MPY_TRAP_CLOCKS } mpy_trap_when_t; /* the latter where the program's ids or clocks aren't the kernel's */
+int mpy_trap_filter(const mpy_low_calls_t *low, mpy_trap_when_t when); /* seccomp filter for calls trapped then; 0 or -errno */
+extern int (*mpy_trap_on_exit)(int code);        /* called at the program's exit_group; returns the code to exit with */
+
+/* The code page's symbols (trampoline.S), and where one of them lies in the page. */
+extern const char mpy_code_restorer[], mpy_code_signal_entry[], mpy_code_haltable[];
+uint64_t mpy_code_address(const char *symbol);
+mpy_idpair_t mpy_id_pair(uint32_t i); /* the i-th entry of the list of ids, in one piece */
+int32_t mpy_id_real(int32_t shown);
+int32_t mpy_id_shown(int32_t real);
+
+/* trap_memory.c */
+long mpy_trap_mmap(mpy_trap_t *t);
+long mpy_trap_munmap(mpy_trap_t *t);
+long mpy_trap_mremap(mpy_trap_t *t);
+long mpy_trap_brk(mpy_trap_t *t);
+long mpy_trap_shmat(mpy_trap_t *t);
+long mpy_trap_mlockall(mpy_trap_t *t);
+/* trap_signal.c */
+long mpy_trap_sigaction(mpy_trap_t *t);
+long mpy_trap_sigprocmask(mpy_trap_t *t);
+long mpy_trap_with_mask(mpy_trap_t *t);
+void mpy_signals_shield(void);    /* SIGTERM from outside doesn't end the rank any more unless the program says so; once */
+void mpy_signals_reinstall(void); /* after a restart: the kernel gets the program's actions again */
+void mpy_signals_collect(void);   /* before a snapshot: refresh the table from the kernel */
+/* trap_clone.c */
+long mpy_trap_clone(mpy_trap_t *t);
+/* trap_exec.c */
+long mpy_trap_execve(mpy_trap_t *t);
+long mpy_trap_readlink(mpy_trap_t *t);
+/* For exec by the rank's own process: path of manapy-launch, how it finds its job again, the process manager's descriptor. */
+void mpy_exec_note(const char *launcher_path, const char *rejoin_text, const char *shift_option, const char *failover_option, int trace, int pmi_fd);
+#endif

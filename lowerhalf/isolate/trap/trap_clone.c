@@ -1,0 +1,192 @@
+/* trap_clone.c - new threads and child processes of a restarted rank, under ids that mean nobody else.
+ *
+ * Half: lower, in the SIGSYS handler on the upper TLS, and in the new thread or process before it is the
+ * program's: no libc.
+ *
+ * After a restart the program goes on using the ids that it knew, which the kernel may now give to a new thread or
+ * child. glibc has a thread's id from clone itself, so two threads would have one id (as owners of locks, say),
+ * and a signal for the child would reach the thread or the rank whose shown id it has. Nobody chooses the kernel's
+ * numbers. So a thread that gets such an id stays with it, asleep for ever, and a process ends at once; then it is
+ * tried again.
+ *
+ * Invariants
+ *  1. In the list of ids an entry is written in one piece; one whose thread has ended is {0, 0}, which translates
+ *     0 to 0.
+ *  2. A thread starts on the stack that it is given: on top lies a copy of the trap's signal frame, in which the
+ *     child returns from the call, and rt_sigreturn starts it. Nothing is left of what we did there.
+ *  3. Without a stack of its own (vfork) a child that shares our memory would run over the handler's frames. It
+ *     gets a copy of the memory: its parent waits for its exec or end all the same.
+ */
+#include "base/sys.h"
+#include "isolate/fdguard.h"
+#include "trap.h"
+#include <linux/sched.h>
+#include <string.h>
+
+enum { LEGACY_BYTES = 512, RESERVED_AT = 464, MAGIC1 = 0x46505853, CHILD_STACK = 512, WALL = 0x40000000 };
+
+long mpy_clone(long nr, const long args[5], void (*fn)(void *), void *arg);
+void mpy_sigreturn(uint64_t ucontext) __attribute__((noreturn));
+void mpy_sleep_stackless(volatile uint32_t *asleep) __attribute__((noreturn));
+
+/* ---- ids ---- */
+
+static void drop(uint32_t i) {
+    const mpy_idpair_t none = {0, 0};
+    __atomic_store(&MPY_TRAP->ids[i], &none, __ATOMIC_RELAXED);
+}
+
+/* Whether the program, process `group`, knows somebody else by this id of the kernel's. */
+static int taken(int32_t id, long group) {
+    for (uint32_t i = 0; i < MPY_TRAP->nids; i++) {
+        mpy_idpair_t pair = mpy_id_pair(i);
+        if (pair.shown != id) continue;
+        if (pair.shown == MPY_TRAP->pid || mpy_sys(SYS_tgkill, group, pair.real, 0) == 0) return 1;
+        drop(i);
+    }
+    return 0;
+}
+
+/* A new thread or process has this id of the kernel's: who had it before is gone. */
+static void renew(int32_t id) {
+    for (uint32_t i = 0; i < MPY_TRAP->nids; i++)
+        if (mpy_id_pair(i).real == id) drop(i);
+}
+
+/* ---- the call ---- */
+
+typedef struct request {
+    long nr; /* SYS_clone or SYS_clone3, as the program called: containers may forbid one of them */
+    struct clone_args a;
+    uint64_t bytes; /* of the arguments that the program gave clone3 */
+    long group;     /* the process that calls */
+} request_t;
+
+static int parse(const mpy_trap_t *t, request_t *r) {
+    memset(r, 0, sizeof *r);
+    r->nr = SYS_clone;
+    r->group = mpy_sys(SYS_getpid);
+    r->a.exit_signal = SIGCHLD;
+    switch (t->nr) {
+    case SYS_fork: break;
+    case SYS_vfork: r->a.flags = CLONE_VM | CLONE_VFORK; break;
+    case SYS_clone:
+        r->a.flags = (uint64_t)t->a[0] & 0xffffff00ul;
+        r->a.exit_signal = (uint64_t)t->a[0] & 0xff;
+        r->a.stack = (uint64_t)t->a[1]; /* its end, here */
+        r->a.parent_tid = r->a.pidfd = (uint64_t)t->a[2];
+        r->a.child_tid = (uint64_t)t->a[3];
+        r->a.tls = (uint64_t)t->a[4];
+        break;
+    default:
+        if ((uint64_t)t->a[1] < CLONE_ARGS_SIZE_VER0 || (uint64_t)t->a[1] > sizeof r->a) return 0;
+        r->nr = SYS_clone3;
+        r->bytes = (uint64_t)t->a[1];
+        memcpy(&r->a, (const void *)t->a[0], r->bytes);
+        if (r->a.stack) r->a.stack += r->a.stack_size;
+        r->a.stack_size = 0;
+    }
+    return 1;
+}
+
+/* With the stack pointer `sp` in the child, or ours. */
+static long make(const request_t *r, uint64_t sp, void (*fn)(void *), void *arg) {
+    if (r->nr == SYS_clone) {
+        const long args[5] = {(long)(r->a.flags | r->a.exit_signal), (long)sp, (long)r->a.parent_tid,
+                              (long)r->a.child_tid, (long)r->a.tls};
+        if (fn) return mpy_clone(SYS_clone, args, fn, arg);
+        return mpy_sys(SYS_clone, args[0], args[1], args[2], args[3], args[4]);
+    }
+    struct clone_args a = r->a;
+    a.stack = sp ? sp - CHILD_STACK : 0, a.stack_size = sp ? CHILD_STACK : 0;
+    const long args[5] = {(long)&a, (long)r->bytes, 0, 0, 0};
+    return fn ? mpy_clone(SYS_clone3, args, fn, arg) : mpy_sys(SYS_clone3, args[0], args[1]);
+}
+
+/* A process that ends at once, unless it doesn't know its id (in a namespace of its own). The program never hears
+ * of it, but for SIGCHLD. */
+static void reap(const request_t *r, long pid) {
+    mpy_sys(SYS_kill, pid, SIGKILL);
+    mpy_sys(SYS_wait4, pid, 0, WALL, 0);
+    if (r->a.flags & CLONE_PIDFD) mpy_sys(SYS_close, *(const int *)r->a.pidfd);
+}
+
+/* A child with its own memory returns from this handler as we do. */
+static long new_process(mpy_trap_t *t, const request_t *r) {
+    for (;;) {
+        long id = make(r, 0, 0, 0);
+        if (id < 0) return id;
+        int32_t who = id ? (int32_t)id : (int32_t)mpy_sys(SYS_gettid);
+        if (!taken(who, r->group)) {
+            renew(who);
+            if (id == 0 && r->a.stack) t->uc->uc_mcontext.gregs[REG_RSP] = (greg_t)r->a.stack;
+            return id;
+        }
+        if (id == 0) mpy_sys(SYS_exit_group, 0);
+        reap(r, id);
+    }
+}
+
+typedef struct birth {
+    uint64_t ucontext;
+    long group;
+    int process;
+    volatile uint32_t *asleep;
+} birth_t;
+
+static void begin(void *argument) {
+    const birth_t *b = argument;
+    if (!taken((int32_t)mpy_sys(SYS_gettid), b->group)) mpy_sigreturn(b->ucontext);
+    if (b->process) mpy_sys(SYS_exit, 0);
+    mpy_sys(SYS_set_tid_address, 0);
+    mpy_sleep_stackless(b->asleep);
+}
+
+/* Invariant 2. The frame is the ucontext and the extended state, which it points to and which is 64-aligned. */
+static birth_t *prepare(const mpy_trap_t *t, const request_t *r, volatile uint32_t *asleep) {
+    const ucontext_t *from = t->uc;
+    const char *state = (const char *)from->uc_mcontext.fpregs;
+    const uint32_t *sw = (const uint32_t *)(state + RESERVED_AT);
+    uint64_t state_bytes = !state ? 0 : sw[0] == MAGIC1 ? sw[1] : LEGACY_BYTES;
+    uint64_t bytes = offsetof(ucontext_t, uc_sigmask) + 8;
+    uint64_t state_at = (r->a.stack - state_bytes) & ~63ul, at = (state_at - bytes) & ~15ul;
+    ucontext_t *uc = (ucontext_t *)at;
+    memcpy((void *)state_at, state, state_bytes);
+    memcpy(uc, from, bytes);
+    uc->uc_mcontext.fpregs = state ? (fpregset_t)state_at : 0;
+    uc->uc_mcontext.gregs[REG_RAX] = 0;
+    uc->uc_mcontext.gregs[REG_RSP] = (greg_t)r->a.stack;
+    uc->uc_stack = (stack_t){.ss_flags = SS_DISABLE}; /* as clone(2) has it; and our frame may lie on the parent's */
+    birth_t *b = (birth_t *)(at - ((sizeof *b + 15) & ~15ul));
+    *b = (birth_t){at, r->group, !(r->a.flags & CLONE_THREAD), asleep};
+    return b;
+}
+
+/* One that shares our memory, on a stack of its own. */
+static long new_thread(const mpy_trap_t *t, const request_t *r) {
+    for (;;) {
+        volatile uint32_t asleep = 0;
+        birth_t *b = prepare(t, r, &asleep);
+        long id = make(r, (uint64_t)b & ~15ul, begin, b);
+        if (id < 0) return id;
+        if (!taken((int32_t)id, r->group)) {
+            renew((int32_t)id);
+            return id;
+        }
+        if (!(r->a.flags & CLONE_THREAD)) {
+            reap(r, id);
+        } else {
+            while (!asleep) mpy_sys(SYS_sched_yield); /* it is on the stack that the next one gets */
+            mpy_thread_lower_add((int)id);
+        }
+    }
+}
+
+long mpy_trap_clone(mpy_trap_t *t) {
+    request_t r;
+    if (!parse(t, &r)) return -22; /* of a size that we don't know */
+    if (!(r.a.flags & CLONE_VM)) return new_process(t, &r);
+    if (r.a.stack) return new_thread(t, &r);
+    r.a.flags &= ~(uint64_t)CLONE_VM; /* invariant 3 */
+    return new_process(t, &r);
+}

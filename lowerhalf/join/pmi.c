@@ -1,0 +1,139 @@
+/* pmi.c - client of the process manager's PMI-1 service, used before the MPI library is loaded. Lower half; libc.
+ *
+ * Invariants
+ *  1. MPI_Init later opens its own dialogue on the same descriptor (cmd=init again). Hydra answers as if it were the first; in place
+ *     of others, pmi_again.c does. We send cmd=finalize only at the end of a program that has not initialized MPI (notify.c).
+ *  2. Not one byte beyond our own answers is read: the dialogue is strictly request and answer, so nothing can be buffered here
+ *     that the library waits for.
+ *  3. PMI_FD is moved out of the program's way (isolate/fdguard.h) and the environment says so.
+ */
+#define _GNU_SOURCE
+#include "pmi.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "isolate/fdguard.h"
+
+#define LINE_MAX_BYTES 1024 /* hydra's own limit (PMIU_MAXLINE) */
+
+static bool talk(mpy_pmi_t *p, char line[LINE_MAX_BYTES * 4], const char *expect, char *error, size_t n) {
+    size_t length = strlen(line), at = 0, size = LINE_MAX_BYTES * 4;
+    for (size_t sent = 0; sent < length;) {
+        ssize_t k = write(p->fd, line + sent, length - sent);
+        if (k < 0 && errno == EINTR) continue;
+        if (k <= 0) goto lost;
+        sent += (size_t)k;
+    }
+    for (;;) {
+        ssize_t k = read(p->fd, line + at, 1); /* invariant 2 */
+        if (k < 0 && errno == EINTR) continue;
+        if (k <= 0) goto lost;
+        if (line[at] == '\n') break;
+        if (++at == size) goto lost;
+    }
+    line[at] = '\0';
+    char want[64];
+    snprintf(want, sizeof want, "cmd=%s", expect);
+    size_t wanted = strlen(want);
+    if (strncmp(line, want, wanted) != 0 || (line[wanted] != ' ' && line[wanted] != '\0')) {
+        snprintf(error, n, "the process manager answered \"%.200s\" instead of \"%s\" (is it PMI-1?)", line, want);
+        return false;
+    }
+    const char *rc = strstr(line, " rc=");
+    if (rc != NULL && atoi(rc + 4) != 0) {
+        snprintf(error, n, "the process manager refused: %.200s", line);
+        return false;
+    }
+    return true;
+lost:
+    snprintf(error, n, "the process manager's connection is lost: %s", strerror(errno));
+    return false;
+}
+
+/* Value of `key=` in an answer, up to the next blank. */
+static bool value_of(const char *line, const char *key, char *out, size_t size) {
+    char want[64];
+    int wanted = snprintf(want, sizeof want, " %s=", key);
+    const char *at = strstr(line, want);
+    if (at == NULL) return false;
+    at += wanted;
+    size_t length = strcspn(at, " \n");
+    if (length >= size) return false;
+    memcpy(out, at, length);
+    out[length] = '\0';
+    return true;
+}
+
+static int env_number(const char *name, int fallback) {
+    const char *s = getenv(name);
+    char *end;
+    long v = s == NULL ? fallback : strtol(s, &end, 10);
+    return s != NULL && (*s == '\0' || *end != '\0') ? fallback : (int)v;
+}
+
+bool mpy_pmi_is_hydra(void) { return getenv("MPI_LOCALNRANKS") != NULL; }
+
+bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n) {
+    *p = (mpy_pmi_t){.fd = -1, .rank = 0, .size = 1, .local_size = 1, .value_max = 700};
+    if (getenv("PMI_FD") == NULL) {
+        const char *space = getenv("PMIX_NAMESPACE");
+        if (env_number("SLURM_STEP_NUM_TASKS", 1) > 1 && (space == NULL || strncmp(space, "slurm.", 6) == 0))
+            snprintf(error, n, "srun has started this job without PMI: use srun --mpi=pmi2 (or mpiexec)");
+        else if (getenv("PMIX_RANK") != NULL || getenv("OMPI_COMM_WORLD_RANK") != NULL)
+            snprintf(error, n, "this job was started by Open MPI's launcher (PMIx), which is not supported yet; use MPICH's mpirun");
+        else return true; /* one rank alone */
+        return false;
+    }
+    int fd = env_number("PMI_FD", -1);
+    p->rank = env_number("PMI_RANK", -1), p->size = env_number("PMI_SIZE", -1);
+    if (fd < 0 || p->rank < 0 || p->size < 1 || p->rank >= p->size) {
+        snprintf(error, n, "PMI_FD, PMI_RANK and PMI_SIZE in the environment do not fit together");
+        return false;
+    }
+    p->fd = mpy_fd_high(fd);
+    if (p->fd < 0) {
+        snprintf(error, n, "cannot move the process manager's descriptor PMI_FD=%d to %d or above: %s (ulimit -n is too low)", fd, mpy_fd_base(), strerror(errno));
+        return false;
+    }
+    char text[16], line[LINE_MAX_BYTES * 4];
+    snprintf(text, sizeof text, "%d", p->fd);
+    setenv("PMI_FD", text, 1);
+    p->local_size = env_number("MPI_LOCALNRANKS", env_number("SLURM_STEP_NUM_NODES", 0) == 1 ? p->size : 0);
+
+    snprintf(line, sizeof line, "cmd=init pmi_version=1 pmi_subversion=1\n");
+    if (!talk(p, line, "response_to_init", error, n)) return false;
+    snprintf(line, sizeof line, "cmd=get_maxes\n");
+    if (!talk(p, line, "maxes", error, n)) return false;
+    char value[32];
+    if (value_of(line, "vallen_max", value, sizeof value) && (size_t)atoi(value) < p->value_max + 1) p->value_max = (size_t)atoi(value) - 1;
+    snprintf(line, sizeof line, "cmd=get_my_kvsname\n");
+    if (!talk(p, line, "my_kvsname", error, n)) return false;
+    if (value_of(line, "kvsname", p->kvsname, sizeof p->kvsname)) return true;
+    snprintf(error, n, "the process manager gave no name of its key-value space: %.200s", line);
+    return false;
+}
+
+bool mpy_pmi_put(mpy_pmi_t *p, const char *key, const char *value, char *error, size_t n) {
+    char line[LINE_MAX_BYTES * 4];
+    snprintf(line, sizeof line, "cmd=put kvsname=%s key=%s value=%s\n", p->kvsname, key, value);
+    return talk(p, line, "put_result", error, n);
+}
+
+bool mpy_pmi_get(mpy_pmi_t *p, const char *key, char *value, size_t size, char *error, size_t n) {
+    char line[LINE_MAX_BYTES * 4];
+    snprintf(line, sizeof line, "cmd=get kvsname=%s key=%s\n", p->kvsname, key);
+    if (!talk(p, line, "get_result", error, n)) return false;
+    if (value_of(line, "value", value, size)) return true;
+    snprintf(error, n, "the process manager does not know the key %s that rank 0 has put", key);
+    return false;
+}
+
+bool mpy_pmi_barrier(mpy_pmi_t *p, char *error, size_t n) {
+    char line[LINE_MAX_BYTES * 4];
+    snprintf(line, sizeof line, "cmd=barrier_in\n");
+    return talk(p, line, "barrier_out", error, n);
+}

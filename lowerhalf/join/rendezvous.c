@@ -1,0 +1,292 @@
+/* rendezvous.c - the first thing every rank does: find its place in the job and agree on job directory and coordinator. Lower
+ * half; libc; still one thread.
+ *
+ *   rank 0: job directory, secret, listening socket, job.json -> start coordinator -> put "port host dir" -> barrier
+ *   others:                                                                                       barrier -> get -> read secret
+ *
+ * Invariants
+ *  1. Nobody waits for the coordinator's interpreter: it starts beside the program, and connections made meanwhile wait in the
+ *     listening socket's backlog.
+ *  2. If rank 0 fails it publishes that, so no rank waits for it at the barrier.
+ *  3. The coordinator has none of the ranks' descriptors (mpirun waits for the end of the ranks' pipes) and is in a session of
+ *     its own, out of reach of signals sent to mpirun's process group. Schedulers find it all the same, as a process of the job:
+ *     it ignores what they send as a warning (SIGTERM, the signal of `sbatch --signal`), when it is needed most. It ends with
+ *     the ranks.
+ */
+#define _GNU_SOURCE
+#include "rendezvous.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <limits.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "helper.h"
+#include "isolate/fdguard.h"
+#include "jobdir.h"
+#include "leftovers.h"
+#include "pmi.h"
+#include "wire/wire.h"
+
+#define CHUNKS_MAX 8
+
+/* ---- the coordinator's socket ---- */
+
+static bool is_loopback(const struct sockaddr *a) {
+    if (a->sa_family == AF_INET) return (ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24) == 127;
+    return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
+}
+
+/* Address under which other hosts reach this one: MANAPY_ADDRESS, what the host's own name resolves to, or, where that is
+ * loopback as in Debian's /etc/hosts, the first interface that is up. */
+static bool job_address(struct sockaddr_storage *out, socklen_t *size, char *error, size_t n) {
+    char name[256] = "";
+    gethostname(name, sizeof name - 1);
+    const char *given = getenv("MANAPY_ADDRESS");
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *list = NULL;
+    bool found = false;
+    for (int family = 0; family < 2 && !found; family++) { /* IPv4 first */
+        hints.ai_family = family == 0 ? AF_INET : AF_INET6;
+        if (getaddrinfo(given != NULL ? given : name, NULL, &hints, &list) != 0) continue;
+        for (struct addrinfo *a = list; a != NULL && !found; a = a->ai_next) {
+            if (given == NULL && is_loopback(a->ai_addr)) continue;
+            memcpy(out, a->ai_addr, a->ai_addrlen);
+            *size = a->ai_addrlen;
+            found = true;
+        }
+        freeaddrinfo(list);
+    }
+    struct ifaddrs *interfaces = NULL;
+    if (!found && given == NULL && getifaddrs(&interfaces) == 0) {
+        for (struct ifaddrs *i = interfaces; i != NULL && !found; i = i->ifa_next) {
+            if (i->ifa_addr == NULL || i->ifa_addr->sa_family != AF_INET || !(i->ifa_flags & IFF_UP) || is_loopback(i->ifa_addr)) continue;
+            memcpy(out, i->ifa_addr, sizeof(struct sockaddr_in));
+            *size = sizeof(struct sockaddr_in);
+            found = true;
+        }
+        freeifaddrs(interfaces);
+    }
+    if (!found) snprintf(error, n, "no address of host %s that other hosts can reach; set MANAPY_ADDRESS", given != NULL ? given : name);
+    return found;
+}
+
+static int open_listener(mpy_job_t *job, char *error, size_t n) {
+    struct sockaddr_storage address = {0};
+    socklen_t size = sizeof(struct sockaddr_in);
+    if (job->local_size == job->size) {
+        *(struct sockaddr_in *)&address = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    } else if (!job_address(&address, &size, error, n)) {
+        return -1;
+    }
+    char service[16];
+    int fd = mpy_fd_high(socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    socklen_t full = sizeof address;
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, size) < 0 || listen(fd, SOMAXCONN) < 0 || getsockname(fd, (struct sockaddr *)&address, &full) < 0 ||
+        getnameinfo((struct sockaddr *)&address, full, job->host, sizeof job->host, service, sizeof service, NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+        snprintf(error, n, "cannot open the coordinator's socket: %s", strerror(errno));
+        mpy_fd_close(fd);
+        return -1;
+    }
+    job->port = atoi(service);
+    return fd;
+}
+
+/* ---- the coordinator ---- */
+
+/* In the grandchild, from here to exec. 0, 1, 2: log; 3: socket; 4: lock. Invariant 3. */
+static void become_coordinator(char *const argv[], int log, int listener, int lock) {
+    static const int warnings[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+    for (int s = 1; s < NSIG; s++) signal(s, SIG_DFL);
+    for (size_t i = 0; i < sizeof warnings / sizeof *warnings; i++) signal(warnings[i], SIG_IGN);
+    int descriptors[] = {open("/dev/null", O_RDONLY | O_CLOEXEC), log, log, listener, lock};
+    mpy_helper_become(argv, descriptors, 5);
+}
+
+static bool start_coordinator(const mpy_rendezvous_options_t *options, const mpy_job_t *job, int listener, int lock, char *error, size_t n) {
+    char path[PATH_MAX], log_path[PATH_MAX], ranks[16], pid[16], interval[32], keep[16], grace[16];
+    if (!mpy_helper_path(path, error, n)) return false;
+    snprintf(log_path, sizeof log_path, "%s/coordinator.log", job->dir);
+    int log = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (log < 0) return snprintf(error, n, "%s: %s", log_path, strerror(errno)), false;
+    snprintf(ranks, sizeof ranks, "%d", job->size);
+    snprintf(pid, sizeof pid, "%d", (int)getpid());
+    const char *argv[32] = {path, "_coordinator", "--dir", job->dir, "--fd", "3", "--ranks", ranks, "--rank0-pid", pid};
+    int argc = 10;
+    if (options->resume != NULL) argv[argc++] = "--resume", argv[argc++] = options->resume;
+    if (options->interval > 0) snprintf(interval, sizeof interval, "%.3f", options->interval), argv[argc++] = "--interval", argv[argc++] = interval;
+    if (options->keep > 0) snprintf(keep, sizeof keep, "%d", options->keep), argv[argc++] = "--keep", argv[argc++] = keep;
+    if (options->child_grace_ms > 0) snprintf(grace, sizeof grace, "%d", options->child_grace_ms), argv[argc++] = "--child-grace-ms", argv[argc++] = grace;
+    argv[argc] = NULL;
+
+    pid_t child = fork();
+    if (child == 0) {
+        setsid();
+        if (fork() == 0) become_coordinator((char *const *)argv, log, listener, lock);
+        _exit(0);
+    }
+    int cause = errno;
+    close(log);
+    if (child < 0) return snprintf(error, n, "cannot start the coordinator: fork: %s", strerror(cause)), false;
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {}
+    return true;
+}
+
+static bool found_job(const mpy_rendezvous_options_t *options, mpy_job_t *job, char *error, size_t n) {
+    int lock = -1, listener = -1;
+    bool ok = mpy_jobdir_create(options, job, &lock, error, n) && mpy_jobdir_write_secret(job, error, n) && (listener = open_listener(job, error, n)) >= 0 &&
+              mpy_jobdir_write_record(options, job, error, n) && start_coordinator(options, job, listener, lock, error, n);
+    if (listener >= 0) mpy_fd_close(listener);
+    if (lock >= 0) close(lock);
+    return ok;
+}
+
+/* As found_job; in a chain, what this step of it is to do (chain.h) is asked first. */
+static bool found_step(const mpy_rendezvous_options_t *options, mpy_job_t *job, char *error, size_t n) {
+    mpy_rendezvous_options_t mine = *options;
+    if (mpy_chain_active() && options->resume == NULL) {
+        if (!mpy_chain_ask(options->argv, options->dir, job->size, &job->step, error, n)) return false;
+        if (job->step.verdict == MPY_CHAIN_DONE) return true;
+        if (job->step.verdict == MPY_CHAIN_RESUME) mine.dir = NULL, mine.resume = job->step.path;
+        else mine.dir = job->step.path;
+    }
+    return found_job(&mine, job, error, n);
+}
+
+/* ---- agreeing, over the process manager's key-value space: manapy-0, manapy-1 ... hold the parts of one hex text, the first
+ * one preceded by the number of parts ---- */
+
+static bool publish(mpy_pmi_t *pmi, const char *text, char *error, size_t n) {
+    mpy_text_t hex = {0};
+    mpy_text_add_hex(&hex, text, strlen(text));
+    size_t part = pmi->value_max - 4, parts = (hex.length + part - 1) / part;
+    bool ok = parts <= CHUNKS_MAX;
+    if (!ok) snprintf(error, n, "the job directory's path is too long for the process manager: %s", text);
+    for (size_t i = 0; ok && i < parts; i++) {
+        char key[32], value[1024];
+        snprintf(key, sizeof key, "manapy-%zu", i);
+        int head = i == 0 ? snprintf(value, sizeof value, "%zu:", parts) : 0;
+        snprintf(value + head, sizeof value - (size_t)head, "%.*s", (int)part, hex.data + i * part);
+        ok = mpy_pmi_put(pmi, key, value, error, n);
+    }
+    mpy_text_free(&hex);
+    return ok;
+}
+
+static bool lookup(mpy_pmi_t *pmi, char *text, size_t size, char *error, size_t n) {
+    mpy_text_t hex = {0};
+    int parts = 1;
+    bool ok = true;
+    mpy_text_clear(&hex);
+    for (int i = 0; ok && i < parts; i++) {
+        char key[32], value[1024], *from = value;
+        snprintf(key, sizeof key, "manapy-%d", i);
+        ok = mpy_pmi_get(pmi, key, value, sizeof value, error, n);
+        if (ok && i == 0) parts = (int)strtol(value, &from, 10), from++;
+        if (ok) mpy_text_add(&hex, "%s", from);
+    }
+    if (ok && (hex.length / 2 >= size || !mpy_hex_decode(hex.data, text, hex.length / 2))) {
+        snprintf(error, n, "what rank 0 has published is unreadable");
+        ok = false;
+    }
+    if (ok) text[hex.length / 2] = '\0';
+    mpy_text_free(&hex);
+    return ok;
+}
+
+/* Others see a file that rank 0 has just made, also where attributes are cached (NFS). */
+static bool read_secret_patiently(mpy_job_t *job, char *error, size_t n) {
+    for (int tries = 0; !mpy_secret_read(job->dir, job->secret, error, n); tries++) {
+        if (tries == 40) {
+            char cause[512];
+            snprintf(cause, sizeof cause, "%s", error);
+            snprintf(error, n, "%s (the job directory must lie on a file system that all ranks see; choose it with --dir)", cause);
+            return false;
+        }
+        usleep(50000);
+    }
+    return true;
+}
+
+bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, bool *say, char *error, size_t n) {
+    mpy_pmi_t pmi;
+    *say = true;
+    memset(job, 0, sizeof *job);
+    if (!mpy_pmi_open(&pmi, error, n)) return false;
+    job->rank = pmi.rank, job->size = pmi.size, job->local_size = pmi.fd < 0 ? 1 : pmi.local_size, job->pmi_fd = pmi.fd;
+    *say = job->rank == 0;
+    if (pmi.fd >= 0 && !mpy_pmi_is_hydra()) mpy_leftovers_remove(pmi.kvsname);
+    if (options->expected_ranks > 0 && options->expected_ranks != job->size) {
+        snprintf(error, n, "the checkpoint holds %d ranks, but %d were started: use mpirun -n %d", options->expected_ranks, job->size, options->expected_ranks);
+        return false;
+    }
+    if (job->rank == 0) {
+        bool ok = found_step(options, job, error, n);
+        if (pmi.fd < 0) return ok;
+        char text[2560], trouble[3072];
+        if (!ok) snprintf(text, sizeof text, "E%.1000s", error);
+        else if (job->step.verdict == MPY_CHAIN_DONE) snprintf(text, sizeof text, "D%d", job->step.code);
+        else snprintf(text, sizeof text, "%d %s %zu %s%s", job->port, job->host, strlen(job->dir), job->dir, job->step.verdict == MPY_CHAIN_RESUME ? job->step.path : "");
+        if (!publish(&pmi, text, trouble, sizeof trouble) || !mpy_pmi_barrier(&pmi, trouble, sizeof trouble)) {
+            if (ok) snprintf(error, n, "%s", trouble);
+            return false;
+        }
+        return ok;
+    }
+    char text[2560];
+    *say = true;
+    if (!mpy_pmi_barrier(&pmi, error, n) || !lookup(&pmi, text, sizeof text, error, n)) return false;
+    if (text[0] == 'E') {
+        snprintf(error, n, "%s", text + 1);
+        *say = false;
+        return false;
+    }
+    if (text[0] == 'D') {
+        job->step = (mpy_chain_step_t){.verdict = MPY_CHAIN_DONE, .code = atoi(text + 1)};
+        return true;
+    }
+    int at = 0;
+    size_t length = 0;
+    if (sscanf(text, "%d %255s %zu %n", &job->port, job->host, &length, &at) != 3 || at == 0 || length >= sizeof job->dir || length > strlen(text + at)) {
+        snprintf(error, n, "what rank 0 has published is unreadable: %.200s", text);
+        return false;
+    }
+    snprintf(job->dir, sizeof job->dir, "%.*s", (int)length, text + at);
+    snprintf(job->step.path, sizeof job->step.path, "%s", text + at + length);
+    if (job->step.path[0] != '\0') job->step.verdict = MPY_CHAIN_RESUME;
+    return read_secret_patiently(job, error, n);
+}
+
+void mpy_rejoin_text(const mpy_job_t *job, char *text, size_t n) {
+    snprintf(text, n, "%d %d %d %d %d %d %s %s", job->rank, job->size, job->local_size, job->pmi_fd, (int)job->protocol, job->port, job->host, job->dir);
+}
+
+bool mpy_rejoin(const char *text, mpy_job_t *job, char *error, size_t n) {
+    int at = 0, protocol = 0;
+    memset(job, 0, sizeof *job);
+    if (sscanf(text, "%d %d %d %d %d %d %255s %n", &job->rank, &job->size, &job->local_size, &job->pmi_fd, &protocol, &job->port, job->host, &at) != 7 || at == 0 ||
+        strlen(text + at) >= sizeof job->dir) {
+        snprintf(error, n, "--rejoin is for manapy's own use");
+        return false;
+    }
+    job->protocol = (mpy_protocol_t)protocol;
+    strcpy(job->dir, text + at);
+    if (job->pmi_fd >= 0) { /* it was let through the exec */
+        char number[16];
+        fcntl(job->pmi_fd, F_SETFD, FD_CLOEXEC);
+        mpy_fd_lower_add(job->pmi_fd);
+        snprintf(number, sizeof number, "%d", job->pmi_fd);
+        setenv("PMI_FD", number, 1);
+    }
+    return mpy_secret_read(job->dir, job->secret, error, n);
+}

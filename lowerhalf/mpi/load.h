@@ -1,0 +1,9 @@
+/* load.h - see load.c. */
+#ifndef MANAPY_MPI_LOAD_H
+#define MANAPY_MPI_LOAD_H
+#include <stddef.h>
+
+void mpy_mpi_load(char **env);
+const char *mpy_mpi_path(void); /* what would be or was loaded; NULL if none was found */
+void mpy_mpi_segments(char *out, size_t n); /* files in /dev/shm that it has mapped: comma-separated paths, or "-" */
+#endif

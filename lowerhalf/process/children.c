@@ -1,0 +1,156 @@
+/* children.c - see children.h. */
+#define _GNU_SOURCE
+#include "children.h"
+#include "base/now.h"
+#include "base/proc_stat.h"
+#include "reason.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define POLL_MS 10       /* without pidfd_open (Linux before 5.3) */
+#define ASK_MS 50        /* at most, between two questions whether the checkpoint was given up */
+#define COMMAND_SHOWN 60 /* characters of a command line */
+
+static int self(void)
+{
+    return (int)syscall(SYS_getpid);
+}
+
+static unsigned long long ticks_now(void)
+{
+    struct timespec now;
+    unsigned long long hz = (unsigned long long)sysconf(_SC_CLK_TCK);
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (unsigned long long)now.tv_sec * hz + (unsigned long long)now.tv_nsec * hz / 1000000000;
+}
+
+typedef struct wanted {
+    int ended;
+    unsigned long long until; /* started until then */
+} wanted_t;
+
+static int counts(int pid, wanted_t w)
+{
+    mpy_proc_stat_t s;
+    return mpy_proc_stat(pid, &s) == 0 && s.parent == self() && s.state != 'X' && (s.state == 'Z') == w.ended && s.started <= w.until;
+}
+
+/* By /proc/PID/task/TID/children; -1 when the kernel doesn't have it. */
+static int find_by_task(wanted_t w)
+{
+    char path[64 + sizeof((struct dirent *)0)->d_name];
+    int found = 0, readable = 0, pid;
+    snprintf(path, sizeof path, "/proc/%d/task", self());
+    DIR *dir = opendir(path);
+    for (struct dirent *entry; dir && !found && (entry = readdir(dir));) {
+        if (!isdigit((unsigned char)entry->d_name[0]))
+            continue;
+        snprintf(path, sizeof path, "/proc/%d/task/%s/children", self(), entry->d_name);
+        FILE *file = fopen(path, "re");
+        if (!file)
+            continue;
+        readable = 1;
+        while (!found && fscanf(file, "%d", &pid) == 1)
+            found = counts(pid, w) ? pid : 0;
+        fclose(file);
+    }
+    if (dir)
+        closedir(dir);
+    return readable ? found : -1;
+}
+
+static int find_by_scan(wanted_t w)
+{
+    int found = 0;
+    DIR *dir = opendir("/proc");
+    for (struct dirent *entry; dir && !found && (entry = readdir(dir));)
+        if (isdigit((unsigned char)entry->d_name[0]))
+            found = counts(atoi(entry->d_name), w) ? atoi(entry->d_name) : 0;
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+/* One that counts, or 0. */
+static int find(wanted_t w)
+{
+    int pid = find_by_task(w);
+    return pid >= 0 ? pid : find_by_scan(w);
+}
+
+static void command_of(int pid, char *command, size_t n)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
+    FILE *file = fopen(path, "re");
+    size_t got = file ? fread(command, 1, n - 1, file) : 0;
+    if (file)
+        fclose(file);
+    while (got && !command[got - 1])
+        got--;
+    command[got] = 0;
+    for (size_t i = 0; i < got; i++)
+        if (!isprint((unsigned char)command[i]))
+            command[i] = ' ';
+}
+
+/* Helpers that end only with the program, and what to do about them; NULL for others. */
+static const char *advice(const char *command)
+{
+    if (strstr(command, "multiprocessing.resource_tracker"))
+        return "Python's multiprocessing resource tracker, which lives as long as the program: avoid multiprocessing's shared memory and spawned processes";
+    if (strstr(command, "multiprocessing.forkserver"))
+        return "Python's multiprocessing fork server, which lives as long as the program: avoid the start method 'forkserver'";
+    return NULL;
+}
+
+/* Until the process ends, or at most so long. */
+static void wait_for(int pid, int64_t ms)
+{
+    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    if (fd >= 0)
+        poll(&p, 1, (int)ms);
+    else if (errno != ESRCH)
+        poll(NULL, 0, ms < POLL_MS ? (int)ms : POLL_MS);
+    if (fd >= 0)
+        syscall(SYS_close, fd);
+}
+
+int mpy_children_wait(mpy_children_t which, int *grace_ms, bool (*given_up)(void), char *err, size_t n)
+{
+    wanted_t living = {.until = which == MPY_CHILDREN_ALL ? ~0ull : ticks_now()};
+    int64_t deadline = mpy_now_ms() + *grace_ms;
+    for (;;) {
+        char command[512];
+        int pid = find(living);
+        int64_t left = deadline - mpy_now_ms();
+        *grace_ms = left > 0 ? (int)left : 0;
+        if (!pid)
+            return 0;
+        if (given_up())
+            return mpy_reason(err, n, "the checkpoint was given up");
+        command_of(pid, command, sizeof command);
+        const char *known = advice(command);
+        if (known)
+            return mpy_reason(err, n, "child process %d is %s", pid, known);
+        if (left <= 0 && counts(pid, living))
+            return mpy_reason(err, n, "child process %d (%.*s%s) is still running", pid, COMMAND_SHOWN, command, strlen(command) > COMMAND_SHOWN ? " ..." : "");
+        if (left > 0)
+            wait_for(pid, left < ASK_MS ? left : ASK_MS);
+    }
+}
+
+int mpy_children_unreaped(void)
+{
+    return find((wanted_t){.ended = 1, .until = ~0ull}) != 0;
+}

@@ -1,0 +1,238 @@
+/* fds_pipe.c - pipes inside the process, with what is buffered in them, and named FIFOs.
+ *
+ * Lower half; libc allowed.
+ *
+ * A pipe whose other end is closed everywhere is fine too (a reader will see its end of file, a writer EPIPE). One whose other
+ * end is in another process is refused: nobody could connect it again. poll(2) tells the two apart.
+ *
+ * Buffered bytes are copied with tee(2), which leaves them where they are; where the kernel's limit on pipe pages makes that
+ * impossible they are read and written back (both ends are ours, and nobody else runs). Packets (O_DIRECT pipes) stay packets.
+ */
+#define _GNU_SOURCE
+#include "fds_table.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+/* A number of the program's for the end of the pipe behind d that can be used for `mode`, or -1. */
+static int end_of(const mpy_fdtable_t *t, const mpy_desc_t *d, int mode)
+{
+    for (const mpy_desc_t *other = t->descs; other < t->descs + t->ndescs; other++) {
+        int accmode = other->flags & O_ACCMODE;
+        if (other->st.st_ino == d->st.st_ino && other->st.st_dev == d->st.st_dev && S_ISFIFO(other->st.st_mode) && !(other->flags & O_PATH) && (accmode == mode || accmode == O_RDWR))
+            return other->number;
+    }
+    return -1;
+}
+
+/* Has the other end been closed by everybody? */
+static int hung_up(const mpy_desc_t *d)
+{
+    struct pollfd p = {.fd = d->number, .events = (d->flags & O_ACCMODE) == O_RDONLY ? POLLIN : POLLOUT};
+    return poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR));
+}
+
+static int pipe_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
+{
+    if (end_of(t, d, O_RDONLY) >= 0 && end_of(t, d, O_WRONLY) >= 0)
+        return 0;
+    if (hung_up(d))
+        return 0;
+    return mpy_reason(err, n, "descriptor %d is a pipe %s another process; close it or let that process end before the checkpoint", d->number, (d->flags & O_ACCMODE) == O_RDONLY ? "from" : "to");
+}
+
+static int write_all(int fd, const uint8_t *p, size_t bytes)
+{
+    while (bytes) {
+        ssize_t put = write(fd, p, bytes);
+        if (put < 0 && errno != EINTR)
+            return -1;
+        p += put > 0 ? put : 0;
+        bytes -= put > 0 ? (size_t)put : 0;
+    }
+    return 0;
+}
+
+/* Reads until the (non-blocking) pipe is empty; each read becomes one record: the packet boundaries of an O_DIRECT pipe. */
+static int drain(int from, int back, mpy_blob_t *b, uint32_t *count)
+{
+    static const size_t most = 1 << 20;
+    uint8_t *buffer = malloc(most);
+    ssize_t got = -1;
+    int rc = buffer ? 0 : -1;
+    while (!rc && ((got = read(from, buffer, most)) > 0 || (got < 0 && errno == EINTR))) {
+        if (got < 0)
+            continue;
+        mpy_blob_put_bytes(b, buffer, (size_t)got);
+        ++*count;
+        if (back >= 0)
+            rc = write_all(back, buffer, (size_t)got);
+    }
+    free(buffer);
+    return rc;
+}
+
+/* Copies the content through a second pipe. 0 when it couldn't take everything; nothing is lost then. */
+static int copy_by_tee(int from, int bytes, int capacity, mpy_blob_t *b, uint32_t *count)
+{
+    int copy[2];
+    if (pipe2(copy, O_NONBLOCK | O_CLOEXEC))
+        return 0;
+    size_t start = b->bytes;
+    fcntl(copy[1], F_SETPIPE_SZ, capacity);
+    int done = tee(from, copy[1], (size_t)bytes, SPLICE_F_NONBLOCK) == bytes && drain(copy[0], -1, b, count) == 0;
+    if (!done) {
+        b->bytes = start;
+        *count = 0;
+    }
+    close(copy[0]);
+    close(copy[1]);
+    return done;
+}
+
+static int round_trip(int from, int to, mpy_blob_t *b, uint32_t *count)
+{
+    /* Non-blocking while we read; what is written back goes behind nothing, since everything is read first. */
+    mpy_blob_t taken;
+    uint32_t records = 0;
+    int flags = fcntl(from, F_GETFL), rc;
+    mpy_blob_init(&taken);
+    fcntl(from, F_SETFL, flags | O_NONBLOCK);
+    rc = drain(from, -1, &taken, &records);
+    fcntl(from, F_SETFL, flags);
+    mpy_reader_t r;
+    mpy_reader_init(&r, taken.data, taken.bytes);
+    for (uint32_t i = 0; i < records; i++) {
+        size_t bytes;
+        const uint8_t *p = mpy_reader_bytes(&r, &bytes);
+        rc |= !p || write_all(to, p, bytes);
+        mpy_blob_put_bytes(b, p, bytes);
+    }
+    *count = records;
+    rc |= taken.failed;
+    mpy_blob_free(&taken);
+    return rc ? -1 : 0;
+}
+
+/* "count, records" of what is buffered. `to` < 0: nobody can write any more. */
+static int content_save(const mpy_desc_t *d, int from, int to, mpy_blob_t *b, char *err, size_t n)
+{
+    int bytes = 0, capacity = fcntl(d->number, F_GETPIPE_SZ);
+    uint32_t count = 0;
+    size_t at = b->bytes;
+    mpy_blob_put_u32(b, 0);
+    if (from < 0 || ioctl(from, FIONREAD, &bytes) || bytes == 0)
+        return 0;
+    if (!copy_by_tee(from, bytes, capacity, b, &count)) {
+        if (to < 0)
+            return mpy_reason(err, n, "descriptor %d: the %d bytes in this pipe can't be copied: %s", d->number, bytes, strerror(errno));
+        if (round_trip(from, to, b, &count))
+            return mpy_reason(err, n, "descriptor %d: the %d bytes in this pipe can't be saved: %s", d->number, bytes, strerror(errno));
+    }
+    mpy_blob_set_u32(b, at, count);
+    return 0;
+}
+
+static int first_of_object(const mpy_fdtable_t *t, const mpy_desc_t *d)
+{
+    for (const mpy_desc_t *other = t->descs; other < d; other++)
+        if (other->kind == d->kind && other->st.st_ino == d->st.st_ino && other->st.st_dev == d->st.st_dev)
+            return 0;
+    return 1;
+}
+
+static int pipe_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
+{
+    int first = first_of_object(t, d), capacity = fcntl(d->number, F_GETPIPE_SZ), to = end_of(t, d, O_WRONLY);
+    mpy_blob_put_u64(b, d->st.st_ino);
+    mpy_blob_put_u32(b, (uint32_t)first);
+    mpy_blob_put_u32(b, (uint32_t)(capacity > 0 ? capacity : 0));
+    mpy_blob_put_u32(b, to >= 0 && (fcntl(to, F_GETFL) & O_DIRECT)); /* only the writing end has the flag */
+    return first ? content_save(d, end_of(t, d, O_RDONLY), to, b, err, n) : 0;
+}
+
+/* Writes the saved records; `fd` must not block. */
+static int content_restore(int fd, mpy_reader_t *r)
+{
+    for (uint32_t left = mpy_reader_count(r, 8); left; left--) {
+        size_t bytes;
+        const uint8_t *p = mpy_reader_bytes(r, &bytes);
+        if (!p || write_all(fd, p, bytes))
+            return -1;
+    }
+    return r->failed ? -1 : 0;
+}
+
+/* The first description of a pipe makes it and keeps a read-write descriptor until the end, from which the others are opened:
+ * so no end is ever seen closed too early. */
+static int pipe_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
+{
+    d->object = mpy_reader_u64(r);
+    int first = (int)mpy_reader_u32(r);
+    uint32_t capacity = mpy_reader_u32(r);
+    int packets = (int)mpy_reader_u32(r);
+    mpy_desc_t *base = first ? d : mpy_fdtable_object(t, d);
+    if (r->failed || !base || (base != d && base->extra < 0))
+        return mpy_reason(err, n, "descriptor %d: damaged record", d->number);
+    if (first) {
+        int ends[2];
+        if (pipe2(ends, O_CLOEXEC | O_NONBLOCK | (packets ? O_DIRECT : 0)))
+            return mpy_reason(err, n, "can't make the pipe of descriptor %d again: %s", d->number, strerror(errno));
+        fcntl(ends[1], F_SETPIPE_SZ, (int)capacity); /* a smaller limit here: the pipe works all the same if the content fits */
+        d->extra = mpy_fdtable_reopen(t, ends[0], O_RDWR | O_NONBLOCK);
+        int rc = content_restore(ends[1], r);
+        mpy_fd_close(ends[0]);
+        mpy_fd_close(ends[1]);
+        if (d->extra < 0 || rc)
+            return mpy_reason(err, n, "can't fill the pipe of descriptor %d again: %s", d->number, strerror(errno));
+    }
+    d->made = mpy_fdtable_reopen(t, base->extra, (d->flags & O_ACCMODE) | O_NONBLOCK);
+    if (d->made < 0)
+        return mpy_reason(err, n, "can't open the pipe of descriptor %d again: %s", d->number, strerror(errno));
+    return 0;
+}
+
+/* ---- named FIFOs ---- */
+
+static int fifo_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
+{
+    struct stat st;
+    int bytes = 0;
+    if (stat(d->path, &st) || !S_ISFIFO(st.st_mode))
+        return mpy_reason(err, n, "descriptor %d is the FIFO %s, which can't be found by that name any more", d->number, d->path);
+    if ((d->flags & O_ACCMODE) == O_RDONLY && end_of(t, d, O_WRONLY) < 0 && ioctl(d->number, FIONREAD, &bytes) == 0 && bytes)
+        return mpy_reason(err, n, "descriptor %d is the FIFO %s with %d bytes from another process in it; read them before the checkpoint", d->number, d->path, bytes);
+    return 0;
+}
+
+static int fifo_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
+{
+    int to = end_of(t, d, O_WRONLY), first = first_of_object(t, d) && to >= 0;
+    mpy_blob_put_string(b, d->path);
+    mpy_blob_put_u32(b, (uint32_t)first);
+    return first ? content_save(d, end_of(t, d, O_RDONLY), to, b, err, n) : 0;
+}
+
+static int fifo_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
+{
+    const char *path = mpy_reader_string(r);
+    int first = (int)mpy_reader_u32(r), bytes = 0;
+    if (r->failed)
+        return mpy_reason(err, n, "descriptor %d: damaged record", d->number);
+    /* Read-write never blocks, and keeps the FIFO from hanging up until all its descriptors are there. */
+    d->extra = mpy_fdtable_temp(t, open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC));
+    d->made = d->extra < 0 ? -1 : mpy_fdtable_temp(t, open(path, (d->flags & O_ACCMODE) | O_NONBLOCK | O_CLOEXEC));
+    if (d->made < 0)
+        return mpy_reason(err, n, "can't open the FIFO %s again, which was descriptor %d: %s", path, d->number, strerror(errno));
+    if (first && ioctl(d->extra, FIONREAD, &bytes) == 0 && bytes == 0 && content_restore(d->extra, r))
+        return mpy_reason(err, n, "can't fill the FIFO %s again: %s", path, strerror(errno));
+    return 0;
+}
+
+const mpy_fd_ops_t mpy_fd_pipe_ops = {pipe_check, pipe_save, pipe_make, NULL};
+const mpy_fd_ops_t mpy_fd_fifo_ops = {fifo_check, fifo_save, fifo_make, NULL};

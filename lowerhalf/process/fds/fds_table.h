@@ -1,0 +1,111 @@
+/* fds_table.h - the table that fds.c works on and the operations each kind of descriptor offers. Private to lowerhalf/process.
+ *
+ * A descriptor is a number; what it refers to is an open file description (mpy_desc_t). One ops table per kind:
+ *   check   may this description be saved? The program may be running: look only
+ *   save    append what make and finish need to the blob
+ *   make    new process: set desc->made to a temporary descriptor (mpy_fdtable_temp) of an equal description
+ *   finish  once every number is in place; may use them. NULL: nothing to do
+ * make and finish get the same reader over the bytes of save; finish goes on where make stopped.
+ */
+#ifndef MANAPY_STATE_FDS_TABLE_H
+#define MANAPY_STATE_FDS_TABLE_H
+
+#include "isolate/fdguard.h"
+#include "process/blob.h"
+#include "process/reason.h"
+
+#include <sys/stat.h>
+#include <sys/types.h>
+
+typedef enum { /* in images: never renumber */
+    MPY_FD_OTHER = 0, /* refused */
+    MPY_FD_STDIO = 1,
+    MPY_FD_INHERITED = 2, /* came from mpirun or the shell, means nothing to the program */
+    MPY_FD_FILE = 3,      /* regular file or directory with a name */
+    MPY_FD_CONTENT = 4,   /* file without a name (deleted, O_TMPFILE, memfd): content travels in the image */
+    MPY_FD_DEVICE = 5,
+    MPY_FD_FIFO = 6,
+    MPY_FD_PIPE = 7,
+    MPY_FD_PAIR = 8, /* connected AF_UNIX sockets, both in this process */
+    MPY_FD_SOCKET = 9,
+    MPY_FD_EVENT = 10,
+    MPY_FD_TIMER = 11,
+    MPY_FD_SIGNAL = 12,
+    MPY_FD_EPOLL = 13,
+    MPY_FD_KINDS
+} mpy_fd_kind_t;
+
+typedef struct mpy_desc {
+    mpy_fd_kind_t kind;
+    int number; /* one of the program's numbers for it */
+    int flags;  /* F_GETFL */
+    struct stat st;
+    char *path; /* link text of /proc/self/fd */
+    int which;  /* STDIO: 0, 1 or 2; INHERITED: its number at launch */
+    int made;   /* restore: temporary descriptor */
+    int extra;  /* restore: a second one that the kind needs until the end (other end of a pipe), or -1 */
+    uint64_t object; /* restore: key of what several descriptions share (pipe, pair, deleted file) */
+    mpy_reader_t saved;
+    mpy_reader_t locks;
+} mpy_desc_t;
+
+typedef struct mpy_fdnumber {
+    int number;
+    int desc; /* index */
+    int cloexec;
+} mpy_fdnumber_t;
+
+typedef struct mpy_fdtable {
+    mpy_desc_t *descs;
+    int ndescs, descs_room;
+    mpy_fdnumber_t *numbers;
+    int nnumbers, numbers_room;
+    int temp_base; /* restore: temporary descriptors lie at or above it */
+} mpy_fdtable_t;
+
+typedef struct mpy_fd_ops {
+    int (*check)(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n);
+    int (*save)(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n);
+    int (*make)(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n);
+    int (*finish)(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n);
+} mpy_fd_ops_t;
+
+extern const mpy_fd_ops_t mpy_fd_other_ops, mpy_fd_stdio_ops, mpy_fd_inherited_ops, mpy_fd_file_ops, mpy_fd_content_ops, mpy_fd_device_ops,
+    mpy_fd_fifo_ops, mpy_fd_pipe_ops, mpy_fd_pair_ops, mpy_fd_socket_ops, mpy_fd_event_ops, mpy_fd_timer_ops, mpy_fd_signal_ops, mpy_fd_epoll_ops;
+
+/* fds_scan.c */
+int mpy_fdtable_scan(mpy_fdtable_t *t, int stopped, char *err, size_t n);
+void mpy_fdtable_free(mpy_fdtable_t *t);
+mpy_desc_t *mpy_fdtable_add_desc(mpy_fdtable_t *t);
+mpy_fdnumber_t *mpy_fdtable_add_number(mpy_fdtable_t *t);
+/* Move a descriptor of ours out of the way of the numbers to be restored. Negative: unchanged. */
+int mpy_fdtable_temp(mpy_fdtable_t *t, int fd);
+/* The description made earlier for the same object, or NULL. */
+mpy_desc_t *mpy_fdtable_object(mpy_fdtable_t *t, const mpy_desc_t *d);
+/* Another description of what `fd` is open on, through /proc: a temporary descriptor, or -1. */
+int mpy_fdtable_reopen(mpy_fdtable_t *t, int fd, int flags);
+/* 1 when both numbers refer to one open file description. `stopped`: nothing else changes descriptors now. */
+int mpy_fd_same(int a, int b, int stopped);
+/* Text of /proc/self/fdinfo/FD; NULL on failure. The caller frees it. */
+char *mpy_fdinfo_read(int fd);
+/* The number behind "name:" in such a text; returns 0 when it isn't there. */
+int mpy_fdinfo_number(const char *text, const char *name, int base, uint64_t *value);
+
+/* fds_device.c */
+int mpy_fd_stdio_match(int fd, const struct stat *st, int flags, int stopped);
+int mpy_fd_inherited_match(int fd, const struct stat *st, int flags, int stopped);
+/* The duplicates that this needs, out of the way of a base that has gone up. */
+void mpy_fd_keeps_high(void);
+
+/* fds_lock.c */
+int mpy_fdlocks_check(const mpy_desc_t *d, char *err, size_t n);
+int mpy_fdlocks_save(const mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n);
+int mpy_fdlocks_restore(const mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n);
+
+/* fds_socket.c */
+void mpy_fd_pairs_settle(mpy_fdtable_t *t);
+
+/* fds_file.c */
+int mpy_fd_file_commit(char *err, size_t n);
+
+#endif

@@ -1,0 +1,83 @@
+/* continue.c - a new lower half, which knows its rank and its job, continues its part of a checkpoint.
+ *
+ * Half: lower; runs once, on the process's own stack, which becomes unused when the program's main thread continues.
+ *
+ * Invariants
+ *  1. Every byte of the image is checked before it is believed: sections when it is opened, page data as it is read into memory. Nobody but our
+ *     user can have written it, and its seals are those of its job.
+ *     (Only the thread level for MPI_Init is peeked at before.) Nothing of the program runs before all ranks are ready.
+ *  2. A failure leaves checkpoint and files as they were (restore.h says what is committed when).
+ */
+#include "control/control.h"
+#include "image/file/reader.h"
+#include "image/restore.h"
+#include "isolate/fdguard.h"
+#include "join/jobdir.h"
+#include "lower.h"
+#include "process/cpu.h"
+#include "process/fds/fds.h"
+#include "stack.h"
+#include "trace/recorder.h"
+#include "wire/wire.h"
+#include <errno.h>
+#include <limits.h>
+#include <manapy/image.h>
+#include <manapy/own.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "functions.h" /* MPY_TABLE_HASH */
+
+/* Of the job that has taken the checkpoint: its secret lies in the job directory, or, if that is elsewhere by now, in the checkpoint. */
+static const mpy_image_keys_t *keys_of(const char *checkpoint) {
+    static mpy_image_keys_t keys;
+    char job_dir[PATH_MAX], unused[PATH_MAX], error[1024];
+    uint8_t secret[MPY_SECRET_BYTES];
+    if (mpy_options.is_unsigned) return NULL;
+    if (!mpy_secret_read(checkpoint, secret, error, sizeof error) &&
+        (!mpy_jobdir_of_checkpoint(checkpoint, job_dir, unused) || !mpy_secret_read(job_dir, secret, error, sizeof error)))
+        mpy_fail(1, "%s: its seals can't be checked, for the secret of its job isn't there (%s): copy it from the job directory into the checkpoint, or take the checkpoint as it is with --unsigned", checkpoint, error);
+    mpy_image_keys(&keys, secret);
+    return &keys;
+}
+
+static void open_image(mpy_image_t *image, const char *checkpoint) {
+    char path[PATH_MAX + 32], error[1024];
+    struct stat st;
+    if (stat(checkpoint, &st)) mpy_fail(1, "%s: %s", checkpoint, strerror(errno));
+    if (mpy_own_check(checkpoint, &st, 022, error, sizeof error)) mpy_fail(1, "%s", error);
+    snprintf(path, sizeof path, "%s/rank-%05d.img", checkpoint, MPY_LOWER->rank);
+    if (mpy_image_open(image, path, MPY_LOWER->rank, MPY_LOWER->size, keys_of(checkpoint), error, sizeof error) || mpy_image_check_files(image, error, sizeof error)) mpy_fail(1, "%s", error);
+    if (image->header.boundary_version != MPY_BOUNDARY_VERSION || image->header.table_hash != MPY_TABLE_HASH)
+        mpy_fail(1, "%s: written by another version of manapy; restart it with that version", path);
+    if (mpy_cpu_check(image->header.cpu_features, image->header.xsave_bytes, error, sizeof error)) mpy_fail(1, "%s", error);
+}
+
+static void must(int result, const char *error) {
+    if (result) mpy_fail(1, "%s", error);
+}
+
+void mpy_continue(const char *checkpoint) {
+    static mpy_image_t image;
+    char error[1024] = "";
+    open_image(&image, checkpoint);
+    MPY_LOWER->generation = image.header.generation + 1;
+
+    mpy_reader_t fds;
+    mpy_reader_init(&fds, image.fds, image.fds_bytes);
+    must(mpy_fds_make_way(&fds, error, sizeof error), error);
+    image.fd = mpy_fd_high(image.fd);
+    mpy_lower_make_way();
+    must(mpy_restore_mpi(&image, error, sizeof error), error);
+    must(mpy_restore_memory(&image, error, sizeof error), error);
+    mpy_lower_start(image.header.program);
+    must(mpy_restore_process(&image, error, sizeof error), error);
+    must(mpy_restore_threads(&image, error, sizeof error), error);
+    mpy_stack_show_arguments();
+    must(mpy_restore_rebuild(&image, error, sizeof error), error);
+    mpy_recorder_rebuilt();
+    if (!mpy_control_ready_and_wait_go(error, sizeof error)) mpy_fail(1, "%s", error);
+    must(mpy_restore_commit(error, sizeof error), error);
+    mpy_restore_run(&image);
+}

@@ -1,0 +1,224 @@
+/* lower.c - the lower block and the services behind it.
+ *
+ * Half: lower. Services run in upper threads on the upper TLS (libc-free: sys.h only) unless boundary.h marks them [L].
+ *
+ * Invariants
+ *  1. The blocks are mapped once, at start, where nothing else can be: the arena is far from the kernel's own choice.
+ *  2. say and die compose a line on the stack and write it in one system call, so lines of ranks don't mix.
+ */
+#include "lower.h"
+#include "base/sys.h"
+#include "control/control.h"
+#include "image/checkpoint.h"
+#include "image/stop.h"
+#include "isolate/arena.h"
+#include "isolate/fdguard.h"
+#include "isolate/threads.h"
+#include "isolate/trap/trap.h"
+#include "join/jobdir.h"
+#include "join/pmi.h"
+#include "join/pmi_again.h"
+#include "mpi/load.h"
+#include "mpi/rdma.h"
+#include "mpi/tcp_bytes.h"
+#include "trace/recorder.h"
+#include <limits.h>
+#include <linux/membarrier.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "functions.h" /* MPY_TABLE_HASH */
+
+enum { SPEAKER_US = 500000, DRAIN_SECONDS = 120 };
+
+mpy_options_t mpy_options = {.command = "manapy-launch", .trace = true};
+
+void mpy_fail(int code, const char *format, ...) {
+    char line[2048];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    dprintf(2, "%s: %s\n", mpy_options.command, line);
+    mpy_control_abort(code);
+    exit(code);
+}
+
+void mpy_fixed_map(uint64_t address, uint64_t bytes) {
+    void *p = mmap((void *)address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (p != (void *)address) mpy_fail(1, "address %#lx, which manapy needs, is taken", (unsigned long)address);
+}
+
+void mpy_blocks_map(void) {
+    mpy_fixed_map(MPY_LOWER_ADDR, MPY_UPPER_ADDR - MPY_LOWER_ADDR);
+    mpy_fixed_map(MPY_SERVICE_STACK_ADDR, MPY_SERVICE_STACK_SIZE);
+    mpy_code_install();
+    int r = mpy_arena_attach();
+    if (r) mpy_fail(1, "no memory that children don't inherit (%s): manapy needs Linux 5.9 or newer", strerror(-r));
+}
+
+void mpy_blocks_map_saved(void) {
+    mpy_fixed_map(MPY_UPPER_ADDR, MPY_TRAP_ADDR - MPY_UPPER_ADDR);
+    mpy_fixed_map(MPY_TRAP_ADDR, MPY_CODE_ADDR - MPY_TRAP_ADDR);
+    MPY_UPPER->magic = MPY_BOUNDARY_MAGIC;
+    MPY_UPPER->version = MPY_BOUNDARY_VERSION;
+}
+
+const char *mpy_self_path(void) {
+    static char path[PATH_MAX];
+    if (!path[0] && readlink("/proc/self/exe", path, sizeof path - 1) < 0) mpy_fail(1, "cannot read /proc/self/exe: is /proc mounted?");
+    return path;
+}
+
+static const char *launcher_path(void) { /* for a rank that execs; also from manapy-restart */
+    static char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s", mpy_self_path());
+    char *slash = strrchr(path, '/');
+    snprintf(slash, sizeof path - (size_t)(slash - path), "/manapy-launch");
+    return path;
+}
+
+const char *mpy_upper_dir(void) {
+    static char dir[PATH_MAX];
+    if (!dir[0]) {
+        snprintf(dir, sizeof dir, "%s", mpy_self_path());
+        *strrchr(dir, '/') = 0; /* <prefix>/bin */
+        char *slash = strrchr(dir, '/');
+        snprintf(slash, sizeof dir - (size_t)(slash - dir), "/lib/manapy/upper");
+    }
+    return dir;
+}
+
+/* ---- services ---- */
+
+static void say(const char *line) {
+    char text[1024] = "manapy: rank ";
+    size_t n = 13;
+    char digits[12];
+    int k = 0;
+    int rank = MPY_LOWER->rank;
+    do { digits[k++] = (char)('0' + rank % 10); rank /= 10; } while (rank);
+    while (k) text[n++] = digits[--k];
+    text[n++] = ':';
+    text[n++] = ' ';
+    while (*line && n < sizeof text - 1) text[n++] = *line++;
+    text[n++] = '\n';
+    mpy_sys(SYS_write, 2, text, n);
+}
+
+static void die(const char *line, int code) {
+    say(line);
+    mpy_control_abort(code);
+    mpy_sys(SYS_exit_group, code);
+}
+
+static const mpy_services_t services = {
+    .thread_bind = mpy_thread_bind,
+    .thread_unbind = mpy_thread_unbind,
+    .mpi_load = mpy_mpi_load,
+    .notify = mpy_control_notify,
+    .say = say,
+    .die = die,
+    .request_checkpoint = mpy_control_request,
+    .checkpoint_done = mpy_control_request_done,
+    .set_checkpoint_dir = mpy_control_set_place,
+    .trace_comm = mpy_recorder_comm,
+    .trace_mark = mpy_recorder_mark,
+    .trace_end = mpy_recorder_end,
+    .tcp_bytes = mpy_tcp_bytes,
+};
+
+static mpy_job_t job;
+
+const uint8_t *mpy_lower_secret(void) { return job.secret; }
+static const char *resumed;
+
+/* As DMTCP has it: checkpoints go on to where the one lies that this job comes from. */
+static void note_checkpoint_dir(mpy_lower_t *b) {
+    char owner[PATH_MAX], directory[PATH_MAX];
+    bool ours = b->checkpoint[0] && mpy_jobdir_of_checkpoint(b->checkpoint, owner, directory) && strcmp(owner, b->job_dir) == 0;
+    strcpy(b->checkpoint_dir, ours && strlen(directory) < sizeof b->checkpoint_dir ? directory : b->job_dir);
+}
+
+static uint32_t drain_seconds(void) {
+    const char *given = getenv("MANAPY_DRAIN_SECONDS");
+    int seconds = given ? atoi(given) : 0;
+    return seconds > 0 ? (uint32_t)seconds : DRAIN_SECONDS;
+}
+
+const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t generation) {
+    char error[1024];
+    bool say_it = true;
+    /* For mpy_clockside_init, which looks whether it worked: with threads the kernel would wait for all processors, 10 ms. */
+    mpy_sys(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
+    mpy_rendezvous_options_t options = {.dir = mpy_options.dir, .resume = resume, .expected_ranks = ranks, .argv = argv, .mpi = mpy_mpi_path(),
+                                        .interval = mpy_options.interval_s, .keep = mpy_options.keep,
+                                        .child_grace_ms = mpy_options.child_grace_ms, .protocol = mpy_options.protocol};
+    if (mpy_options.rejoin) {
+        if (!mpy_rejoin(mpy_options.rejoin, &job, error, sizeof error)) mpy_fail(1, "%s", error);
+    } else if (!mpy_rendezvous(&options, &job, &say_it, error, sizeof error)) {
+        if (say_it) mpy_fail(1, "%s", error);
+        usleep(SPEAKER_US); /* the process manager kills all ranks as soon as one leaves: first the one that says why */
+        _exit(1);
+    }
+    mpy_control_note_process_manager(job.pmi_fd);
+    if (job.step.verdict == MPY_CHAIN_DONE) { /* in an earlier allocation */
+        mpy_control_leave_process_manager();
+        _exit(job.step.code);
+    }
+    if (job.step.verdict == MPY_CHAIN_RESUME) resume = job.step.path, generation = 1;
+    if (!mpy_pmi_is_hydra()) mpy_pmi_greet_again(job.pmi_fd);
+    if (!mpy_options.rejoin) job.protocol = mpy_options.protocol;
+    mpy_lower_t *b = MPY_LOWER;
+    b->generation = generation;
+    b->rank = job.rank;
+    b->size = job.size;
+    b->protocol = job.protocol;
+    b->singleton = job.pmi_fd < 0;
+    b->drain_seconds = drain_seconds();
+    b->table_hash = MPY_TABLE_HASH;
+    b->svc = &services;
+    b->tls_upper_fs = mpy_thread_tls_offset();
+    b->signal_above = mpy_stop_signal_above;
+    snprintf(b->job_dir, sizeof b->job_dir, "%s", job.dir);
+    snprintf(b->checkpoint, sizeof b->checkpoint, "%s", resume ? resume : "");
+    note_checkpoint_dir(b);
+    resumed = resume;
+    b->version = MPY_BOUNDARY_VERSION;
+    b->magic = MPY_BOUNDARY_MAGIC;
+    mpy_rdma_prepare(&job);
+    return resume;
+}
+
+void mpy_lower_make_way(void) {
+    char number[16];
+    if (job.pmi_fd < 0) return;
+    job.pmi_fd = mpy_fd_high(job.pmi_fd);
+    snprintf(number, sizeof number, "%d", job.pmi_fd);
+    setenv("PMI_FD", number, 1);
+    mpy_control_note_process_manager(job.pmi_fd);
+}
+
+static int on_exit_group(int code) {
+    if (code == 0 && mpy_stop_misled && !MPY_UPPER->mpi_initialized) code = 1; /* the child has said why */
+    mpy_control_finished(code);
+    return code;
+}
+
+void mpy_lower_start(const char *program) {
+    char error[1024];
+    mpy_recorder_start(program); /* while there is one thread only */
+    mpy_threads_init();
+    mpy_stop_install();
+    mpy_trap_on_exit = on_exit_group;
+    static char rejoin[2048];
+    job.protocol = MPY_LOWER->protocol; /* a restart has learnt it from the image */
+    mpy_rejoin_text(&job, rejoin, sizeof rejoin);
+    mpy_exec_note(launcher_path(), rejoin, mpy_options.shift, mpy_options.on_failover, mpy_options.trace, job.pmi_fd);
+    mpy_control_config_t config = {.job = &job, .engine = &mpy_engine, .generation = MPY_LOWER->generation, .checkpoint = resumed, .program = program};
+    if (!mpy_control_start(&config, error, sizeof error)) mpy_fail(1, "%s", error);
+}

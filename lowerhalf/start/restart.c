@@ -1,0 +1,63 @@
+/* restart.c - manapy-restart: becomes a new lower half of one rank and continues a checkpoint above it (continue.c).
+ *
+ * Half: lower; runs once, on the process's own stack.
+ */
+#include "lower.h"
+#include "process/fds/fds.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <limits.h>
+#include <manapy/image.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+char **mpy_initial_environ;
+
+/* The checkpoint directory: as given, or `latest` of a job directory. */
+static const char *checkpoint_path(const char *given) {
+    static char path[PATH_MAX];
+    char inside[PATH_MAX];
+    snprintf(inside, sizeof inside, "%s/manifest.json", given);
+    if (access(inside, R_OK)) {
+        snprintf(inside, sizeof inside, "%s/latest/manifest.json", given);
+        if (access(inside, R_OK)) mpy_fail(1, "%s is no checkpoint and no job directory with one (see `manapy list`)", given);
+    }
+    *strrchr(inside, '/') = 0;
+    if (!realpath(inside, path)) mpy_fail(1, "%s: %s", inside, strerror(errno));
+    return path;
+}
+
+/* How many ranks it has: as the header of any image that is there says. Checked in full once we know which one is ours. */
+static int count_ranks(const char *checkpoint) {
+    char pattern[PATH_MAX + 32];
+    glob_t found;
+    mpy_image_header_t header = {0};
+    snprintf(pattern, sizeof pattern, "%s/rank-*.img", checkpoint);
+    if (glob(pattern, 0, NULL, &found)) mpy_fail(1, "%s holds no images", checkpoint);
+    int fd = open(found.gl_pathv[0], O_RDONLY | O_CLOEXEC);
+    if (fd < 0) mpy_fail(1, "%s: %s", found.gl_pathv[0], strerror(errno));
+    if (read(fd, &header, sizeof header) < (ssize_t)offsetof(mpy_image_header_t, host) || memcmp(header.magic, MPY_IMAGE_MAGIC, sizeof header.magic) || header.size < 1)
+        mpy_fail(1, "%s is not a complete image", found.gl_pathv[0]);
+    close(fd);
+    globfree(&found);
+    return header.size;
+}
+
+int main(int argc, char **argv, char **envp) {
+    mpy_initial_environ = envp;
+    mpy_options.command = "manapy-restart";
+    mpy_options_t options;
+    int first = mpy_options_parse(argc, argv, &options);
+    const char *checkpoint = checkpoint_path(argv[first]);
+    int ranks = count_ranks(checkpoint);
+
+    mpy_fds_note_inherited();
+    mpy_blocks_map();
+    mpy_lower_join(argv + first, checkpoint, ranks, 1);
+    mpy_continue(checkpoint);
+}

@@ -1,0 +1,115 @@
+"""The include graph of the C code: which folder ("room") may include headers of which. Add a new edge on purpose only.
+
+A folder that isn't listed belongs to the room above it. Every room may include its own headers, those of
+lowerhalf/include (the contracts) and of the system."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+LOWER = {  # the lower rooms first: a room includes only headers of rooms above it here
+    "base": "",
+    "trace": "base",
+    "trace/preload": "trace",
+    "isolate": "base trace",
+    "isolate/trap": "base isolate",
+    "process": "base isolate",
+    "process/fds": "isolate process",
+    "wire": "base isolate",
+    "rdma": "base trace wire",
+    "join": "isolate wire",
+    "control": "base isolate join wire",
+    "mpi": "base isolate join",
+    "image/file": "base",
+    "image": "base control image/file isolate isolate/trap join mpi process process/fds trace",
+    "start": "base control image image/file isolate isolate/trap join mpi process process/fds trace wire",
+}
+TABLE = {f"lowerhalf/{room}": {f"lowerhalf/{to}" for to in rooms.split()} for room, rooms in LOWER.items()}
+TABLE["wrappers"] = set()  # the upper half: it meets the lower one at lowerhalf/include only
+# Made by wrappers/, in the build directory.
+GENERATED = {"abi_table.h", "function_index.h", "function_names.h", "functions.h", "mpich.h", "recorder_calls.h"}
+INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<(manapy/[^>]+)>)', re.M)
+MOST_FILES = 20
+
+
+def sources(root: Path) -> list[Path]:
+    files = [path for top in ("lowerhalf", "wrappers") for path in (root / top).rglob("*.[chS]")]
+    return [path for path in files if "include" not in path.relative_to(root).parts]
+
+
+def room_of(root: Path, path: Path) -> str:
+    folders = [folder.relative_to(root).as_posix() for folder in path.resolve().parents if folder.is_relative_to(root)]
+    return next((folder for folder in folders if folder in TABLE), folders[0])
+
+
+def included(root: Path, path: Path) -> list[str]:
+    """Rooms of the headers that a file includes; "?" and the name for one that isn't found."""
+    rooms = []
+    for quoted, contract in INCLUDE.findall(path.read_text()):
+        name = quoted or contract
+        places = [root / "lowerhalf" / "include"]
+        if quoted:
+            places = [*(folder for folder in path.parents if folder.is_relative_to(root)), root / "lowerhalf", *places]
+        found = [place / name for place in places if (place / name).is_file()]
+        if found:
+            rooms.append(room_of(root, found[0]))
+        elif name not in GENERATED:
+            rooms.append(f"? {name}")
+    return rooms
+
+
+def edges(root: Path) -> dict[tuple[str, str], str]:
+    """(room, room whose header it includes), and a file that does."""
+    found = {}
+    for path in sources(root):
+        room = room_of(root, path)
+        for to in included(root, path):
+            if to != room and not to.startswith("lowerhalf/include"):
+                found[room, to] = path.relative_to(root).as_posix()
+    return found
+
+
+def test_no_edges_but_these(root: Path) -> None:
+    assert {edge: file for edge, file in edges(root).items() if edge[1] not in TABLE.get(edge[0], set())} == {}
+
+
+def test_no_edges_that_nobody_needs(root: Path) -> None:
+    assert sorted({(room, to) for room, rooms in TABLE.items() for to in rooms} - set(edges(root))) == []
+
+
+def test_no_circles() -> None:
+    """Each room includes only headers of rooms that stand before it in the table."""
+    order = list(TABLE)
+    assert [(room, to) for room, rooms in TABLE.items() for to in rooms if order.index(to) >= order.index(room)] == []
+
+
+def test_the_contracts_include_only_each_other(root: Path) -> None:
+    for path in (root / "lowerhalf" / "include").rglob("*.h"):
+        assert set(included(root, path)) <= {"lowerhalf/include/manapy"}, path.name
+
+
+def test_a_room_is_small_enough_to_look_around_in(root: Path) -> None:
+    counts: dict[str, int] = {}
+    for path in sources(root):
+        room = path.parent.relative_to(root).as_posix()
+        counts[room] = counts.get(room, 0) + 1
+    rooms = set(TABLE) - {"lowerhalf/rdma"}
+    assert {room: n for room, n in counts.items() if n > MOST_FILES and room in rooms} == {}
+
+
+def test_every_room_is_on_the_map(root: Path) -> None:
+    text = (root / "lowerhalf" / "README.md").read_text()
+    assert [room for room in LOWER if f"\n    {room}/ " not in text] == []
+
+
+@pytest.mark.parametrize("line", ['#include "start/lower.h"', '# include "../start/lower.h"', '#include "missing.h"'])
+def test_a_new_edge_is_found(root: Path, tmp_path: Path, line: str) -> None:
+    for folder in ("lowerhalf/base", "lowerhalf/start"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "lowerhalf/start/lower.h").touch()
+    (tmp_path / "lowerhalf/base/now.h").write_text(f"{line}\n#include <time.h>\n")
+    with pytest.raises(AssertionError, match="lowerhalf/base"):
+        test_no_edges_but_these(tmp_path)
