@@ -1,7 +1,8 @@
 /* preload.h - the recorder that is preloaded into any MPI program (libmanapy_trace.so), without the split process: contract of the files here.
  *
- * It stands before the MPI library with functions of the same names, made by wrappers/recorder.py from the table of the wrappers. It knows no
- * mpi.h: one library serves MPICH's binary interface and Open MPI's, told apart when the program's MPI library is seen (abi.c).
+ * It stands before the MPI library with functions of the same names, made by wrappers/generate/recorder.py from the table
+ * of the wrappers. It knows no mpi.h: one library serves MPICH's binary interface and Open MPI's, told apart when the
+ * program's MPI library is seen (abi.c).
  *
  * Invariants
  *  1. Every call goes on to the next function of that name, and its arguments, results and return value are untouched; but for a status that the program

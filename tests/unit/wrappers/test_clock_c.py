@@ -25,7 +25,7 @@ def driver(root: Path, include: Path, tmp_path_factory: pytest.TempPathFactory) 
         pytest.skip("no C compiler")
     directory = tmp_path_factory.mktemp("clock")
     tables = [root / "wrappers/table/functions.txt", root / "wrappers/table/abi.txt"]
-    subprocess.run([sys.executable, root / "wrappers/generate.py", *tables, directory], check=True)
+    subprocess.run([sys.executable, "-m", "generate", *tables, directory], cwd=root / "wrappers", check=True)
     sources = [Path(__file__).with_name("clock_driver.c"), root / "wrappers/runtime/clock.c"]
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-mfsgsbase", "-pthread"]
     paths = [f"-I{root}/wrappers/runtime", f"-I{directory}", f"-I{include}"]

@@ -1,6 +1,7 @@
-"""Writes the functions of the preloaded recorder (lowerhalf/trace/preload) from the table of the wrappers. Run by CMake; only the standard library is used.
+"""Writes the functions of the preloaded recorder (lowerhalf/trace/preload) from the table of the wrappers. CMake runs
+it; it uses only the standard library.
 
-    recorder.py TABLE OUTPUT_DIRECTORY
+    python -m generate.recorder TABLE OUTPUT_DIRECTORY     in wrappers/
 
 Output (never edited, lives in the build tree)
     recorder_calls.h   types mpy_fn_X_t, prototypes of the mpy_record_X that are written by hand
@@ -17,9 +18,11 @@ import re
 import sys
 from pathlib import Path
 
-from generate import Argument, Function, Table, TableError, read_table, trace_bytes, trace_op
+from .function_table import Argument, Function, Table, TableError, read_table
+from .output import write_files
+from .trace_record import trace_bytes, trace_op
 
-BANNER = "/* Made by wrappers/recorder.py from wrappers/table/. Don't edit. */\n"
+BANNER = "/* Made by wrappers/generate/recorder.py from wrappers/table/. Don't edit. */\n"
 
 # Written in lowerhalf/trace/preload: they complete, start and free requests, or find a message perhaps, or something begins, pauses or goes with them.
 BY_HAND = {
@@ -245,7 +248,7 @@ def header(functions: list[Function]) -> str:
 
 
 HELPERS = """
-/* The names of wrappers/runtime/private.h and its like, in which generate.py says what a rank gives. */
+/* The names of wrappers/runtime/private.h and its like, in which trace_record.py says what a rank gives. */
 #define MPI_IN_PLACE mpy_abi.in_place
 #define mpy_trace_bytes mpy_bytes
 static inline uint64_t mpy_trace_sum(const void *counts, int n, mpy_word_t type) {
@@ -295,18 +298,13 @@ def recorded(table: Table) -> list[Function]:
 
 def main(arguments: list[str]) -> int:
     functions = recorded(read_table(Path(arguments[0])))
-    output = Path(arguments[1])
     texts = {
         "recorder_calls.h": header(functions),
         "recorder_calls.c": calls(functions),
         "recorder.map": exports(functions),
         "recorder_mpi3.map": exports([f for f in functions if not is_mpi4(f)]),
     }
-    for name, text in texts.items():
-        file = output / name
-        if not file.exists() or file.read_text() != text:
-            file.write_text(text)
-    (output / "recorder.stamp").touch()
+    write_files(Path(arguments[1]), texts, "recorder.stamp")
     return 0
 
 
