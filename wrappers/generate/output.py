@@ -46,7 +46,8 @@ def functions(table: Table) -> str:
 
 
 def generated(table: Table) -> str:
-    parts = [BANNER, '#define MPY_CHECKS\n#include "objects.h"\n#include "p2p.h"\n#include "persistent.h"\n#include "file.h"\n#include "trace.h"\n#include "win.h"\n']
+    parts = [BANNER, '#define MPY_CHECKS\n#include "core/objects.h"\n#include "core/request.h"\n#include "collective/persistent.h"\n'
+             '#include "file/file.h"\n#include "tools/trace.h"\n#include "window/win.h"\n']
     parts += [wrapper(table, f) for f in table.functions if f.cls == "generated"]
     parts += [checked(table, f) for f in table.functions if nulls(f)]
     parts += [outside(table)]

@@ -248,7 +248,7 @@ def header(functions: list[Function]) -> str:
 
 
 HELPERS = """
-/* The names of wrappers/runtime/private.h and its like, in which trace_record.py says what a rank gives. */
+/* The names of wrappers/tools/trace.h, in which trace_record.py says what a rank gives. */
 #define MPI_IN_PLACE mpy_abi.in_place
 #define mpy_trace_bytes mpy_bytes
 static inline uint64_t mpy_trace_sum(const void *counts, int n, mpy_word_t type) {

@@ -9,7 +9,7 @@ from .function_table import Function, TableError
 
 
 def window_body(f: Function) -> list[str]:
-    """An operation on a window: allowed in its epoch, or not; the request-based ones fill a slot. See runtime/win.h."""
+    """An operation on a window: allowed in its epoch, or not; the request-based ones fill a slot. See window/win.h."""
     win, request = f.argument("WIN"), f.argument("REQUEST_OUT")
     if win is None or f.argument("RANK") is None:
         raise TableError(f"{f.symbol}: an operation on a window has a target")

@@ -11,7 +11,8 @@
  *  3. A thread that is in a recorded call records no other one (`busy`): what MPI libraries call of themselves, Fortran's functions that call C's,
  *     and a profiling library between the program and MPI give no second record.
  *  4. Anything that goes wrong in here costs records, never the program.
- *  5. cid is equal on all members and differs between communicators: it is computed as in wrappers/runtime/clock.c, from the parent's cid, its SEQ at the
+ *  5. cid is equal on all members and differs between communicators: it is computed as in
+ *     wrappers/collective/clock.c, from the parent's cid, its SEQ at the
  *     call and the smallest world rank, or, for those that are not collective on a parent, from the groups, the tag and a count.
  *  6. While recording is paused all of that goes on: objects come and go, collectives count, requests have serials of their own. Only no clock is read and no
  *     record written: the thread's ring is one without records (`first` is 0), which hands out numbers. Between trace_ring.h and the rings stand mpy_now to mpy_received_at.
