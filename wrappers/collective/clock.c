@@ -246,8 +246,9 @@ static bool try_enter(mpy_thread_t *t, mpy_clock_row_t *row, bool *changed) {
 /* A thread that sleeps here or at the border (cross.c) while a checkpoint is pending; but MPI libraries make progress only in
  * calls: a message (also one of a collective that others are still in) may lie half sent here, or the put that another rank's
  * flush waits for may have to be carried out here, which even a freeze waits for. So it gives the library a chance now and then.
- * (On MPI_COMM_SELF it would look no further than this process; and a probe that finds a message, a letter that nobody takes in
- * meanwhile, would look no further either.) With in_lower = 0; seldom, and never on the way to a decision. */
+ * (On MPI_COMM_SELF it would look no further than this process. A probe that finds a message would look no further
+ * either: an internal message that nobody takes in meanwhile.) With in_lower = 0; seldom, and never on the way to a
+ * decision. */
 enum { PROGRESS_MS = 20 };
 static void make_progress(mpy_thread_t *t) {
     int flag;

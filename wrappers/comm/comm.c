@@ -10,7 +10,7 @@
 #include "p2p/p2p.h"
 #include "tools/trace.h"
 
-mpy_comm_t *mpy_world, *mpy_quiet;
+mpy_comm_t *mpy_world, *mpy_internal_world;
 mpy_link_t mpy_comms = {&mpy_comms, &mpy_comms};
 
 /* ---- records ---- */
@@ -79,12 +79,12 @@ void mpy_comm_init(void) {
     predefined(MPI_COMM_SELF, 0, 1, rank, mpy_child_cid(cid, 0, rank), "MPI_COMM_SELF");
 }
 
-int mpy_comm_init_quiet(void) {
+int mpy_comm_init_internal(void) {
     int real, rc = MPY_REAL(Comm_dup)(MPI_COMM_WORLD, &real);
     if (rc != 0) return rc;
     uint64_t cid = mpy_child_cid(mpy_row(mpy_world->row)->cid, 0, -1);
-    mpy_quiet = mpy_comm_adopt(real, cid, MPI_ERRORS_RETURN);
-    mpy_comm_name(mpy_quiet, "manapy");
+    mpy_internal_world = mpy_comm_adopt(real, cid, MPI_ERRORS_RETURN);
+    mpy_comm_name(mpy_internal_world, "manapy");
     return rc;
 }
 

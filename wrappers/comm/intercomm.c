@@ -8,7 +8,7 @@
  * steps a checkpoint finds a rank that is parked, counted, or waits for a message of a rank that it can name.
  *
  * Invariants
- *  1. The messages are calls of our own interface on mpy_quiet, so that no receive of the program matches them.
+ *  1. The messages are calls of our own interface on mpy_internal_world, so no receive of the program matches them.
  *  2. A group with members outside the job can't be told anything: its leader sends NONE, and both sides then count on their
  *     local communicators only.
  */
@@ -40,16 +40,17 @@ static void side_free(mpy_thread_t *t, side_t *side) {
 
 /* The leaders: what group is behind the other one? */
 static int exchange(mpy_thread_t *t, const mpy_comm_t *local, int peer, int tag, side_t *remote) {
-    int quiet = mpy_quiet->obj.handle, n = local->foreign ? NONE : local->size;
+    int internal = mpy_internal_world->obj.handle, n = local->foreign ? NONE : local->size;
     *remote = (side_t){.n = NONE};
     if (peer == MPY_FOREIGN) return MPI_SUCCESS;
-    int rc = PMPI_Sendrecv(&n, 1, MPI_INT, peer, tag, &remote->n, 1, MPI_INT, peer, tag, quiet, MPI_STATUS_IGNORE);
+    int rc = PMPI_Sendrecv(&n, 1, MPI_INT, peer, tag, &remote->n, 1, MPI_INT, peer, tag, internal, MPI_STATUS_IGNORE);
     if (rc != 0 || remote->n == NONE || n == NONE) {
         remote->n = NONE;
         return rc;
     }
     *remote = side_make(t, remote->n);
-    return PMPI_Sendrecv(local->world, n, MPI_INT, peer, tag, remote->world, remote->n, MPI_INT, peer, tag, quiet, MPI_STATUS_IGNORE);
+    return PMPI_Sendrecv(local->world, n, MPI_INT, peer, tag, remote->world, remote->n, MPI_INT, peer, tag, internal,
+                         MPI_STATUS_IGNORE);
 }
 
 /* The leader tells its group. */

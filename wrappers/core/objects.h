@@ -207,14 +207,14 @@ MPY_HIDDEN void mpy_attr_read_last_code(void);  /* in the lower half: MPI_LASTUS
 /* ---- communicators (comm.h says more) ---- */
 typedef struct mpy_topology mpy_topology_t;
 MPY_HIDDEN void mpy_comm_init(void);      /* world and self, before the real MPI_Init */
-MPY_HIDDEN int mpy_comm_init_quiet(void); /* in the lower half, after it */
+MPY_HIDDEN int mpy_comm_init_internal(void); /* in the lower half, after it */
 MPY_HIDDEN void mpy_comm_finalize(void);  /* forget all of them */
 MPY_HIDDEN int mpy_comm_unref(mpy_comm_t *c);       /* see mpy_object_unref; the error of the real MPI_Comm_free */
 MPY_HIDDEN bool mpy_comm_gone(const mpy_comm_t *c); /* all members have freed it, and know */
 MPY_HIDDEN uint64_t mpy_comm_cid(const mpy_comm_t *c);
 /* All processes of the job, for messages of ours that can be waited for and checkpointed like the program's and that no wildcard
  * of the program can match: its handle is given to nobody. */
-extern MPY_HIDDEN mpy_comm_t *mpy_quiet;
+extern MPY_HIDDEN mpy_comm_t *mpy_internal_world;
 
 /* A new real communicator, intra or inter, gets a handle, an error handler and a row. In the lower half. Of members outside the job
  * it is `foreign`, and counts on a row of those inside. `cid`: the same on all members inside the job, and new. */

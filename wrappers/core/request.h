@@ -139,7 +139,7 @@ enum {
 extern MPY_HIDDEN mpy_request_t *mpy_request_chunks[MPY_CHUNKS_MAX]; /* of MPY_CHUNK slots; behind them as many serials */
 extern MPY_HIDDEN volatile uint32_t mpy_request_limit; /* slots that exist */
 extern MPY_HIDDEN uint64_t mpy_request_order;
-extern MPY_HIDDEN uint32_t mpy_p2p_lock; /* synchronous sends, orphans, letters, store */
+extern MPY_HIDDEN uint32_t mpy_p2p_lock; /* synchronous sends, orphans, internal messages, store */
 
 /* Per registered thread; the slot of a thread that ended is inherited with its free slots and counts. A thread takes its
  * requests' slots from a list of its own, without a lock, and gives back to it what it has taken. What others have taken

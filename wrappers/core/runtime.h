@@ -26,9 +26,8 @@
 #define MPY_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define MPY_HIDDEN __attribute__((visibility("hidden")))
 /* Functions of the program's interface are defined as `MPY_API int PMPI_Send(...)`; MPI_Send is an alias that the linker makes
- * from the table (aliases.ld), so MPY_EXPORT only marks the place. */
+ * from the table (aliases.ld). */
 #define MPY_API __attribute__((visibility("default")))
-#define MPY_EXPORT(NAME)
 #define MPY_REAL(NAME) ((mpy_fn_##NAME##_t)MPY_LOWER->mpi[MPY_FN_##NAME])
 
 /* ---- threads and crossing (cross.c) ---- */

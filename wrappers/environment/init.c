@@ -44,7 +44,7 @@ static int start(mpy_thread_t *t, int *argc, char ***argv, bool with_level, int 
         MPY_UPPER->mpi_thread_required = with_level ? required : MPI_THREAD_SINGLE;
         init_tid = t->tid;
         rc = mpy_p2p_init();
-        if (rc == 0) rc = mpy_comm_init_quiet();
+        if (rc == 0) rc = mpy_comm_init_internal();
         if (rc == 0) mpy_parent_adopt();
         MPY_UPPER->mpi_initialized = 1;
     }

@@ -15,8 +15,8 @@
  *  3. Tags of the open offers of a rank differ. The pieces for a rank are sent, and received, in their order.
  *  4. The list and the counts change with mpy_p2p_lock.
  *  5. That a piece was received its sender may learn only while the receiver calls the real library; the real
- *     MPI_Finalize isn't such a call. So no rank enters it before all of whom it has received have said (by a letter)
- *     that they know.
+ *     MPI_Finalize isn't such a call. So no rank enters it before all of whom it has received have said (by an
+ *     internal message) that they know.
  */
 #include "offer.h"
 #include "core/request.h"
@@ -165,14 +165,14 @@ bool mpy_offers_look(void) {
 static bool said;
 static int heard; /* from so many */
 
-static void hear(mpy_letter_t *l) {
+static void hear(mpy_internal_message_t *l) {
     heard++;
-    mpy_letter_free(l);
+    mpy_internal_message_free(l);
 }
 
 bool mpy_offers_take_ends(void) {
     int unused; /* without memory it comes with a later look */
-    return mpy_letters_take(MPY_TAG_OFFERS_END, hear, &unused);
+    return mpy_internal_messages_take(MPY_TAG_OFFERS_END, hear, &unused);
 }
 
 static bool any_open(void) {
@@ -187,7 +187,8 @@ static bool any_open(void) {
 static void say(void) {
     const char nothing = 0;
     for (int p = 0; p < mpy_world->size; p++)
-        if (mpy_offers_received[p] > 0) mpy_letter_short(&nothing, sizeof nothing, p, MPY_TAG_OFFERS_END);
+        if (mpy_offers_received[p] > 0)
+            mpy_internal_message_send_short(&nothing, sizeof nothing, p, MPY_TAG_OFFERS_END);
 }
 
 bool mpy_offers_end(void) {

@@ -68,7 +68,7 @@ bool mpy_store_probe(const mpy_comm_t *c, int source, int tag, MPI_Status *statu
 
 /* The program has matched a message that a synchronous send waits for. */
 static void send_ack(const mpy_stored_t *m) {
-    mpy_letter_short(&m->sync_id, sizeof m->sync_id, m->sync_world, MPY_TAG_ACK);
+    mpy_internal_message_send_short(&m->sync_id, sizeof m->sync_id, m->sync_world, MPY_TAG_ACK);
 }
 
 /* ---- matching ---- */
@@ -181,17 +181,17 @@ void mpy_ssend_later_slow(const mpy_comm_t *c, int dest, int tag) {
 
 mpy_request_t *mpy_ssend_first(void) { return ssends; }
 
-static void acknowledge(mpy_letter_t *l) {
+static void acknowledge(mpy_internal_message_t *l) {
     uint64_t id;
     __builtin_memcpy(&id, l->data, sizeof id);
     for (mpy_request_t *r = ssends; r != NULL; r = r->next) /* none: the program freed the request */
         if (r->order == id) r->flags = (r->flags & ~(uint32_t)MPY_RF_SYNC) | MPY_RF_COMPLETE;
-    mpy_letter_free(l);
+    mpy_internal_message_free(l);
 }
 
 bool mpy_ack_poll(void) {
     int unused; /* without memory it comes with a later poll */
-    return mpy_letters_take(MPY_TAG_ACK, acknowledge, &unused);
+    return mpy_internal_messages_take(MPY_TAG_ACK, acknowledge, &unused);
 }
 
 /* ---- a communicator goes ---- */

@@ -152,12 +152,10 @@ static int bsend(const char *name, const void *buf, MPI_Count count, int datatyp
     MPY_API int PMPI_Bsend##SUFFIX(const void *buf, COUNT count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm) { \
         return bsend("MPI_Bsend" #SUFFIX, buf, count, datatype, dest, tag, comm, NULL); \
     } \
-    MPY_EXPORT(Bsend##SUFFIX) \
     MPY_API int PMPI_Ibsend##SUFFIX(const void *buf, COUNT count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm, \
                                     MPI_Request *request) { \
         return bsend("MPI_Ibsend" #SUFFIX, buf, count, datatype, dest, tag, comm, request); \
-    } \
-    MPY_EXPORT(Ibsend##SUFFIX)
+    }
 
 DEFINE_BSEND(, int)
 DEFINE_BSEND(_c, MPI_Count)

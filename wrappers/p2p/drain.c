@@ -6,7 +6,7 @@
  *
  * Invariants
  *  1. The drain ends when every message counted as sent to us has been received, every send and every nonblocking collective has
- *     finished (all members have started it: the clock sees to that), every letter (internal_messages.h) is in and every piece of
+ *     finished (all members have started it: the clock sees to that), every internal message is in and every piece of
  *     an offer that was asked for (offer.h): then the real library holds nothing of ours but receives, and sends of
  *     offers, that match nothing.
  *  2. Ranks leave together, after a vote (an Iallreduce), from which all draw the same conclusion; a rank that has failed takes
@@ -48,10 +48,10 @@ static bool was_left; /* in the middle of a collective (invariant 5) */
 
 /* With the lower TLS: inside MPI_Init's crossing, or a hook's. */
 int mpy_p2p_init(void) {
-    if (mpy_letters_sent == NULL) {
+    if (mpy_internal_messages_sent == NULL) {
         size_t size = (size_t)mpy_world->size * sizeof(uint64_t);
-        mpy_letters_received = mpy_alloc(size);
-        mpy_letters_sent = mpy_alloc(size);
+        mpy_internal_messages_received = mpy_alloc(size);
+        mpy_internal_messages_sent = mpy_alloc(size);
         mpy_offers_received = mpy_alloc(size);
         mpy_offers_asked = mpy_alloc(size);
         mpy_p2p_counters(&mpy_p2p_threads[0]);
@@ -65,7 +65,7 @@ int mpy_p2p_init(void) {
 void mpy_p2p_finalize(void) {
     mpy_orphan_reap(&mpy_p2p_threads[0]);
     if (mpy_private_comm == MPI_COMM_NULL) return;
-    while (!mpy_letters_gone()) continue;
+    while (!mpy_internal_messages_all_sent()) continue;
     mpy_private_comm = MPI_COMM_NULL;
 }
 
@@ -171,7 +171,7 @@ static bool take_unmatched(mpy_p2p_thread_t *th, int *rc) {
 
 /* ---- what everybody sent to whom ---- */
 
-typedef struct column { uint64_t messages, letters, asked; } column_t; /* from one rank to another, since the start */
+typedef struct column { uint64_t messages, internal, asked; } column_t; /* from one rank to another, since the start */
 
 static uint64_t sum_sent(int world) {
     uint64_t n = 0;
@@ -189,7 +189,9 @@ static uint64_t sum_received(int world) {
 /* The first rank something is still under way from, or -1. */
 static int missing_from(const column_t *expected, int size) {
     for (int p = 0; p < size; p++)
-        if (sum_received(p) != expected[p].messages || mpy_letters_received[p] != expected[p].letters) return p;
+        if (sum_received(p) != expected[p].messages ||
+            mpy_internal_messages_received[p] != expected[p].internal)
+            return p;
     return -1;
 }
 
@@ -332,7 +334,7 @@ static bool work(effort_t *e) {
     moved |= mpy_ack_poll();
     if (!rc) moved |= mpy_partitioned_take(&rc);
     moved |= mpy_offers_look() | mpy_offers_take_ends();
-    bool gone = mpy_letters_gone() && offers_received(e->expected, e->size);
+    bool gone = mpy_internal_messages_all_sent() && offers_received(e->expected, e->size);
     e->moved |= moved;
     e->from = missing_from(e->expected, e->size);
     if (rc == MPI_ERR_NO_MEM) {
@@ -410,7 +412,7 @@ static int drain(mpy_p2p_thread_t *th, char *error, uint64_t n) {
     column_t *out = mpy_alloc(bytes), *expected = out + size;
     ballot_t *mine = (ballot_t *)(expected + size), *all = mine + 1;
     effort_t effort = {.th = th, .expected = expected, .size = size, .error = error, .n = n};
-    for (int p = 0; p < size; p++) out[p] = (column_t){sum_sent(p), mpy_letters_sent[p], mpy_offers_asked[p]};
+    for (int p = 0; p < size; p++) out[p] = (column_t){sum_sent(p), mpy_internal_messages_sent[p], mpy_offers_asked[p]};
     int rc = MPY_REAL(Ialltoall)(out, (int)sizeof *out, MPI_BYTE, expected, (int)sizeof *out, MPI_BYTE, mpy_private_comm, &request);
     rc = await(rc, &request);
     if (rc) {

@@ -94,7 +94,6 @@ MPY_API int PMPI_Grequest_start(MPI_Grequest_query_function *query_fn, MPI_Grequ
     mpy_guard_out(t);
     return MPI_SUCCESS;
 }
-MPY_EXPORT(Grequest_start)
 
 MPY_API int PMPI_Grequest_complete(MPI_Request request) {
     mpy_request_t *r = mpy_request_slot(request); /* it may be freed */
@@ -109,7 +108,6 @@ MPY_API int PMPI_Grequest_complete(MPI_Request request) {
     mpy_cross_out(t);
     return rc == MPI_SUCCESS ? rc : mpy_error(NULL, rc, "MPI_Grequest_complete");
 }
-MPY_EXPORT(Grequest_complete)
 
 /* Called by MPICH's Fortran library, right after MPI_Grequest_start. */
 extern __attribute__((visibility("default"))) void MPII_Grequest_set_lang_f77(MPI_Request request);

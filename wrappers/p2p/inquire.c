@@ -72,22 +72,18 @@ static int inquire(inquiry_t what, int n, const int *handles, int *flag, int *ou
 MPY_API int PMPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *status) {
     return inquire(ONE, 1, &request, flag, NULL, NULL, status, "MPI_Request_get_status");
 }
-MPY_EXPORT(Request_get_status)
 
 MPY_API int PMPI_Request_get_status_all(int count, const MPI_Request array_of_requests[], int *flag, MPI_Status array_of_statuses[]) {
     return inquire(ALL, count, array_of_requests, flag, NULL, NULL, array_of_statuses, "MPI_Request_get_status_all");
 }
-MPY_EXPORT(Request_get_status_all)
 
 MPY_API int PMPI_Request_get_status_any(int count, const MPI_Request array_of_requests[], int *indx, int *flag, MPI_Status *status) {
     return inquire(ANY, count, array_of_requests, flag, NULL, indx, status, "MPI_Request_get_status_any");
 }
-MPY_EXPORT(Request_get_status_any)
 
 MPY_API int PMPI_Request_get_status_some(int incount, const MPI_Request array_of_requests[], int *outcount, int array_of_indices[], MPI_Status array_of_statuses[]) {
     return inquire(SOME, incount, array_of_requests, NULL, outcount, array_of_indices, array_of_statuses, "MPI_Request_get_status_some");
 }
-MPY_EXPORT(Request_get_status_some)
 
 MPY_API int PMPI_Cancel(MPI_Request *request) {
     mpy_request_t *r = mpy_request_valid(*request);
@@ -114,7 +110,6 @@ MPY_API int PMPI_Cancel(MPI_Request *request) {
     mpy_traced(t, record, rc);
     return rc == MPI_SUCCESS ? rc : mpy_error(mpy_request_comm(r), rc, "MPI_Cancel");
 }
-MPY_EXPORT(Cancel)
 
 /* In the lower half, with ways out: the last callbacks of a family, and the error of one. True if the request will go by itself. */
 static bool let_go(mpy_thread_t *t, mpy_request_t *r, bool *finished, int *rc) {
@@ -154,4 +149,3 @@ MPY_API int PMPI_Request_free(MPI_Request *request) {
     mpy_p2p_done(t, th);
     return rc == MPI_SUCCESS ? rc : mpy_error(NULL, rc, "MPI_Request_free");
 }
-MPY_EXPORT(Request_free)

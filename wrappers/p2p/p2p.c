@@ -107,23 +107,19 @@ INLINE int send_synchronous(const char *name, const void *buf, MPI_Count count, 
 #define DEFINE_SEND(NAME, COUNT, OP, NONBLOCKING) \
     MPY_API int PMPI_##NAME(SEND_ARGUMENTS(COUNT)) { \
         return send_blocking(MPY_OP_##OP, MPY_FN_##NONBLOCKING, MPY_FN_##NONBLOCKING##_c, "MPI_" #NAME, buf, count, datatype, dest, tag, comm); \
-    } \
-    MPY_EXPORT(NAME)
+    }
 #define DEFINE_ISEND(NAME, COUNT, OP, BASE) \
     MPY_API int PMPI_##NAME(SEND_ARGUMENTS(COUNT), MPI_Request *request) { \
         return send_nonblocking(MPY_OP_##OP, MPY_FN_##BASE, MPY_FN_##BASE##_c, "MPI_" #NAME, buf, count, datatype, dest, tag, comm, request); \
-    } \
-    MPY_EXPORT(NAME)
+    }
 #define DEFINE_SSEND(NAME, COUNT) \
     MPY_API int PMPI_##NAME(SEND_ARGUMENTS(COUNT)) { \
         return send_synchronous("MPI_" #NAME, buf, count, datatype, dest, tag, comm, NULL); \
-    } \
-    MPY_EXPORT(NAME)
+    }
 #define DEFINE_ISSEND(NAME, COUNT) \
     MPY_API int PMPI_##NAME(SEND_ARGUMENTS(COUNT), MPI_Request *request) { \
         return send_synchronous("MPI_" #NAME, buf, count, datatype, dest, tag, comm, request); \
-    } \
-    MPY_EXPORT(NAME)
+    }
 
 DEFINE_SEND(Send, int, SEND, Isend)
 DEFINE_SEND(Send_c, MPI_Count, SEND, Isend)
@@ -217,13 +213,11 @@ out:
 #define DEFINE_RECV(NAME, COUNT) \
     MPY_API int PMPI_##NAME(void *buf, COUNT count, MPI_Datatype datatype, int source, int tag, MPI_Comm comm, MPI_Status *status) { \
         return recv_blocking("MPI_" #NAME, buf, count, datatype, source, tag, comm, status); \
-    } \
-    MPY_EXPORT(NAME)
+    }
 #define DEFINE_IRECV(NAME, COUNT) \
     MPY_API int PMPI_##NAME(void *buf, COUNT count, MPI_Datatype datatype, int source, int tag, MPI_Comm comm, MPI_Request *request) { \
         return recv_nonblocking("MPI_" #NAME, buf, count, datatype, source, tag, comm, request); \
-    } \
-    MPY_EXPORT(NAME)
+    }
 
 DEFINE_RECV(Recv, int)
 DEFINE_RECV(Recv_c, MPI_Count)

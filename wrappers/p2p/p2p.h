@@ -8,7 +8,7 @@
 #include "messages/store.h"
 
 /* Take in data of partitioned communication that has arrived (partitioned.c); true if there was any. *rc: as in
- * mpy_letters_take. */
+ * mpy_internal_messages_take. */
 MPY_HIDDEN bool mpy_partitioned_take(int *rc);
 
 /* ---- requests that finish without the program: freed ones, and the sends behind buffered sends (bsend.c); lower half ---- */

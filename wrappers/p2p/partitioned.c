@@ -1,16 +1,16 @@
 /* partitioned.c - partitioned communication: Psend_init, Precv_init, Pready*, Parrived.
  *
  * Upper half, no libc. The real library's partitioned requests aren't used: nothing of them could be drained. When all
- * partitions of a started send are ready, its data goes as one letter (internal_messages.c) to the receiver, which keeps letters
- * until the matching receive is started. So there is nothing to make again after a restart.
+ * partitions of a started send are ready, its data goes as one internal message (internal_messages.c) to the receiver,
+ * which keeps it until the matching receive is started. So there is nothing to make again after a restart.
  *
  * Matching (MPI-4 4.2): the k-th Psend_init of a rank for (communicator, destination, tag) with the k-th Precv_init
- * there for (communicator, source, tag); then the n-th start of one with the n-th start of the other. A letter says all
- * this.
+ * there for (communicator, source, tag); then the n-th start of one with the n-th start of the other. The internal
+ * message says all this.
  *
  * Invariants
- *  1. A send is complete when its data is in a letter and the letter of the start before has been received: so a sender
- *     is at most one start ahead of the network, and doesn't depend on what its receiver does in between.
+ *  1. A send is complete when its data is in an internal message and that of the start before has been received: so a
+ *     sender is at most one start ahead of the network, and doesn't depend on what its receiver does in between.
  *  2. Partitions aren't sent by themselves: all have arrived, or none.
  *  3. The lists and the counts of ready partitions change with mpy_p2p_lock.
  */
@@ -18,17 +18,17 @@
 #include "core/objects.h"
 #include "messages/internal_messages.h"
 
-typedef struct heading { /* of a letter; the packed data follows */
+typedef struct heading { /* of an internal message; the packed data follows */
     uint64_t cid, number, start;
     int64_t tag;
 } heading_t;
 
 typedef struct partitioned {
-    heading_t heading; /* of the next letter */
+    heading_t heading; /* of the next message */
     int world;         /* of the peer, or MPI_PROC_NULL */
     int partitions, nready;
     bool sent;
-    uint32_t under_way; /* letters */
+    uint32_t under_way; /* internal messages */
     uint8_t ready[];
 } partitioned_t;
 
@@ -39,10 +39,11 @@ typedef struct stream { /* counts the calls of Psend_init or Precv_init */
     bool sends;
 } stream_t;
 
-/* Hash tables of lists. A sender whose letters the network takes at once may be many starts ahead of its receiver. */
+/* Hash tables of lists. A sender whose messages the network takes at once may be many starts ahead of its
+ * receiver. */
 enum { LISTS = 1024 };
 static stream_t *streams[LISTS];
-static mpy_letter_t *arrived[LISTS]; /* and not received */
+static mpy_internal_message_t *arrived[LISTS]; /* and not received */
 
 static const mpy_request_family_t sends, receives;
 
@@ -56,7 +57,7 @@ static int real_type(const mpy_request_t *r) {
     return r->flags & MPY_RF_REF_TYPE ? r->type->real : mpy_real_datatype(r->datatype);
 }
 
-/* ---- letters; in the lower half ---- */
+/* ---- internal messages; in the lower half ---- */
 
 static int send(mpy_request_t *r) {
     partitioned_t *p = r->more;
@@ -64,28 +65,28 @@ static int send(mpy_request_t *r) {
     int rc = MPY_REAL(Type_size_c)(real_type(r), &size); /* packed elements are as long: invariant 4 of fold.c */
     if (rc != 0) return rc;
     size *= r->count;
-    mpy_letter_t *l = mpy_letter(sizeof p->heading + (size_t)size);
+    mpy_internal_message_t *l = mpy_internal_message_alloc(sizeof p->heading + (size_t)size);
     if (l == NULL) return MPI_ERR_NO_MEM;
     __builtin_memcpy(l->data, &p->heading, sizeof p->heading);
     if (size > 0)
         rc = MPY_REAL(Pack_c)(r->buf, r->count, real_type(r), l->data + sizeof p->heading, size, &position,
                               MPI_COMM_SELF);
-    if (rc == 0) return mpy_letter_send(l, p->world, MPY_TAG_PARTITIONED, &p->under_way);
-    mpy_letter_free(l);
+    if (rc == 0) return mpy_internal_message_send(l, p->world, MPY_TAG_PARTITIONED, &p->under_way);
+    mpy_internal_message_free(l);
     return rc;
 }
 
-static void keep(mpy_letter_t *l) {
-    mpy_letter_t **list = &arrived[list_of((const heading_t *)l->data, l->world)];
+static void keep(mpy_internal_message_t *l) {
+    mpy_internal_message_t **list = &arrived[list_of((const heading_t *)l->data, l->world)];
     l->next = *list;
     *list = l;
 }
 
-bool mpy_partitioned_take(int *rc) { return mpy_letters_take(MPY_TAG_PARTITIONED, keep, rc); }
+bool mpy_partitioned_take(int *rc) { return mpy_internal_messages_take(MPY_TAG_PARTITIONED, keep, rc); }
 
-static mpy_letter_t *find(const partitioned_t *p) {
+static mpy_internal_message_t *find(const partitioned_t *p) {
     mpy_lock(&mpy_p2p_lock);
-    mpy_letter_t **link = &arrived[list_of(&p->heading, p->world)], *l;
+    mpy_internal_message_t **link = &arrived[list_of(&p->heading, p->world)], *l;
     while ((l = *link) != NULL && (l->world != p->world || __builtin_memcmp(l->data, &p->heading, sizeof p->heading)))
         link = &l->next;
     if (l != NULL) *link = l->next;
@@ -93,7 +94,7 @@ static mpy_letter_t *find(const partitioned_t *p) {
     return l;
 }
 
-static int unpack(mpy_request_t *r, mpy_letter_t *l) {
+static int unpack(mpy_request_t *r, mpy_internal_message_t *l) {
     MPI_Count size, position = 0, bytes = (MPI_Count)(l->bytes - sizeof(heading_t));
     int rc = MPY_REAL(Type_size_c)(real_type(r), &size);
     if (rc != 0 || bytes == 0) return rc;
@@ -111,20 +112,20 @@ static bool send_done(mpy_p2p_thread_t *th, mpy_request_t *r) {
     (void)th;
     const partitioned_t *p = r->more;
     if (!__atomic_load_n(&p->sent, __ATOMIC_ACQUIRE)) return false;
-    mpy_letters_gone(); /* takes notice of those that are */
+    mpy_internal_messages_all_sent(); /* takes notice of those that are */
     return __atomic_load_n(&p->under_way, __ATOMIC_RELAXED) <= 1;
 }
 
 static bool receive_done(mpy_p2p_thread_t *th, mpy_request_t *r) {
     (void)th;
     int rc = MPI_SUCCESS;
-    mpy_letter_t *l = find(r->more);
+    mpy_internal_message_t *l = find(r->more);
     if (l == NULL && mpy_partitioned_take(&rc)) l = find(r->more);
     /* In a drain it's the checkpoint that fails without memory (work() in drain.c). */
     if (l == NULL && (rc == MPI_SUCCESS || MPY_LOWER->phase == MPY_PHASE_FROZEN)) return false;
     mpy_status_set(&r->status, r->peer, r->tag, 0);
     r->error = l != NULL ? unpack(r, l) : rc;
-    if (l != NULL) mpy_letter_free(l);
+    if (l != NULL) mpy_internal_message_free(l);
     return true;
 }
 
@@ -150,7 +151,7 @@ static int no_cancel(mpy_thread_t *t, mpy_request_t *r) { /* MPI-4 4.2 forbids i
 
 static void release(mpy_request_t *r) {
     partitioned_t *p = r->more;
-    mpy_letters_disown(&p->under_way);
+    mpy_internal_messages_disown(&p->under_way);
     mpy_free(p, sizeof *p + (size_t)p->partitions);
 }
 
@@ -251,13 +252,11 @@ MPY_API int PMPI_Psend_init(const void *buf, int partitions, MPI_Count count, MP
                             MPI_Comm comm, MPI_Info info, MPI_Request *request) {
     return init(&sends, buf, partitions, count, datatype, dest, tag, comm, info, request, "MPI_Psend_init");
 }
-MPY_EXPORT(Psend_init)
 
 MPY_API int PMPI_Precv_init(void *buf, int partitions, MPI_Count count, MPI_Datatype datatype, int dest, int tag,
                             MPI_Comm comm, MPI_Info info, MPI_Request *request) {
     return init(&receives, buf, partitions, count, datatype, dest, tag, comm, info, request, "MPI_Precv_init");
 }
-MPY_EXPORT(Precv_init)
 
 /* ---- Pready ---- */
 
@@ -302,19 +301,16 @@ static int ready(MPI_Request request, int n, const int *list, int first, const c
 }
 
 MPY_API int PMPI_Pready(int partition, MPI_Request request) { return ready(request, 1, NULL, partition, "MPI_Pready"); }
-MPY_EXPORT(Pready)
 
 MPY_API int PMPI_Pready_range(int partition_low, int partition_high, MPI_Request request) {
     if (partition_low > partition_high) return mpy_error(NULL, MPI_ERR_OTHER, "MPI_Pready_range");
     return ready(request, partition_high - partition_low + 1, NULL, partition_low, "MPI_Pready_range");
 }
-MPY_EXPORT(Pready_range)
 
 MPY_API int PMPI_Pready_list(int length, const int array_of_partitions[], MPI_Request request) {
     if (length < 0) return mpy_error(NULL, MPI_ERR_ARG, "MPI_Pready_list");
     return ready(request, length, array_of_partitions, 0, "MPI_Pready_list");
 }
-MPY_EXPORT(Pready_list)
 
 /* ---- Parrived ---- */
 
@@ -337,4 +333,3 @@ MPY_API int PMPI_Parrived(MPI_Request request, int partition, int *flag) {
     }
     return MPI_SUCCESS;
 }
-MPY_EXPORT(Parrived)

@@ -59,11 +59,9 @@ static int probe(const char *name, int source, int tag, int comm, int *flag, MPI
 MPY_API int PMPI_Probe(int source, int tag, MPI_Comm comm, MPI_Status *status) {
     return probe("MPI_Probe", source, tag, comm, NULL, status, true);
 }
-MPY_EXPORT(Probe)
 MPY_API int PMPI_Iprobe(int source, int tag, MPI_Comm comm, int *flag, MPI_Status *status) {
     return probe("MPI_Iprobe", source, tag, comm, flag, status, false);
 }
-MPY_EXPORT(Iprobe)
 
 /* ---- Mprobe, Improbe ---- */
 
@@ -118,11 +116,9 @@ static int mprobe(const char *name, int source, int tag, int comm, int *flag, in
 MPY_API int PMPI_Mprobe(int source, int tag, MPI_Comm comm, MPI_Message *message, MPI_Status *status) {
     return mprobe("MPI_Mprobe", source, tag, comm, NULL, message, status, true);
 }
-MPY_EXPORT(Mprobe)
 MPY_API int PMPI_Improbe(int source, int tag, MPI_Comm comm, int *flag, MPI_Message *message, MPI_Status *status) {
     return mprobe("MPI_Improbe", source, tag, comm, flag, message, status, false);
 }
-MPY_EXPORT(Improbe)
 
 /* ---- Mrecv, Imrecv ---- */
 
@@ -203,11 +199,9 @@ static int mrecv(const char *name, void *buf, MPI_Count count, int datatype, int
     MPY_API int PMPI_Mrecv##SUFFIX(void *buf, COUNT count, MPI_Datatype datatype, MPI_Message *message, MPI_Status *status) { \
         return mrecv("MPI_Mrecv" #SUFFIX, buf, count, datatype, message, NULL, status); \
     } \
-    MPY_EXPORT(Mrecv##SUFFIX) \
     MPY_API int PMPI_Imrecv##SUFFIX(void *buf, COUNT count, MPI_Datatype datatype, MPI_Message *message, MPI_Request *request) { \
         return mrecv("MPI_Imrecv" #SUFFIX, buf, count, datatype, message, request, MPI_STATUS_IGNORE); \
-    } \
-    MPY_EXPORT(Imrecv##SUFFIX)
+    }
 
 DEFINE_MRECV(, int)
 DEFINE_MRECV(_c, MPI_Count)

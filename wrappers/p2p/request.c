@@ -183,12 +183,10 @@ MPY_API int PMPI_Wait(MPI_Request *request, MPI_Status *status) {
     int flag;
     return complete_one(request, &flag, status, true, "MPI_Wait");
 }
-MPY_EXPORT(Wait)
 
 MPY_API int PMPI_Test(MPI_Request *request, int *flag, MPI_Status *status) {
     return complete_one(request, flag, status, false, "MPI_Test");
 }
-MPY_EXPORT(Test)
 
 /* ---- several requests ---- */
 
@@ -416,12 +414,10 @@ MPY_API int PMPI_Waitall(int count, MPI_Request array_of_requests[], MPI_Status 
     int flag;
     return complete_all(count, array_of_requests, &flag, array_of_statuses, true, "MPI_Waitall");
 }
-MPY_EXPORT(Waitall)
 
 MPY_API int PMPI_Testall(int count, MPI_Request array_of_requests[], int *flag, MPI_Status *array_of_statuses) {
     return complete_all(count, array_of_requests, flag, array_of_statuses, false, "MPI_Testall");
 }
-MPY_EXPORT(Testall)
 
 /* *index: the finished one, or MPI_UNDEFINED if no request is active. */
 static int complete_any(int n, int *handles, int *index, int *flag, MPI_Status *status, bool block, const char *name) {
@@ -490,12 +486,10 @@ MPY_API int PMPI_Waitany(int count, MPI_Request array_of_requests[], int *indx, 
     int flag;
     return complete_any(count, array_of_requests, indx, &flag, status, true, "MPI_Waitany");
 }
-MPY_EXPORT(Waitany)
 
 MPY_API int PMPI_Testany(int count, MPI_Request array_of_requests[], int *indx, int *flag, MPI_Status *status) {
     return complete_any(count, array_of_requests, indx, flag, status, false, "MPI_Testany");
 }
-MPY_EXPORT(Testany)
 
 /* Slow path of Waitsome and Testsome: one round; returns whether there is anything to report. */
 static bool some_round(mpy_thread_t *t, mpy_p2p_thread_t *th, int n, int *handles, int *outcount, int *indices, MPI_Status *statuses, int *rc,
@@ -565,9 +559,7 @@ static int complete_some(int n, int *handles, int *outcount, int *indices, MPI_S
 MPY_API int PMPI_Waitsome(int incount, MPI_Request array_of_requests[], int *outcount, int array_of_indices[], MPI_Status array_of_statuses[]) {
     return complete_some(incount, array_of_requests, outcount, array_of_indices, array_of_statuses, true, "MPI_Waitsome");
 }
-MPY_EXPORT(Waitsome)
 
 MPY_API int PMPI_Testsome(int incount, MPI_Request array_of_requests[], int *outcount, int array_of_indices[], MPI_Status array_of_statuses[]) {
     return complete_some(incount, array_of_requests, outcount, array_of_indices, array_of_statuses, false, "MPI_Testsome");
 }
-MPY_EXPORT(Testsome)

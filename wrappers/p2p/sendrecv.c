@@ -232,22 +232,18 @@ static int isendrecv(const char *name, half_t send, half_t recv, bool replace, i
         return sendrecv("MPI_Sendrecv" #SUFFIX, (half_t){sendbuf, sendcount, sendtype, dest, sendtag}, \
                         (half_t){recvbuf, recvcount, recvtype, source, recvtag}, false, comm, status); \
     } \
-    MPY_EXPORT(Sendrecv##SUFFIX) \
     MPY_API int PMPI_Isendrecv##SUFFIX(SENDRECV_ARGUMENTS(COUNT), MPI_Request *request) { \
         return isendrecv("MPI_Isendrecv" #SUFFIX, (half_t){sendbuf, sendcount, sendtype, dest, sendtag}, \
                          (half_t){recvbuf, recvcount, recvtype, source, recvtag}, false, comm, request); \
     } \
-    MPY_EXPORT(Isendrecv##SUFFIX) \
     MPY_API int PMPI_Sendrecv_replace##SUFFIX(REPLACE_ARGUMENTS(COUNT), MPI_Status *status) { \
         return sendrecv("MPI_Sendrecv_replace" #SUFFIX, (half_t){buf, count, datatype, dest, sendtag}, \
                         (half_t){buf, count, datatype, source, recvtag}, true, comm, status); \
     } \
-    MPY_EXPORT(Sendrecv_replace##SUFFIX) \
     MPY_API int PMPI_Isendrecv_replace##SUFFIX(REPLACE_ARGUMENTS(COUNT), MPI_Request *request) { \
         return isendrecv("MPI_Isendrecv_replace" #SUFFIX, (half_t){buf, count, datatype, dest, sendtag}, \
                          (half_t){buf, count, datatype, source, recvtag}, true, comm, request); \
-    } \
-    MPY_EXPORT(Isendrecv_replace##SUFFIX)
+    }
 
 DEFINE_SENDRECV(, int)
 DEFINE_SENDRECV(_c, MPI_Count)

@@ -51,13 +51,11 @@ static int start_all(int n, const int *handles, const char *name) {
 }
 
 MPY_API int PMPI_Start(MPI_Request *request) { return start_all(1, request, "MPI_Start"); }
-MPY_EXPORT(Start)
 
 MPY_API int PMPI_Startall(int count, MPI_Request array_of_requests[]) {
     if (count < 0) return mpy_error(NULL, MPI_ERR_COUNT, "MPI_Startall");
     return start_all(count, array_of_requests, "MPI_Startall");
 }
-MPY_EXPORT(Startall)
 
 /* ---- persistent point-to-point ---- */
 
@@ -141,13 +139,11 @@ static int init(const char *name, mpy_trace_op_t op, const mpy_request_family_t 
 #define DEFINE_INIT(NAME, SUFFIX, COUNT, OP, FAMILY, KIND) \
     MPY_API int PMPI_##NAME##_init##SUFFIX(const void *buf, COUNT count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm, MPI_Request *request) { \
         return init("MPI_" #NAME "_init" #SUFFIX, MPY_OP_##OP, &FAMILY, KIND, MPY_FN_##NAME##_init_c, buf, count, datatype, dest, tag, comm, request); \
-    } \
-    MPY_EXPORT(NAME##_init##SUFFIX)
+    }
 #define DEFINE_RECV_INIT(SUFFIX, COUNT) \
     MPY_API int PMPI_Recv_init##SUFFIX(void *buf, COUNT count, MPI_Datatype datatype, int source, int tag, MPI_Comm comm, MPI_Request *request) { \
         return init("MPI_Recv_init" #SUFFIX, MPY_OP_RECV, &family_recv, MPY_REQ_RECV, MPY_FN_Recv_init_c, buf, count, datatype, source, tag, comm, request); \
-    } \
-    MPY_EXPORT(Recv_init##SUFFIX)
+    }
 
 DEFINE_INIT(Send, , int, SEND, family_send, MPY_REQ_SEND)
 DEFINE_INIT(Send, _c, MPI_Count, SEND, family_send, MPY_REQ_SEND)
