@@ -3,9 +3,11 @@
  * Invariants
  *  1. Code that a hook can reach does not call malloc or stdio and takes no lock of the upper libc: hooks run while
  *     other threads are stopped anywhere. Memory comes from mpy_alloc (alloc.c), strings from the builtin mem*
- *     functions. Files that use libc elsewhere say so in their heads (cross.c, errors.c, query.c, second_copy.c).
- *  2. Every handle the program sees is virtual: a predefined constant of MPICH's ABI, or MPICH's "direct" kind bits | index
- *     into the object table of its kind. The real handle is obj->real, and is stale after a restart until rebuild.
+ *     functions. Where no hook comes, some files use libc: cross.c, second_copy.c, init.c, outside.c, errors.c,
+ *     query.c.
+ *  2. Every handle the program sees is virtual: a predefined constant of MPICH's ABI, or MPICH's "direct" kind bits and
+ *     an index into the object table of its kind. Only an MPI_File is the address of a record (file.h). The real handle
+ *     is obj->real, and is stale after a restart until rebuild.
  *  3. Compiled with -fno-stack-protector -mfsgsbase and initial-exec TLS. Between mpy_cross_in and mpy_cross_out no
  *     thread-local variable is touched: take `t = mpy_self()` before.
  *  4. Records of datatypes and file views hold constants and predefined datatypes as values of the MPI-5 standard ABI
