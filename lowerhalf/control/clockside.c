@@ -1,5 +1,6 @@
 /* clockside.c - the control thread's side of the collective clock: applies the coordinator's messages to the shared memory of
- * boundary.h and reports what the program's threads have changed there. The other side is wrappers/runtime/clock.c, the model of
+ * boundary.h and reports what the program's threads have changed there. The other side is
+ * wrappers/collective/clock.c, the model of
  * both is manapy/clock/rank.py. Lower half; libc; control thread only.
  *
  * Invariants
@@ -401,6 +402,7 @@ void mpy_clockside_end(void) {
 }
 
 void mpy_clockside_after_restart(void) {
-    CLOCK->lock = 0; /* no thread held it (wrappers/runtime/lock.h, invariant 1), but somebody may have been about to sleep on it */
+    /* No thread held it (wrappers/core/lock.h, invariant 1), but somebody may have been about to sleep on it. */
+    CLOCK->lock = 0;
     mpy_clockside_end(); /* futex waits that are issued again return at once and look at the phase */
 }

@@ -2,7 +2,8 @@
  *
  * Half: lower. bind, unbind, comm and mark run on the upper TLS (no libc); the others are ordinary code of the lower half.
  *
- * The records are written by the wrappers (wrappers/runtime/trace.h), into memory that no image holds. So that a call knows its record after a
+ * The records are written by the wrappers (wrappers/tools/trace.h), into memory that no image holds.
+ * So that a call knows its record after a
  * restart, too, the rings of the new file go on with the numbers of the old one, and what was open is opened again.
  *
  * Invariants

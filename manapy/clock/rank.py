@@ -1,4 +1,4 @@
-"""The rank's side of the protocol as a state machine without I/O: the logic that wrappers/runtime/clock.c follows.
+"""The rank's side of the protocol as a state machine without I/O: the logic that wrappers/collective/clock.c follows.
 
 The wrapper calls enter_collective/exit_collective/block/unblock/add_row, each for one of the rank's threads; the control thread
 calls ``receive`` (or on_*) for what the coordinator sent and sends what ``outbox`` holds, in order. In C both run under

@@ -408,7 +408,7 @@ static void atomics_check(void) {
     MPI_Win_free(&counting);
 }
 
-/* ---- what manapy copies by itself (wrappers/runtime/win_direct.c), among what the real library does ---- */
+/* ---- what manapy copies by itself (wrappers/window/win_direct.c), among what the real library does ---- */
 
 enum { CELLS = 8, ROUNDS = 40 }; /* more than flushes in a row that the library is spared */
 static MPI_Win mixed;

@@ -65,7 +65,8 @@
 /* How collectives are made safe to interrupt (manapy-launch --protocol). */
 typedef enum {
     MPY_PROTOCOL_CC = 0,  /* the collective clock */
-    MPY_PROTOCOL_2PC = 1, /* two-phase commit: a barrier before every blocking collective (comparator; wrappers/runtime/twophase.c) */
+    /* two-phase commit: a barrier before every blocking collective (comparator; wrappers/collective/twophase.c) */
+    MPY_PROTOCOL_2PC = 1,
 } mpy_protocol_t;
 
 #define MPY_MPI_DATA    32   /* capacity of the table of data symbols */

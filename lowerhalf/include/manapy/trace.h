@@ -23,7 +23,7 @@
  *     After a restart the rings of the new generation go on behind `past`, and what earlier generations hold behind it was taken back. A call
  *     that was open in the checkpoint is behind it: open once more.
  *  5. An entry of the side table never changes once `comms` covers it. Its index is what records carry; its identity is cid, over all
- *     ranks and generations (wrappers/runtime/clock.c).
+ *     ranks and generations (wrappers/collective/clock.c).
  *  6. Times are ticks of the time-stamp counter (rdtsc). ticks_per_second and the clock samples lead to seconds and to other hosts' clocks.
  *  7. A change of layout or of the meaning of a field changes MPY_TRACE_VERSION; another version is refused.
  */

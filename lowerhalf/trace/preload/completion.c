@@ -1,4 +1,5 @@
-/* completion.c - records of calls that complete, start, cancel or free requests, and of matched probes. The others are made (wrappers/recorder.py).
+/* completion.c - records of calls that complete, start, cancel or free requests, and of matched probes. The others are
+ * generated (wrappers/generate/recorder.py).
  *
  * Invariants
  *  1. Wait and Waitall take their operations off the table before the call: when the library has completed them it may give their handles to other

@@ -64,7 +64,7 @@ static void gone(table_t *const *table, uint64_t handle) {
     if (t != NULL) find(t, handle)->object = NULL;
 }
 
-/* ---- identities: wrappers/runtime/clock.c ---- */
+/* ---- identities: wrappers/collective/clock.c ---- */
 
 static uint64_t hash_words(uint64_t a, uint64_t b, uint64_t c) {
     const uint64_t words[3] = {a, b, c};

@@ -1,7 +1,8 @@
 /* preload.h - the recorder that is preloaded into any MPI program (libmanapy_trace.so), without the split process: contract of the files here.
  *
- * It stands before the MPI library with functions of the same names, made by wrappers/recorder.py from the table of the wrappers. It knows no
- * mpi.h: one library serves MPICH's binary interface and Open MPI's, told apart when the program's MPI library is seen (abi.c).
+ * It stands before the MPI library with functions of the same names, made by wrappers/generate/recorder.py from the table
+ * of the wrappers. It knows no mpi.h: one library serves MPICH's binary interface and Open MPI's, told apart when the
+ * program's MPI library is seen (abi.c).
  *
  * Invariants
  *  1. Every call goes on to the next function of that name, and its arguments, results and return value are untouched; but for a status that the program
@@ -10,7 +11,8 @@
  *  3. A thread that is in a recorded call records no other one (`busy`): what MPI libraries call of themselves, Fortran's functions that call C's,
  *     and a profiling library between the program and MPI give no second record.
  *  4. Anything that goes wrong in here costs records, never the program.
- *  5. cid is equal on all members and differs between communicators: it is computed as in wrappers/runtime/clock.c, from the parent's cid, its SEQ at the
+ *  5. cid is equal on all members and differs between communicators: it is computed as in
+ *     wrappers/collective/clock.c, from the parent's cid, its SEQ at the
  *     call and the smallest world rank, or, for those that are not collective on a parent, from the groups, the tag and a count.
  *  6. While recording is paused all of that goes on: objects come and go, collectives count, requests have serials of their own. Only no clock is read and no
  *     record written: the thread's ring is one without records (`first` is 0), which hands out numbers. Between trace_ring.h and the rings stand mpy_now to mpy_received_at.

@@ -1,4 +1,4 @@
-"""Names of MPI's error classes, by their numbers in MPICH's binary interface (wrappers/runtime/mpich.h)."""
+"""Names of MPI's error classes, by their numbers in MPICH's binary interface (wrappers/core/mpich.h)."""
 
 NAMES = {
     1: "ERR_BUFFER", 2: "ERR_COUNT", 3: "ERR_TYPE", 4: "ERR_TAG", 5: "ERR_COMM", 6: "ERR_RANK", 7: "ERR_ROOT",

@@ -1,4 +1,4 @@
-/* clock_driver.c - runs wrappers/runtime/clock.c without MPI or a lower half: commands on stdin, one answer line each.
+/* clock_driver.c - runs wrappers/collective/clock.c without MPI or a lower half: commands on stdin, one answer line each.
  *
  * The main thread plays the control thread, workers the program's threads (they sleep in the clock when they park).
  *   row CID HANDLE RANK...      unrow INDEX          ggid RANK...     child A B C      group A B C
@@ -10,9 +10,9 @@
  * whether something was retracted, and for each row "cid:seq:target". The verdict, go or park, of the thread that enters or that a parked
  * one has got meanwhile; else "-".
  */
-#include "runtime.h"
-#include "lock.h"
-#include "private.h"
+#include "core/runtime.h"
+#include "core/lock.h"
+#include "messages/internal_messages.h"
 
 #include <pthread.h>
 #include <semaphore.h>

@@ -25,8 +25,8 @@ def prefix() -> Path:
 
 
 def generator() -> ModuleType:
-    """wrappers/generate.py as a module: a build script, not part of the package."""
-    spec = importlib.util.spec_from_file_location("manapy_generate", ROOT / "wrappers/generate.py")
+    """wrappers/generate as a module: a build program, not part of the package."""
+    spec = importlib.util.spec_from_file_location("manapy_generate", ROOT / "wrappers/generate/__init__.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

@@ -1,4 +1,4 @@
-"""wrappers/runtime/clock.c against the Python model: same identities, same verdicts, same states, on random programs."""
+"""wrappers/collective/clock.c against the Python model: same identities, same verdicts, same states, on random programs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def driver(root: Path, include: Path, tmp_path_factory: pytest.TempPathFactory) 
         pytest.skip("no C compiler")
     directory = tmp_path_factory.mktemp("clock")
     tables = [root / "wrappers/table/functions.txt", root / "wrappers/table/abi.txt"]
-    subprocess.run([sys.executable, root / "wrappers/generate.py", *tables, directory], check=True)
-    sources = [Path(__file__).with_name("clock_driver.c"), root / "wrappers/runtime/clock.c"]
+    subprocess.run([sys.executable, "-m", "generate", *tables, directory], cwd=root / "wrappers", check=True)
+    sources = [Path(__file__).with_name("clock_driver.c"), root / "wrappers/collective/clock.c"]
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-mfsgsbase", "-pthread"]
-    paths = [f"-I{root}/wrappers/runtime", f"-I{directory}", f"-I{include}"]
+    paths = [f"-I{root}/wrappers", f"-I{root}/wrappers/core", f"-I{directory}", f"-I{include}"]
     subprocess.run(["gcc", *flags, "-D_GNU_SOURCE", *paths, *map(str, sources), "-o", str(directory / "driver")], check=True)
     return directory / "driver"
 

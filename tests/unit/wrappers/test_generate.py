@@ -32,7 +32,8 @@ def test_output_is_reproducible_and_compiles(tmp_path: Path, include: Path) -> N
         assert g.main([str(TABLE), str(ABI), str(tmp_path / name)]) == 0
     for file in (tmp_path / "a").iterdir():
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
-    flags = ["-std=gnu11", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-mfsgsbase", f"-I{ROOT}/wrappers/runtime", f"-I{tmp_path}/a", f"-I{include}"]
+    paths = [f"-I{ROOT}/wrappers", f"-I{ROOT}/wrappers/core", f"-I{tmp_path}/a", f"-I{include}"]
+    flags = ["-std=gnu11", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-mfsgsbase", *paths]
     subprocess.run(["gcc", *flags, str(tmp_path / "a/generated.c"), str(tmp_path / "a/stubs.c")], check=True)
 
 

@@ -1,0 +1,40 @@
+/* fold.h - nonblocking and persistent reductions with an operation of the program: what the generated wrappers call when `op` isn't
+ * predefined, and what persistent.c needs of them.
+ */
+#ifndef MANAPY_FOLD_H
+#define MANAPY_FOLD_H
+
+#include "core/runtime.h"
+
+struct mpy_p2p_thread;
+struct mpy_request;
+
+typedef enum { MPY_FOLD_REDUCE, MPY_FOLD_ALLREDUCE, MPY_FOLD_SCAN, MPY_FOLD_EXSCAN, MPY_FOLD_REDUCE_SCATTER, MPY_FOLD_REDUCE_SCATTER_BLOCK } mpy_fold_kind_t;
+
+/* The arguments of the program's call. */
+typedef struct mpy_reduction {
+    const char *name;
+    mpy_fold_kind_t kind;
+    bool persistent;
+    const void *sendbuf;
+    void *recvbuf;
+    MPI_Count count;               /* count, or recvcount of the _block forms */
+    const int *recvcounts;         /* one of these two for REDUCE_SCATTER */
+    const MPI_Count *recvcounts_c;
+    int datatype, op, root, comm, info;
+} mpy_reduction_t;
+
+/* `op` is a live handle; nothing is counted yet. */
+MPY_HIDDEN int mpy_fold(const mpy_reduction_t *a, MPI_Request *request);
+
+typedef struct mpy_fold mpy_fold_t;
+/* In the lower half: take the contribution. */
+MPY_HIDDEN int mpy_fold_begin(mpy_fold_t *f);
+/* As `finish` of a family (request.h), once the real collective is complete: calls the program's function. */
+MPY_HIDDEN bool mpy_fold_finish(mpy_thread_t *t, struct mpy_p2p_thread *th, mpy_fold_t *f, int *rc);
+/* As `let_go`; f may be NULL. What others offer for a reduction has to be received: freed while it is active (which MPI
+ * forbids), it is finished first. */
+MPY_HIDDEN bool mpy_fold_let_go(mpy_thread_t *t, const mpy_fold_t *f, struct mpy_request *r);
+MPY_HIDDEN void mpy_fold_destroy(mpy_fold_t *f); /* in the lower half */
+
+#endif

@@ -1,0 +1,142 @@
+/* intercomm.c - inter-communicators: create and merge. All else is as with other communicators.
+ *
+ * Upper half, no libc.
+ *
+ * Intercomm_create. The two groups don't know each other before the call, so there is no row that all members could count on at
+ * its entry. So the leaders first exchange their groups by messages, and each tells its own group by a broadcast, which counts on
+ * the local communicator; then everybody knows the union, makes its row, counts there, and makes the real call. At each of these
+ * steps a checkpoint finds a rank that is parked, counted, or waits for a message of a rank that it can name.
+ *
+ * Invariants
+ *  1. The messages are calls of our own interface on mpy_internal_world, so no receive of the program matches them.
+ *  2. A group with members outside the job can't be told anything: its leader sends NONE, and both sides then count on their
+ *     local communicators only.
+ */
+#include "comm.h"
+#include "core/request.h"
+#include "tools/trace.h"
+
+enum { NONE = -1 };
+
+/* A group in world ranks. */
+typedef struct side {
+    int n; /* or NONE */
+    int32_t *world;
+} side_t;
+
+static side_t side_make(mpy_thread_t *t, int n) {
+    side_t side = {.n = n};
+    mpy_guard_in(t);
+    if (n > 0) side.world = mpy_alloc((size_t)n * sizeof *side.world);
+    mpy_guard_out(t);
+    return side;
+}
+
+static void side_free(mpy_thread_t *t, side_t *side) {
+    mpy_guard_in(t);
+    if (side->n > 0) mpy_free(side->world, (size_t)side->n * sizeof *side->world);
+    mpy_guard_out(t);
+}
+
+/* The leaders: what group is behind the other one? */
+static int exchange(mpy_thread_t *t, const mpy_comm_t *local, int peer, int tag, side_t *remote) {
+    int internal = mpy_internal_world->obj.handle, n = local->foreign ? NONE : local->size;
+    *remote = (side_t){.n = NONE};
+    if (peer == MPY_FOREIGN) return MPI_SUCCESS;
+    int rc = PMPI_Sendrecv(&n, 1, MPI_INT, peer, tag, &remote->n, 1, MPI_INT, peer, tag, internal, MPI_STATUS_IGNORE);
+    if (rc != 0 || remote->n == NONE || n == NONE) {
+        remote->n = NONE;
+        return rc;
+    }
+    *remote = side_make(t, remote->n);
+    return PMPI_Sendrecv(local->world, n, MPI_INT, peer, tag, remote->world, remote->n, MPI_INT, peer, tag, internal,
+                         MPI_STATUS_IGNORE);
+}
+
+/* The leader tells its group. */
+static int tell(mpy_thread_t *t, const mpy_comm_t *local, int leader, side_t *remote) {
+    if (local->foreign) return MPI_SUCCESS;
+    int rc = PMPI_Bcast(&remote->n, 1, MPI_INT, leader, local->obj.handle);
+    if (rc != 0 || remote->n == NONE) return rc;
+    if (local->rank != leader) *remote = side_make(t, remote->n);
+    return PMPI_Bcast(remote->world, remote->n, MPI_INT, leader, local->obj.handle);
+}
+
+/* Without regard to which group is whose. ~tag: no tag of Comm_create_group is negative. */
+static uint64_t identity(const mpy_comm_t *local, const side_t *remote, int tag) {
+    uint64_t a = mpy_ggid(local->world, local->size), b = mpy_ggid(remote->world, remote->n);
+    uint64_t both = a < b ? mpy_child_cid(a, b, 0) : mpy_child_cid(b, a, 0);
+    return mpy_group_cid(both, ~tag, mpy_comm_count(both, ~tag));
+}
+
+/* What the real library checks before it communicates, it says at once: nobody is asked or told. */
+static bool wrong(const mpy_comm_t *local, int leader, const mpy_comm_t *peer, int remote_leader, int tag) {
+    int *tag_bound, set;
+    if (local == NULL || local->remote_world != NULL || leader < 0 || leader >= local->size) return true;
+    PMPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_bound, &set);
+    if (tag < 0 || tag > *tag_bound) return true;
+    if (local->rank != leader) return false;
+    if (remote_leader < 0) return true;
+    return peer->remote_world != NULL ? remote_leader >= peer->remote_size : remote_leader >= peer->size || remote_leader == peer->rank;
+}
+
+int PMPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_comm, int remote_leader, int tag, MPI_Comm *newintercomm) {
+    static const char name[] = "MPI_Intercomm_create";
+    mpy_or_null(MPI_ERR_OTHER, newintercomm, MPI_COMM_NULL); /* until it is there */
+    mpy_thread_t *t = mpy_self();
+    mpy_comm_t *local = mpy_comm(local_comm), *peer = mpy_comm(peer_comm);
+    int real = MPI_COMM_NULL, rc = 0;
+    if (local != NULL && local->rank == local_leader && peer == NULL) return mpy_error(local, MPI_ERR_COMM, name); /* MPICH 5.0 crashes */
+    if (wrong(local, local_leader, peer, remote_leader, tag)) {
+        mpy_cross_in(t);
+        rc = MPY_REAL(Intercomm_create)(mpy_real_comm(local_comm), local_leader, mpy_real_comm(peer_comm), remote_leader, tag, &real);
+        mpy_cross_out(t);
+        return mpy_error(local, rc, name);
+    }
+    side_t remote = {.n = NONE};
+    if (local->rank == local_leader) rc = exchange(t, local, mpy_peer_world(peer, remote_leader), tag, &remote);
+    if (rc != 0) {
+        side_free(t, &remote);
+        return mpy_error(local, rc, name);
+    }
+    if ((rc = tell(t, local, local_leader, &remote)) != 0) {
+        side_free(t, &remote);
+        return rc;
+    }
+
+    if (remote.n == NONE) {
+        mpy_construction_t k = mpy_construct_begin(local_comm);
+        k.rc = MPY_REAL(Intercomm_create)(local->obj.real, local_leader, mpy_real_comm(peer_comm), remote_leader, tag,
+                                           &k.real);
+        return mpy_construct_end(&k, newintercomm, name);
+    }
+    mpy_guard_in(t);
+    int n;
+    int32_t *members = mpy_comm_union(local->world, local->size, remote.world, remote.n, &n);
+    uint64_t cid = identity(local, &remote, tag);
+    uint32_t row = mpy_row_add(cid, members, n, 0);
+    mpy_guard_out(t);
+    side_free(t, &remote);
+
+    uint64_t record = MPY_TRACE(t, .op = MPY_OP_COMM_CREATE, MPY_TRACE_ALONE);
+    mpy_clock_enter(t, mpy_row(row));
+    mpy_cross_in_collective(t);
+    rc = MPY_REAL(Intercomm_create)(local->obj.real, local_leader, mpy_real_comm(peer_comm), remote_leader, tag, &real);
+    *newintercomm = mpy_comm_adopt_row(rc == 0 ? real : MPI_COMM_NULL, cid, local->errhandler, row);
+    if (rc == 0) {
+        mpy_comm(*newintercomm)->session = local->session;
+        mpy_comm_made(NULL, mpy_comm(*newintercomm));
+    }
+    mpy_cross_out_collective(t);
+    mpy_traced(t, record, rc);
+    return mpy_error(local, rc, name);
+}
+
+int PMPI_Intercomm_merge(MPI_Comm intercomm, int high, MPI_Comm *newintracomm) {
+    const mpy_comm_t *c = mpy_comm(intercomm);
+    if (c != NULL && c->remote_world == NULL) return mpy_error(c, mpy_or_null(MPI_ERR_COMM, newintracomm, MPI_COMM_NULL), "MPI_Intercomm_merge"); /* MPICH 5.0 crashes */
+    mpy_construction_t k = mpy_construct_begin(intercomm);
+    k.errhandler = MPI_ERRHANDLER_NULL; /* as in MPICH */
+    k.rc = MPY_REAL(Intercomm_merge)(mpy_real_comm(intercomm), high, &k.real);
+    return mpy_construct_end(&k, newintracomm, "MPI_Intercomm_merge");
+}

@@ -1,0 +1,137 @@
+/* alloc.c - memory of the wrappers. Upper half, either TLS, no libc: private mmap of our own.
+ *
+ * Invariants
+ *  1. The lock is held only with in_lower = 1 or inside a hook (invariant 1 of lock.h): a hook never finds it taken.
+ *  2. Blocks are zeroed. Small ones come from power-of-two classes, cut from chunks that are never returned; large ones are
+ *     mappings of their own.
+ *  3. What is as long as a message of the program comes from mpy_try_alloc: where there is no memory for it, the call
+ *     of the program fails (MPI_ERR_NO_MEM), or the checkpoint. Our own bookkeeping comes from mpy_alloc: without it the
+ *     job can't go on.
+ */
+#include "objects.h"
+
+#include <stdarg.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+enum { CLASS_MIN = 5, CLASS_MAX = 16, CHUNK = 1 << 20 };
+
+typedef struct block { struct block *next; } block_t;
+
+static uint32_t lock;
+static block_t *free_blocks[CLASS_MAX + 1];
+static char *chunk, *chunk_end;
+
+/* mmap of the upper half: the trap of the lower half puts it into the arena. NULL if there is no memory. */
+static void *map(size_t size, int more) {
+    register long flags __asm__("r10") = MAP_PRIVATE | MAP_ANONYMOUS | more;
+    register long fd __asm__("r8") = -1, offset __asm__("r9") = 0;
+    long result;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(SYS_mmap), "D"(0), "S"(size), "d"(PROT_READ | PROT_WRITE), "r"(flags), "r"(fd), "r"(offset)
+                     : "rcx", "r11", "memory");
+    return result < 0 && result > -4096 ? NULL : (void *)result;
+}
+
+static int class_of(size_t size) {
+    int c = CLASS_MIN;
+    while ((size_t)1 << c < size) c++;
+    return c;
+}
+
+/* With the lock: is there a block of this size in the chunk, or in a new one? */
+static bool chunk_has(size_t size) {
+    if ((size_t)(chunk_end - chunk) >= size) return true;
+    char *made = map(CHUNK, MAP_NORESERVE);
+    if (made == NULL) return false;
+    chunk = made; /* what is left of the old one is given up: less than one block of the largest class */
+    chunk_end = chunk + CHUNK;
+    return true;
+}
+
+static void *small_block(size_t size) {
+    int c = class_of(size);
+    mpy_lock(&lock);
+    block_t *b = free_blocks[c];
+    if (b != NULL) {
+        free_blocks[c] = b->next;
+    } else if (chunk_has((size_t)1 << c)) {
+        b = (block_t *)chunk;
+        chunk += (size_t)1 << c;
+    }
+    mpy_unlock(&lock);
+    return b == NULL ? NULL : __builtin_memset(b, 0, size);
+}
+
+static void *block(size_t size, int more) {
+    return size > (size_t)1 << CLASS_MAX ? map(size, more) : small_block(size);
+}
+
+void *mpy_alloc(size_t size) {
+    void *p = block(size, MAP_NORESERVE);
+    if (p == NULL) MPY_LOWER->svc->die("out of memory in the MPI wrappers", 1);
+    return p;
+}
+
+/* Reserved, where the system does that: what it can't give is refused here, and not when it is touched. */
+void *mpy_try_alloc(size_t size) { return block(size, 0); }
+
+void mpy_free(void *p, size_t size) {
+    if (p == NULL) return;
+    if (size > (size_t)1 << CLASS_MAX) {
+        mpy_syscall4(SYS_munmap, (long)p, (long)size, 0, 0);
+        return;
+    }
+    int c = class_of(size);
+    block_t *b = p;
+    mpy_lock(&lock);
+    b->next = free_blocks[c];
+    free_blocks[c] = b;
+    mpy_unlock(&lock);
+}
+
+/* ---- text ---- */
+
+char *mpy_text_copy(const char *s) {
+    size_t n = mpy_text_length(s) + 1;
+    return __builtin_memcpy(mpy_alloc(n), s, n);
+}
+
+void mpy_text_free(char *s) {
+    if (s != NULL) mpy_free(s, mpy_text_length(s) + 1);
+}
+
+bool mpy_text_equal(const char *a, const char *b) {
+    while (*a != 0 && *a == *b) a++, b++;
+    return *a == *b;
+}
+
+void mpy_text_format(char *to, size_t n, const char *format, ...) {
+    va_list ap;
+    size_t at = 0;
+    va_start(ap, format);
+    for (const char *f = format; *f != 0; f++) {
+        char digits[24];
+        const char *piece;
+        size_t length = 1;
+        if (*f != '%') {
+            piece = f;
+        } else if (*++f == 's') {
+            piece = va_arg(ap, const char *);
+            length = mpy_text_length(piece);
+        } else { /* %d */
+            long value = va_arg(ap, int);
+            unsigned long rest = value < 0 ? 0ul - (unsigned long)value : (unsigned long)value;
+            char *end = digits + sizeof digits, *p = end;
+            do *--p = (char)('0' + rest % 10);
+            while ((rest /= 10) != 0);
+            if (value < 0) *--p = '-';
+            piece = p;
+            length = (size_t)(end - p);
+        }
+        for (size_t i = 0; i < length && at + 1 < n; i++) to[at++] = piece[i];
+    }
+    va_end(ap);
+    if (n > 0) to[at] = 0;
+}

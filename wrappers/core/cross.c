@@ -1,0 +1,252 @@
+/* cross.c - finding the lower half, registering threads, stopping at the border.
+ *
+ * Upper half, upper TLS. The constructor and mpy_self_slow may use libc: they run on behalf of one thread, never in a
+ * hook.
+ *
+ * Invariants
+ *  1. mpy_above is true only if the two blocks are mapped and of this build's version and table; only in one copy of
+ *     this library, the first that the process loads (another one offers no hooks; it hands on to the first, second_copy.c,
+ *     or ends the job with one line when it is called); and only in the rank itself, not in children that it forks.
+ *  2. A slot belongs to one live thread (used = 1); slot 0 to the thread that called MPI_Init. The thread-local
+ *     pointer, the slot and pthread's destructor agree.
+ *  3. A thread that waits here has in_lower = 0, and reads phase again after every wake.
+ */
+#include "objects.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+__thread mpy_thread_t *mpy_self_tls;
+bool mpy_above;
+static bool second; /* a copy that can't hand on */
+static pthread_key_t thread_key;
+
+extern const mpy_hooks_t mpy_hooks MPY_HIDDEN;
+/* The linker's: this library's first byte, and the end of its code. */
+extern const char __ehdr_start[] MPY_HIDDEN, etext[] MPY_HIDDEN;
+
+static void thread_end(void *unused);
+static void forked(void);
+
+__attribute__((constructor)) static void find_boundary(void) {
+    if (getauxval(MPY_AT_BOUNDARY) != MPY_LOWER_ADDR) return;
+    const mpy_lower_t *lower = MPY_LOWER;
+    if (lower->magic != MPY_BOUNDARY_MAGIC) return;
+    if (lower->version != MPY_BOUNDARY_VERSION || lower->table_hash != MPY_TABLE_HASH)
+        lower->svc->die("libmpi.so.12 and manapy-launch are of different versions of manapy: reinstall", 1);
+    if (MPY_UPPER->code_begin != 0) {
+        second = !mpy_hand_on(__ehdr_start, (const void *)MPY_UPPER->code_begin);
+        return;
+    }
+    MPY_UPPER->version = MPY_BOUNDARY_VERSION;
+    MPY_UPPER->hooks = mpy_hooks;
+    MPY_UPPER->code_begin = (uint64_t)__ehdr_start;
+    MPY_UPPER->code_end = (uint64_t)etext;
+    MPY_UPPER->magic = MPY_BOUNDARY_MAGIC;
+    pthread_key_create(&thread_key, thread_end);
+    pthread_atfork(NULL, NULL, forked);
+    mpy_above = true;
+}
+
+static void fatal(const char *line) {
+    ssize_t unused = write(2, line, mpy_text_length(line));
+    (void)unused;
+    exit(1); /* what the program has printed so far is flushed */
+}
+
+static void refuse_second(void) {
+    Dl_info of = {.dli_fname = "?"};
+    char line[512];
+    dladdr(__ehdr_start, &of);
+    mpy_text_format(line, sizeof line,
+                    "the program has loaded the MPI library twice (the second time %s) and calls the second one; "
+                    "it should load libmpi.so.12 by that name, with dlopen",
+                    of.dli_fname);
+    MPY_LOWER->svc->die(line, 1);
+}
+
+/* The file that a process runs. */
+static void executable(pid_t pid, char exe[PATH_MAX]) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
+    ssize_t got = readlink(path, exe, PATH_MAX - 1);
+    exe[got > 0 ? got : 0] = 0;
+}
+
+/* Its name, its parent, and whether it is a rank's. */
+static bool look_at(pid_t pid, char name[16], pid_t *parent) {
+    char path[64], text[512], exe[PATH_MAX];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) close(fd);
+    text[got > 0 ? got : 0] = 0;
+    char *begin = strchr(text, '('), *end = strrchr(text, ')');
+    *parent = 0;
+    name[0] = 0;
+    if (begin == NULL || end == NULL || sscanf(end + 1, " %*c %d", parent) != 1) return false;
+    *end = 0;
+    snprintf(name, 16, "%s", begin + 1);
+    executable(pid, exe);
+    const char *slash = strrchr(exe, '/');
+    return slash != NULL && (strcmp(slash, "/manapy-launch") == 0 || strcmp(slash, "/manapy-restart") == 0);
+}
+
+/* In a child process of a rank. The rank may be no more than a wrapper around it, and is told. */
+static void misled(void) {
+    char line[PATH_MAX + 512], exe[PATH_MAX], us[16], parent[16], name[16];
+    pid_t pid;
+    look_at(getpid(), us, &pid);
+    look_at(pid, parent, &pid);
+    for (pid_t at = getppid(); at > 1; at = pid)
+        if (look_at(at, name, &pid)) {
+            sigqueue(at, MPY_SIGNAL_RESERVED, (union sigval){.sival_int = MPY_VALUE_MISLED});
+            break;
+        }
+    executable(getpid(), exe);
+    snprintf(line, sizeof line,
+             "manapy: '%s' calls MPI, but it is a child process of '%s', and only the program that manapy-launch runs "
+             "itself is a rank. Start it without '%s' (manapy-launch %s ...), put manapy-launch inside "
+             "(%s ... manapy-launch %s ...), or let a script start it by exec\n",
+             us, parent, parent, exe, parent, us);
+    fatal(line);
+}
+
+void mpy_require_boundary(void) {
+    if (second) refuse_second();
+    if (!mpy_above) misled();
+}
+
+void mpy_die(const char *format, const char *argument) {
+    char line[512];
+    mpy_text_format(line, sizeof line, format, argument);
+    if (mpy_above) MPY_LOWER->svc->die(line, 1);
+    fatal("manapy: MPI is not available in this process\n");
+    __builtin_unreachable();
+}
+
+void mpy_unsupported(const char *function) {
+    mpy_require_boundary();
+    mpy_die("%s is not supported by this version of manapy", function);
+}
+
+/* ---- threads ---- */
+
+static uint64_t read_fs(void) {
+    uint64_t fs;
+    __asm__ volatile("rdfsbase %0" : "=r"(fs));
+    return fs;
+}
+
+static mpy_thread_t *take_slot(void) {
+    for (uint32_t i = 1; i < MPY_THREADS_MAX; i++) { /* 0 is for MPI_Init */
+        mpy_thread_t *t = &MPY_UPPER->threads[i];
+        uint32_t free = 0;
+        if (__atomic_load_n(&t->used, __ATOMIC_RELAXED) == 0 &&
+            __atomic_compare_exchange_n(&t->used, &free, 2, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+            t->in_lower = 0;
+            t->state = MPY_STATE_RUNNING;
+            t->lower_fs = 0;
+            t->trace = t->ring = NULL;
+            t->upper_fs = read_fs();
+            t->tid = (int32_t)syscall(SYS_gettid);
+            __atomic_store_n(&t->used, 1, __ATOMIC_RELEASE);
+            return t;
+        }
+    }
+    mpy_die("too many threads call MPI at once (%s)", "1023");
+}
+
+static void set_self(mpy_thread_t *t) {
+    mpy_self_tls = t;
+    pthread_setspecific(thread_key, t);
+}
+
+/* With in_lower set: the thread needs a TLS of this lower half, and the real library must be there; after a restart of
+ * a program that had not initialized MPI, neither is. */
+void mpy_bind(mpy_thread_t *t) {
+    if (t->lower_fs == 0) MPY_LOWER->svc->thread_bind(t);
+    if (MPY_LOWER->mpi[0] != NULL) return;
+    extern char **environ;
+    char **env = environ;
+    mpy_hook_in(t);
+    MPY_LOWER->svc->mpi_load(env);
+    mpy_hook_out(t);
+    mpy_table_close();
+}
+
+mpy_thread_t *mpy_self_slow(void) {
+    mpy_require_boundary();
+    mpy_thread_t *t = mpy_self_tls;
+    if (t == NULL) set_self(t = take_slot());
+    if (t->used == MPY_MARKER) return mpy_callback_self(t);
+    mpy_guard_in(t);
+    mpy_bind(t);
+    mpy_guard_out(t);
+    return t;
+}
+
+mpy_thread_t *mpy_self_main(void) {
+    mpy_thread_t *t = mpy_self(), *first = &MPY_UPPER->threads[0];
+    if (t == first) return t;
+    first->tid = t->tid;
+    first->upper_fs = t->upper_fs;
+    first->lower_fs = t->lower_fs;
+    first->trace = t->trace;
+    first->ring = t->ring;
+    first->state = MPY_STATE_RUNNING;
+    __atomic_store_n(&first->used, 1, __ATOMIC_RELEASE);
+    set_self(first);
+    t->lower_fs = 0;
+    t->trace = t->ring = NULL;
+    __atomic_store_n(&t->used, 0, __ATOMIC_RELEASE);
+    return first;
+}
+
+/* A child that the program has forked. Other threads may have held any lock of ours; the rings, and what the real
+ * library shares with other ranks, are the parent's. So it is a process without MPI like any other child.
+ * Questions that need no thread (MPI_Comm_rank) are still answered. */
+static void forked(void) {
+    mpy_above = false;
+    mpy_self_tls = NULL;
+    pthread_setspecific(thread_key, NULL);
+    for (uint32_t i = 0; i < MPY_THREADS_MAX; i++) /* by which manapy.trace.mark finds a ring; looking costs no page */
+        if (MPY_UPPER->threads[i].used) MPY_UPPER->threads[i].used = 0;
+}
+
+static void thread_end(void *slot) {
+    mpy_thread_t *t = slot;
+    mpy_self_tls = NULL;
+    if (t == &MPY_UPPER->threads[0]) { /* hooks need it; pthread_exit in main() */
+        t->tid = 0;
+        return;
+    }
+    if (t->lower_fs != 0) MPY_LOWER->svc->thread_unbind(t);
+    t->lower_fs = 0;
+    __atomic_store_n(&t->used, 0, __ATOMIC_RELEASE);
+}
+
+/* ---- the border ---- */
+
+void mpy_cross_stop(mpy_thread_t *t) {
+    if (t->used == MPY_SHADOW) return; /* invariant 2 of callback.c */
+    while (MPY_LOWER->phase == MPY_PHASE_FROZEN) {
+        t->in_lower = 0;
+        __asm__ volatile("" ::: "memory");
+        uint32_t seen = MPY_UPPER->clock.wake; /* before phase: whoever changes phase bumps wake after it */
+        if (MPY_LOWER->phase == MPY_PHASE_FROZEN) mpy_clock_sleep(t, seen);
+        t->in_lower = 1;
+        __asm__ volatile("" ::: "memory");
+    }
+    mpy_bind(t);
+}

@@ -1,0 +1,43 @@
+/* hooks.c - what the lower half asks of the wrappers at a checkpoint and after a restart.
+ *
+ * Upper half; on the service stack, on the main thread, upper TLS; every other upper thread is stopped. No libc.
+ *
+ * Invariants
+ *  1. Rebuilding follows the order in which objects need each other: infos, sessions, ports, error codes, datatypes, operations, communicators
+ *     (groups are made from the world's group), groups, requests, and what is made of communicators: windows, files, persistent
+ *     collectives.
+ */
+#include "objects.h"
+
+extern const mpy_hooks_t mpy_hooks MPY_HIDDEN;
+
+static int rebuild(char *error, uint64_t n) {
+    static int (*const steps[])(char *, uint64_t) = {
+        mpy_info_rebuild, mpy_session_rebuild, mpy_port_rebuild, mpy_errors_rebuild, mpy_datatype_rebuild, mpy_op_rebuild, mpy_comm_rebuild, mpy_group_rebuild, mpy_request_rebuild,
+        mpy_win_rebuild, mpy_file_rebuild, mpy_persistent_rebuild, mpy_tools_rebuild,
+    };
+    if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized) return 0;
+    for (uint64_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        if (steps[i](error, n) != 0) return -1;
+    mpy_comm_rebuild_trace();
+    mpy_win_rebuild_trace();
+    mpy_file_rebuild_trace();
+    return 0;
+}
+
+static int drain(char *error, uint64_t n) {
+    if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized) return 0;
+    if (mpy_p2p_drain(error, n) != 0) return -1; /* on all ranks */
+    int files = mpy_file_drain(error, n);
+    char unsaid[256];
+    int windows = mpy_win_drain(files ? unsaid : error, files ? sizeof unsaid : n); /* there all ranks meet */
+    return files || windows ? -1 : 0;
+}
+
+static int resume(char *error, uint64_t n) {
+    if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized) return 0;
+    mpy_file_resume();
+    return mpy_win_resume(error, n);
+}
+
+const mpy_hooks_t mpy_hooks = {.drain = drain, .rebuild = rebuild, .resume = resume};

@@ -1,0 +1,168 @@
+/* init.c - MPI_Init to MPI_Finalize, and the questions that are answered without the lower half.
+ *
+ * Upper half, upper TLS. The real MPI is loaded at the first call that needs it and initialized at the program's own
+ * MPI_Init or first MPI_Session_init, at the thread level the program asks for. It's finalized once: in the program's
+ * MPI_Finalize, or at exit if there are sessions then or were no MPI_Init.
+ *
+ * Invariants
+ *  1. The world's row exists before the real MPI_Init: Init and Finalize are collectives on it. Its members come from what
+ *     the process manager told the lower half.
+ *  2. mpi_initialized is set when all objects of Init are complete, before in_lower is cleared.
+ *  3. mpi_finalized is set only if the real MPI_Finalize has succeeded. It fails where messages were never received: the library
+ *     is then half gone, the other ranks wait in it, and the end of this process has to look like a crash to them, as natively.
+ */
+#include "core/objects.h"
+#include "p2p/p2p.h"
+#include "tools/trace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static int provided_level;
+static int32_t init_tid;
+static pid_t init_pid; /* a child that the program forks inherits the exit handler */
+
+/* What the program's MPI_Init and MPI_Finalize have done; the real library may be up longer, for sessions. */
+static enum { BEFORE, DURING, AFTER } world_model;
+
+/* The real MPI, and all that is needed to save it. Collective over all ranks. */
+static int start(mpy_thread_t *t, int *argc, char ***argv, bool with_level, int required) {
+    mpy_guard_in(t);
+    mpy_comm_init();
+    uint64_t record = MPY_TRACE(t, .op = MPY_OP_INIT, MPY_TRACE_COLLECTIVE(mpy_world));
+    mpy_clock_enter(t, mpy_row(mpy_world->row));
+    mpy_cross_in_collective(t);
+    mpy_table_open();
+    int rc = with_level ? MPY_REAL(Init_thread)(argc, argv, required, &provided_level) : MPY_REAL(Init)(argc, argv);
+    if (rc == 0) {
+        if (!with_level) MPY_REAL(Query_thread)(&provided_level);
+        MPY_REAL(Comm_set_errhandler)(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+        MPY_REAL(Comm_set_errhandler)(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+        MPY_REAL(Comm_rank)(MPI_COMM_WORLD, &mpy_world->rank);
+        mpy_attr_read_predefined();
+        MPY_UPPER->mpi_thread_required = with_level ? required : MPI_THREAD_SINGLE;
+        init_tid = t->tid;
+        rc = mpy_p2p_init();
+        if (rc == 0) rc = mpy_comm_init_internal();
+        if (rc == 0) mpy_parent_adopt();
+        MPY_UPPER->mpi_initialized = 1;
+    }
+    mpy_cross_out_collective(t);
+    mpy_traced(t, record, rc);
+    return rc;
+}
+
+/* The end of the real MPI. Collective over all ranks. Calls the error handler if it fails. */
+static int finish(mpy_thread_t *t) {
+    uint64_t record = MPY_TRACE(t, .op = MPY_OP_FINALIZE, MPY_TRACE_COLLECTIVE(mpy_world));
+    mpy_p2p_flush();
+    mpy_clock_enter(t, mpy_row(mpy_world->row));
+    mpy_cross_in_collective(t);
+    mpy_p2p_finalize();
+    int rc = MPY_REAL(Finalize)();
+    if (rc == 0) {
+        MPY_UPPER->mpi_finalized = 1;
+        mpy_comm_finalize();
+        mpy_table_close();
+    } else {
+        mpy_obstacle("MPI_Finalize has failed");
+    }
+    mpy_traced(t, record, rc);
+    if (rc == 0) MPY_LOWER->svc->trace_end();
+    mpy_cross_out_collective(t);
+    if (rc == 0) mpy_clock_finish(t);
+    return mpy_error(NULL, rc, "MPI_Finalize");
+}
+
+/* The real library is initialized once only, so it's kept when the last session ends: another may begin. A program that leaves a
+ * session or the world open leaves MPI unfinished, as natively. */
+static void finish_at_exit(void) {
+    if (world_model != DURING && !mpy_session_any() && !MPY_UPPER->mpi_finalized && getpid() == init_pid) finish(mpy_self());
+}
+
+static int finish_later(void) {
+    if (init_pid == 0) atexit(finish_at_exit);
+    init_pid = getpid();
+    return MPI_SUCCESS;
+}
+
+/* ---- the world model ---- */
+
+static int init(int *argc, char ***argv, bool with_level, int required, int *provided) {
+    const char *name = with_level ? "MPI_Init_thread" : "MPI_Init";
+    mpy_thread_t *t;
+    int rc = 0;
+    mpy_require_boundary();
+    if (world_model != BEFORE) { /* twice: let the real library say it */
+        t = mpy_self();
+        mpy_cross_in(t);
+        rc = MPY_REAL(Init)(argc, argv);
+        mpy_cross_out(t);
+        return mpy_error(NULL, rc, name);
+    }
+    if (!MPY_UPPER->mpi_initialized) rc = start(mpy_self_main(), argc, argv, with_level, required);
+    if (rc != 0) return mpy_error(NULL, rc, name);
+    world_model = DURING;
+    if (provided != NULL) *provided = provided_level;
+    return MPI_SUCCESS;
+}
+
+int PMPI_Init(int *argc, char ***argv) { return init(argc, argv, false, MPI_THREAD_SINGLE, NULL); }
+int PMPI_Init_thread(int *argc, char ***argv, int required, int *provided) { return init(argc, argv, true, required, provided); }
+
+int PMPI_Finalize(void) {
+    mpy_thread_t *t = mpy_self();
+    mpy_comm_t *self = mpy_comm(MPI_COMM_SELF);
+    if (world_model != DURING) { /* before Init or twice */
+        if (mpy_session_any()) return mpy_error(NULL, MPI_ERR_OTHER, "MPI_Finalize");
+        mpy_cross_in(t);
+        int rc = MPY_REAL(Finalize)();
+        mpy_cross_out(t);
+        return rc;
+    }
+    int rc = mpy_attrs_delete(MPI_COMM_SELF, &self->attrs); /* MPI-4 11.2.4: first of all */
+    if (rc != 0) return mpy_error(self, rc, "MPI_Finalize");
+    mpy_attrs_delete(MPI_COMM_WORLD, &mpy_world->attrs);
+    world_model = AFTER;
+    return mpy_session_any() ? finish_later() : finish(t);
+}
+
+int PMPI_Initialized(int *flag) {
+    *flag = world_model != BEFORE;
+    return MPI_SUCCESS;
+}
+
+int PMPI_Finalized(int *flag) {
+    *flag = world_model == AFTER;
+    return MPI_SUCCESS;
+}
+
+/* ---- sessions ---- */
+
+int mpy_init_for_sessions(int thread_level) {
+    if (MPY_UPPER->mpi_finalized) return MPI_ERR_OTHER; /* MPI_Finalize has ended it */
+    if (MPY_UPPER->mpi_initialized) return MPI_SUCCESS;
+    int rc = start(mpy_self_main(), NULL, NULL, true, thread_level);
+    return rc == 0 ? finish_later() : rc;
+}
+
+int PMPI_Query_thread(int *provided) {
+    mpy_require_boundary();
+    *provided = provided_level;
+    return MPI_SUCCESS;
+}
+
+int PMPI_Is_thread_main(int *flag) {
+    *flag = mpy_self()->tid == init_tid;
+    return MPI_SUCCESS;
+}
+
+int PMPI_Abort(MPI_Comm comm, int errorcode) {
+    mpy_thread_t *t = mpy_self();
+    fflush(NULL); /* natively exit() does it; the real library's exit() is that of another libc */
+    mpy_cross_in(t);
+    int rc = MPY_REAL(Abort)(mpy_real_comm(comm), errorcode); /* returns only for a bad communicator */
+    mpy_cross_out(t);
+    return rc;
+}

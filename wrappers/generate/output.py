@@ -1,0 +1,109 @@
+"""The generated files, each as one text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .c_text import parameters, result_type
+from .function_table import Table, read_table
+from .null_checks import checked, nulls, unchecked
+from .outside import outside
+from .wrappers import wrapper
+
+BANNER = "/* Made by wrappers/generate from wrappers/table/. Don't edit. */\n"
+
+
+def function_index(table: Table) -> str:
+    lines = [BANNER, "#ifndef MANAPY_FUNCTION_INDEX_H", "#define MANAPY_FUNCTION_INDEX_H", "", "enum {"]
+    lines += [f"    MPY_FN_{f.name} = {i}," for i, f in enumerate(table.functions)]
+    lines += [f"    MPY_FN_COUNT = {len(table.functions)},", "};", "enum {"]
+    lines += [f"    MPY_DATA_{name.removeprefix('MPI_')} = {i}," for i, name in enumerate(table.data)]
+    lines += [f"    MPY_DATA_COUNT = {len(table.data)},", "};", f"#define MPY_TABLE_HASH 0x{table.hash:016x}ul", "", "#endif"]
+    return "\n".join(lines) + "\n"
+
+
+def function_names(table: Table) -> str:
+    lines = [BANNER, "#ifndef MANAPY_FUNCTION_NAMES_H", "#define MANAPY_FUNCTION_NAMES_H", "", '#include "function_index.h"', ""]
+    lines += ["static const char *const mpy_function_names[MPY_FN_COUNT] = {"]
+    lines += [f'    "{f.symbol}",' for f in table.functions]
+    lines += ["};", "static const char *const mpy_data_names[MPY_DATA_COUNT] = {"]
+    lines += [f'    "{name}",' for name in table.data]
+    lines += ["};", "", "#endif"]
+    return "\n".join(lines) + "\n"
+
+
+def functions(table: Table) -> str:
+    lines = [BANNER, "#ifndef MANAPY_FUNCTIONS_H", "#define MANAPY_FUNCTIONS_H", "", '#include "function_index.h"', '#include "mpich.h"', ""]
+    lines += ["#pragma GCC visibility push(default)"]
+    lines += [f"{result_type(table, f)}P{f.symbol}({parameters(table, f)});" for f in table.functions]
+    lines += ["#pragma GCC visibility pop", ""]
+    lines += ["/* What is written as PMPI_X, and called behind a check for NULL: generated.c has that under the name of PMPI_X. */"]
+    lines += [f"int {unchecked(f)}({parameters(table, f)});" for f in table.functions if nulls(f)]
+    lines += ["#ifndef MPY_CHECKS", *(f"#define P{f.symbol} {unchecked(f)}" for f in table.functions if nulls(f)), "#endif", ""]
+    lines += [f"typedef {result_type(table, f)}(*mpy_fn_{f.name}_t)({parameters(table, f)});" for f in table.functions]
+    lines += ["", "#endif"]
+    return "\n".join(lines) + "\n"
+
+
+def generated(table: Table) -> str:
+    parts = [BANNER, '#define MPY_CHECKS\n#include "core/objects.h"\n#include "core/request.h"\n#include "collective/persistent.h"\n'
+             '#include "file/file.h"\n#include "tools/trace.h"\n#include "window/win.h"\n']
+    parts += [wrapper(table, f) for f in table.functions if f.cls == "generated"]
+    parts += [checked(table, f) for f in table.functions if nulls(f)]
+    parts += [outside(table)]
+    return "\n".join(parts)
+
+
+def stubs(table: Table) -> str:
+    """No functions.h here: a stub takes and returns nothing."""
+    lines = [BANNER, "void mpy_unsupported(const char *name) __attribute__((noreturn, visibility(\"hidden\")));", ""]
+    lines += ['#define STUB(SYMBOL, NAME) \\', '    __attribute__((weak, visibility("default"))) void SYMBOL(void); \\', "    void SYMBOL(void) { mpy_unsupported(NAME); }"]
+    lines += [f'STUB(P{f.symbol}, "{f.symbol}")' for f in table.functions if f.cls != "generated"]
+    lines += [f'STUB({name}, "{name}")' for name in table.internal]
+    return "\n".join(lines) + "\n"
+
+
+def aliases(table: Table) -> str:
+    return BANNER + "".join(f"{f.symbol} = P{f.symbol};\n" for f in table.functions)
+
+
+def exports(table: Table) -> str:
+    names = [name for f in table.functions for name in (f.symbol, "P" + f.symbol)] + table.data + table.internal
+    return "{ global:\n" + "".join(f"  {name};\n" for name in sorted(names)) + "local: *; };\n"
+
+
+def abi_table(path: Path) -> str:
+    """Rows `GROUP NAME MPICH STANDARD`, see abi.txt."""
+    lines = [BANNER]
+    for line in path.read_text().splitlines():
+        words = line.split("#")[0].split()
+        if words:
+            group, name, mpich, standard = words
+            lines.append(f"MPY_ABI({group}, {name}, {mpich}, {standard})")
+    return "\n".join(lines) + "\n"
+
+
+def write_files(output: Path, texts: dict[str, str], stamp: str) -> None:
+    output.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        file = output / name
+        if not file.exists() or file.read_text() != text:  # keep time stamps: unchanged headers rebuild nothing
+            file.write_text(text)
+    (output / stamp).touch()
+
+
+def main(arguments: list[str]) -> int:
+    table_path, abi_path, output = Path(arguments[0]), Path(arguments[1]), Path(arguments[2])
+    table = read_table(table_path)
+    texts = {
+        "function_index.h": function_index(table),
+        "function_names.h": function_names(table),
+        "functions.h": functions(table),
+        "generated.c": generated(table),
+        "stubs.c": stubs(table),
+        "aliases.ld": aliases(table),
+        "exports.map": exports(table),
+        "abi_table.h": abi_table(abi_path),
+    }
+    write_files(output, texts, "generated.stamp")
+    return 0

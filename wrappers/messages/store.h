@@ -1,0 +1,48 @@
+/* store.h - messages that a drain took off the network, and synchronous sends across a drain (store.c). All in the lower
+ * half. Invariant 5 of request.h says when the store changes.
+ */
+#ifndef MANAPY_STORE_H
+#define MANAPY_STORE_H
+
+#include "core/request.h"
+
+struct mpy_stored {
+    mpy_stored_t *next, *prev;
+    mpy_comm_t *comm;
+    int source, tag;
+    size_t bytes;
+    void *data;
+    uint64_t sync_id; /* a synchronous send waits for this one: its identity at the sender; 0 = none */
+    int sync_world;
+};
+extern MPY_HIDDEN volatile uint32_t mpy_store_count; /* read without lock: invariant 5 */
+
+/* Receive a stored message if one matches: true and *rc, with the status set as a receive would. `datatype` is a real handle. */
+MPY_HIDDEN bool mpy_store_receive(mpy_thread_t *t, void *buf, MPI_Count count, int datatype, int source, int tag, mpy_comm_t *c,
+                                  MPI_Status *status, int *rc);
+MPY_HIDDEN bool mpy_store_probe(const mpy_comm_t *c, int source, int tag, MPI_Status *status);
+/* Take a matching message out (Improbe), or NULL. */
+MPY_HIDDEN mpy_stored_t *mpy_store_extract(const mpy_comm_t *c, int source, int tag);
+/* Deliver an extracted message into a buffer and free it, unless the arguments are wrong (then it stays, *rc says so). `datatype` is real. */
+MPY_HIDDEN bool mpy_store_deliver(mpy_thread_t *t, mpy_stored_t *m, void *buf, MPI_Count count, int datatype, MPI_Status *status, int *rc);
+/* Room for a message that was probed (drain): NULL if there is no memory. Then Mrecv it whole, as bytes. */
+MPY_HIDDEN mpy_stored_t *mpy_stored_make(mpy_comm_t *c, const MPI_Status *probed);
+MPY_HIDDEN int mpy_stored_mrecv(mpy_stored_t *m, int *real_message);
+MPY_HIDDEN void mpy_store_append(mpy_stored_t *m);
+MPY_HIDDEN mpy_stored_t *mpy_store_from_end(const mpy_comm_t *c, int source, int tag, uint32_t position);
+
+MPY_HIDDEN void mpy_ssend_add(mpy_request_t *r);
+MPY_HIDDEN void mpy_ssend_remove(mpy_request_t *r);
+MPY_HIDDEN void mpy_ssend_later_slow(const mpy_comm_t *c, int dest, int tag);
+MPY_HIDDEN mpy_request_t *mpy_ssend_first(void);
+static inline void mpy_ssend_later(const mpy_comm_t *c, int dest, int tag) {
+    if (MPY_UNLIKELY(c->incomplete_ssends != 0)) mpy_ssend_later_slow(c, dest, tag);
+}
+/* Take in acks that have arrived; true if there was one. */
+MPY_HIDDEN bool mpy_ack_poll(void);
+
+/* MPI_Comm_free and _disconnect, in the lower half, before the object goes away: operations still active keep it alive (refs)
+ * and its stored messages are dropped. */
+MPY_HIDDEN void mpy_p2p_comm_free(mpy_comm_t *comm);
+
+#endif

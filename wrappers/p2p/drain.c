@@ -1,0 +1,483 @@
+/* drain.c - emptying the network before a snapshot, and posting again what a restart lost.
+ *
+ * Upper half, no libc. Runs as a hook: main thread, service stack, lower TLS between mpy_hook_in and mpy_hook_out, all other
+ * threads stopped in upper code. All ranks drain together, so collectives on the private communicator are allowed. That
+ * communicator is the real library's alone: the program never sees it, no object describes it, a restart makes a new one.
+ *
+ * Invariants
+ *  1. The drain ends when every message counted as sent to us has been received, every send and every nonblocking collective has
+ *     finished (all members have started it: the clock sees to that), every internal message is in and every piece of
+ *     an offer that was asked for (offer.h): then the real library holds nothing of ours but receives, and sends of
+ *     offers, that match nothing.
+ *  2. Ranks leave together, after a vote (an Iallreduce), from which all draw the same conclusion; a rank that has failed takes
+ *     part in it too. They go on, and vote again, while anything moves on any rank: there is one vote only if the network empties at
+ *     once.
+ *     So they do when the checkpoint is given up elsewhere (MPY_LOWER->cancelled): all learn it, and fail in the next vote. Whatever
+ *     happens a rank comes to all collectives that the others wait for in a drain: the next one finds the communicator at rest.
+ *  3. No slot is taken or released here but orphans': a thread may be stopped between taking a slot and using it, but not
+ *     inside (invariant 1 of request.h).
+ *  4. Error codes that stay in slots are classes: codes of the real library die with it.
+ *  5. Without a coordinator ranks may go on singly: no wait here outlasts MPY_LOWER->abandoned. What a collective that was left
+ *     may still write to isn't freed, and the private communicator neither; no drain follows.
+ */
+#include "p2p.h"
+#include "core/objects.h"
+#include "messages/offer.h"
+#include "messages/internal_messages.h"
+
+enum { YIELD_ROUNDS = 16, LOOK_ROUNDS = 1024 /* without a move, between two looks at the clock */ };
+enum { MOVED_BYTES = 1 << 16 /* over TCP in a period: votes, keep-alives and the control plane need less */ };
+
+static mpy_thread_t *hook_thread(void) {
+    mpy_thread_t *t = &MPY_UPPER->threads[0];
+    if (t->lower_fs == 0) MPY_LOWER->svc->thread_bind(t);
+    return t;
+}
+
+static bool mpi_is_up(void) { return MPY_UPPER->mpi_initialized && !MPY_UPPER->mpi_finalized; }
+
+static int64_t seconds(void) {
+    int64_t now[2];
+    mpy_syscall4(MPY_SYS_CLOCK_GETTIME, 1 /* CLOCK_MONOTONIC */, (long)now, 0, 0);
+    return now[0];
+}
+
+/* ---- the private communicator ---- */
+
+static bool was_left; /* in the middle of a collective (invariant 5) */
+
+/* With the lower TLS: inside MPI_Init's crossing, or a hook's. */
+int mpy_p2p_init(void) {
+    if (mpy_internal_messages_sent == NULL) {
+        size_t size = (size_t)mpy_world->size * sizeof(uint64_t);
+        mpy_internal_messages_received = mpy_alloc(size);
+        mpy_internal_messages_sent = mpy_alloc(size);
+        mpy_offers_received = mpy_alloc(size);
+        mpy_offers_asked = mpy_alloc(size);
+        mpy_p2p_counters(&mpy_p2p_threads[0]);
+    }
+    mpy_private_rank = mpy_world->rank;
+    return MPY_REAL(Comm_dup)(mpy_world->obj.real, &mpy_private_comm);
+}
+
+/* Inside MPI_Finalize's crossing, when no drain can come any more. Buffered sends were flushed before (mpy_p2p_flush). The real
+ * MPI_Finalize frees the communicator: MPI_Comm_free would receive messages that nobody has asked for, and Finalize then fails. */
+void mpy_p2p_finalize(void) {
+    mpy_orphan_reap(&mpy_p2p_threads[0]);
+    if (mpy_private_comm == MPI_COMM_NULL) return;
+    while (!mpy_internal_messages_all_sent()) continue;
+    mpy_private_comm = MPI_COMM_NULL;
+}
+
+/* A look at a nonblocking collective on it: an error, or ABANDONED (invariant 5). */
+enum { ABANDONED = -1 };
+static int look(int *request, int *done) {
+    int rc = MPY_REAL(Test)(request, done, MPI_STATUS_IGNORE);
+    if (!rc && !*done && MPY_LOWER->abandoned) was_left = true, rc = ABANDONED;
+    return rc;
+}
+static int await(int rc, int *request) {
+    for (int done = 0; !rc && !done;) rc = look(request, &done);
+    return rc;
+}
+int mpy_drain_barrier(void) {
+    int request, rc = was_left ? ABANDONED : MPY_REAL(Ibarrier)(mpy_private_comm, &request);
+    return await(rc, &request);
+}
+static void drop(void *p, size_t size) {
+    if (!was_left) mpy_free(p, size);
+}
+
+/* ---- one round of the drain; true if anything moved ---- */
+
+/* Only what waits for a message that nobody has sent, or for the program itself. */
+static bool may_stay_open(const mpy_request_t *r) {
+    switch ((mpy_request_kind_t)r->kind) {
+    case MPY_REQ_RECV:
+        return true;
+    case MPY_REQ_SENDRECV:
+        return mpy_sendrecv_sent(r);
+    case MPY_REQ_FAMILY:
+        return !r->family->in_drain;
+    default:
+        return false;
+    }
+}
+
+static bool poke_slots(mpy_p2p_thread_t *th, bool *all_done) {
+    bool moved = false;
+    *all_done = true;
+    for (uint32_t i = 0; i < mpy_request_limit; i++) {
+        mpy_request_t *r = mpy_request_at(i);
+        if (r->kind == MPY_REQ_FREE || r->kind == MPY_REQ_MESSAGE) continue;
+        if (r->flags & (MPY_RF_COMPLETE | MPY_RF_INACTIVE | MPY_RF_SYNC | MPY_RF_NEVER)) continue;
+        if (mpy_request_poke(th, r)) {
+            moved = true;
+            if (r->error) MPY_REAL(Error_class)(r->error, &r->error);
+        } else if (!may_stay_open(r)) {
+            *all_done = false;
+        }
+    }
+    return moved;
+}
+
+/* What can't be taken in stays where it is. */
+static bool no_memory(int *rc, bool moved) {
+    *rc = MPI_ERR_NO_MEM;
+    return moved;
+}
+
+/* Messages the program has probed but not received. */
+static bool take_probed(mpy_p2p_thread_t *th, int *rc) {
+    bool moved = false;
+    for (uint32_t i = 0; i < mpy_request_limit && !*rc; i++) {
+        mpy_request_t *r = mpy_request_at(i);
+        if (r->kind != MPY_REQ_MESSAGE || r->real == MPI_MESSAGE_NULL) continue;
+        mpy_stored_t *m = mpy_stored_make(r->comm, &r->status);
+        if (m == NULL) return no_memory(rc, moved);
+        *rc = mpy_stored_mrecv(m, &r->real);
+        r->stored = m;
+        r->real = MPI_MESSAGE_NULL;
+        mpy_count_received(th, r->comm, &r->status);
+        moved = true;
+    }
+    return moved;
+}
+
+static bool take_unmatched(mpy_p2p_thread_t *th, int *rc) {
+    bool moved = false;
+    for (uint32_t row = 0; row < MPY_UPPER->clock.nrows; row++) {
+        if (mpy_row(row)->cid == 0) continue;
+        mpy_comm_t *c = mpy_comm((int)mpy_row(row)->handle);
+        if (c == NULL || c->obj.real == MPI_COMM_NULL) continue; /* under construction */
+        for (;;) {
+            MPI_Status status;
+            int found = 0, message;
+            *rc = MPY_REAL(Iprobe)(MPI_ANY_SOURCE, MPI_ANY_TAG, c->obj.real, &found, &status);
+            if (*rc) return moved;
+            if (!found) break;
+            mpy_stored_t *m = mpy_stored_make(c, &status); /* room first: nobody could put back a matched one */
+            if (m == NULL) return no_memory(rc, moved);
+            *rc = MPY_REAL(Improbe)(status.MPI_SOURCE, status.MPI_TAG, c->obj.real, &found, &message, &status);
+            if (!*rc) *rc = mpy_stored_mrecv(m, &message);
+            mpy_count_received(th, c, &status);
+            mpy_store_append(m);
+            moved = true;
+            if (*rc) return moved;
+        }
+    }
+    return moved;
+}
+
+/* ---- what everybody sent to whom ---- */
+
+typedef struct column { uint64_t messages, internal, asked; } column_t; /* from one rank to another, since the start */
+
+static uint64_t sum_sent(int world) {
+    uint64_t n = 0;
+    for (int i = 0; i < MPY_THREADS_MAX; i++)
+        if (mpy_p2p_threads[i].sent) n += mpy_p2p_threads[i].sent[world];
+    return n;
+}
+static uint64_t sum_received(int world) {
+    uint64_t n = 0;
+    for (int i = 0; i < MPY_THREADS_MAX; i++)
+        if (mpy_p2p_threads[i].received) n += mpy_p2p_threads[i].received[world];
+    return n;
+}
+
+/* The first rank something is still under way from, or -1. */
+static int missing_from(const column_t *expected, int size) {
+    for (int p = 0; p < size; p++)
+        if (sum_received(p) != expected[p].messages ||
+            mpy_internal_messages_received[p] != expected[p].internal)
+            return p;
+    return -1;
+}
+
+/* Have all got what they have asked us for? */
+static bool offers_received(const column_t *expected, int size) {
+    for (int p = 0; p < size; p++)
+        if (mpy_offers_received[p] != expected[p].asked) return false;
+    return true;
+}
+
+/* ---- synchronous sends: which of them lie unmatched in a store (store.c) ---- */
+
+typedef struct notice {
+    uint64_t cid, id;
+    int32_t tag;
+    uint32_t later;
+} notice_t;
+
+static bool wants_notice(const mpy_request_t *r) { return !(r->flags & MPY_RF_SYNC); }
+
+static int count_notices(int *counts) {
+    int n = 0;
+    for (const mpy_request_t *r = mpy_ssend_first(); r != NULL; r = r->next) {
+        if (!wants_notice(r)) continue;
+        if (counts) counts[mpy_peer_world(r->comm, r->peer)]++;
+        n++;
+    }
+    return n;
+}
+
+static mpy_clock_row_t *row_of(uint64_t cid) {
+    for (uint32_t i = 0; i < MPY_UPPER->clock.nrows; i++)
+        if (mpy_row(i)->cid == cid) return mpy_row(i);
+    return NULL;
+}
+
+static int rank_of_world(const mpy_comm_t *c, int world) {
+    int n = c->remote_world ? c->remote_size : c->size;
+    for (int i = 0; i < n; i++)
+        if (mpy_peer_world(c, i) == world) return i;
+    return MPI_PROC_NULL;
+}
+
+/* The receiver's answer: is that message in our store? Then its match will be told. */
+static uint8_t mark_stored(const notice_t *note, int from) {
+    const mpy_clock_row_t *row = row_of(note->cid);
+    const mpy_comm_t *c = row ? mpy_comm((int)row->handle) : NULL;
+    if (c == NULL) return 0; /* freed: never matched, never asked */
+    mpy_stored_t *m = mpy_store_from_end(c, rank_of_world(c, from), note->tag, note->later);
+    if (m == NULL) return 0;
+    m->sync_id = note->id;
+    m->sync_world = from;
+    return 1;
+}
+
+static void prefix_sums(const int *counts, int *at, int size, int unit, int *scaled) {
+    for (int p = 0, sum = 0; p < size; p++) {
+        at[p] = sum * unit;
+        scaled[p] = counts[p] * unit;
+        sum += counts[p];
+    }
+}
+
+/* An Alltoallv of bytes of `unit` per counted thing. */
+static int alltoallv(const void *out, const int *out_counts, void *in, const int *in_counts, int size, int unit) {
+    int *a = mpy_alloc((size_t)size * 4 * sizeof *a);
+    prefix_sums(out_counts, a, size, unit, a + size);
+    prefix_sums(in_counts, a + 2 * size, size, unit, a + 3 * size);
+    int request;
+    int rc = MPY_REAL(Ialltoallv)(out, a + size, a, MPI_BYTE, in, a + 3 * size, a + 2 * size, MPI_BYTE, mpy_private_comm, &request);
+    rc = await(rc, &request);
+    drop(a, (size_t)size * 4 * sizeof *a);
+    return rc;
+}
+
+static int settle_ssends(int size) {
+    int *counts = mpy_alloc((size_t)size * 3 * sizeof *counts), *in_counts = counts + size, *next = counts + 2 * size;
+    int n = count_notices(counts), n_in = 0, request;
+    int rc = MPY_REAL(Ialltoall)(counts, 1, MPI_INT, in_counts, 1, MPI_INT, mpy_private_comm, &request);
+    if ((rc = await(rc, &request)) != 0) return rc; /* the counts are left to it */
+    for (int p = 0, sum = 0; p < size; sum += counts[p++]) {
+        next[p] = sum;
+        n_in += in_counts[p];
+    }
+    notice_t *out = mpy_alloc((size_t)(n + 1) * sizeof *out), *in = mpy_alloc((size_t)(n_in + 1) * sizeof *in);
+    mpy_request_t **asked = mpy_alloc((size_t)(n + 1) * sizeof *asked);
+    uint8_t *answers = mpy_alloc((size_t)n + 1), *given = mpy_alloc((size_t)n_in + 1);
+    for (mpy_request_t *r = mpy_ssend_first(); r != NULL; r = r->next) {
+        if (!wants_notice(r)) continue;
+        int i = next[mpy_peer_world(r->comm, r->peer)]++;
+        out[i] = (notice_t){mpy_comm_cid(r->comm), r->order, r->tag, r->later};
+        asked[i] = r;
+    }
+    if (!rc) rc = alltoallv(out, counts, in, in_counts, size, sizeof *out);
+    for (int p = 0, i = 0; p < size && !rc; p++)
+        for (int k = 0; k < in_counts[p]; k++, i++) given[i] = mark_stored(&in[i], p);
+    if (!rc) rc = alltoallv(given, in_counts, answers, counts, size, 1);
+    for (int i = 0; i < n && !rc; i++)
+        if (answers[i]) asked[i]->flags = (asked[i]->flags & ~(uint32_t)MPY_RF_COMPLETE) | MPY_RF_SYNC;
+    drop(given, (size_t)n_in + 1);
+    drop(answers, (size_t)n + 1);
+    drop(asked, (size_t)(n + 1) * sizeof *asked);
+    drop(in, (size_t)(n_in + 1) * sizeof *in);
+    drop(out, (size_t)(n + 1) * sizeof *out);
+    drop(counts, (size_t)size * 3 * sizeof *counts);
+    return rc;
+}
+
+/* ---- emptying the network ---- */
+
+/* This rank's part. */
+typedef struct effort {
+    mpy_p2p_thread_t *th;
+    const column_t *expected; /* from each rank */
+    int size;
+    bool empty, failed; /* at an end, one way or the other */
+    bool moved;         /* something did, in this period */
+    int from;           /* the rank of which something is missing, or -1 */
+    int64_t period_end; /* then it votes; 0: no period has begun */
+    uint64_t tcp_bytes; /* at its begin */
+    char *error;
+    uint64_t n;
+} effort_t;
+
+static bool is_open(const effort_t *e) { return !e->empty && !e->failed; }
+
+static void begin_period(effort_t *e) {
+    e->period_end = seconds() + MPY_LOWER->drain_seconds;
+    e->tcp_bytes = MPY_LOWER->svc->tcp_bytes();
+    e->moved = false;
+}
+
+/* One round; true if anything moved. */
+static bool work(effort_t *e) {
+    int rc = MPI_SUCCESS;
+    bool all_done, moved = poke_slots(e->th, &all_done);
+    mpy_orphan_reap(e->th);
+    moved |= take_probed(e->th, &rc);
+    if (!rc) moved |= take_unmatched(e->th, &rc);
+    moved |= mpy_ack_poll();
+    if (!rc) moved |= mpy_partitioned_take(&rc);
+    moved |= mpy_offers_look() | mpy_offers_take_ends();
+    bool gone = mpy_internal_messages_all_sent() && offers_received(e->expected, e->size);
+    e->moved |= moved;
+    e->from = missing_from(e->expected, e->size);
+    if (rc == MPI_ERR_NO_MEM) {
+        e->failed = true;
+        mpy_text_format(e->error, e->n, "there is no memory for a message that is under way");
+    } else if (rc) {
+        e->failed = true;
+        mpy_text_format(e->error, e->n, "the MPI library failed while messages were taken in (error %d)", rc);
+    } else if (e->from < 0 && all_done && gone) {
+        e->empty = true;
+    } else if (MPY_LOWER->cancelled) {
+        e->failed = true;
+        mpy_text_format(e->error, e->n, MPY_LOWER->abandoned ? "the coordinator is lost" : "the checkpoint was given up");
+    }
+    return moved;
+}
+
+static void work_until_vote(effort_t *e) {
+    for (uint32_t round = 1; is_open(e); round++) {
+        bool moved = work(e);
+        if (round % LOOK_ROUNDS == 0) {
+            if (e->period_end == 0) begin_period(e);
+            if (seconds() >= e->period_end) return;
+        }
+        if (!moved && round > YIELD_ROUNDS) mpy_syscall4(MPY_SYS_SCHED_YIELD, 0, 0, 0, 0);
+    }
+}
+
+typedef struct ballot { /* sums over all ranks */
+    int open, moved, failed; /* of ranks */
+    int notices;             /* of synchronous sends */
+} ballot_t;
+
+/* The work goes on meanwhile: others may come late, because it goes on with them. */
+static int vote(effort_t *e, ballot_t *mine, ballot_t *all) {
+    int request, rc = ABANDONED;
+    if (is_open(e) && MPY_LOWER->svc->tcp_bytes() - e->tcp_bytes >= MOVED_BYTES) e->moved = true;
+    *mine = (ballot_t){is_open(e), e->moved, e->failed, count_notices(NULL)};
+    if (is_open(e)) begin_period(e);
+    if (!was_left) rc = MPY_REAL(Iallreduce)(mine, all, sizeof *mine / sizeof(int), MPI_INT, MPI_SUM, mpy_private_comm, &request);
+    uint32_t spins = 0;
+    for (int done = 0; !rc && !done;) {
+        rc = look(&request, &done);
+        if (!rc && !done && !(is_open(e) && work(e))) mpy_spin(&spins);
+    }
+    return rc;
+}
+
+/* What nobody can ever receive (its communicator was freed). */
+static void give_up(effort_t *e) {
+    e->failed = true;
+    if (e->from >= 0)
+        mpy_text_format(e->error, e->n, "a message from rank %d can't be received (was its communicator freed before?)", e->from);
+    else
+        mpy_text_format(e->error, e->n, "a send or a nonblocking collective doesn't finish though everything was received");
+}
+
+/* Until the last vote; returns that of an error. */
+static int empty_network(effort_t *e, ballot_t *mine, ballot_t *all) {
+    for (;;) {
+        work_until_vote(e);
+        int rc = vote(e, mine, all);
+        if (rc || all->failed > 0 || all->open == 0) return rc;
+        if (all->moved > 0) continue;
+        if (is_open(e)) give_up(e);
+        return 0;
+    }
+}
+
+/* ---- the hook ---- */
+
+static int drain(mpy_p2p_thread_t *th, char *error, uint64_t n) {
+    int size = mpy_world->size, request;
+    size_t bytes = (size_t)size * 2 * sizeof(column_t) + 2 * sizeof(ballot_t);
+    column_t *out = mpy_alloc(bytes), *expected = out + size;
+    ballot_t *mine = (ballot_t *)(expected + size), *all = mine + 1;
+    effort_t effort = {.th = th, .expected = expected, .size = size, .error = error, .n = n};
+    for (int p = 0; p < size; p++) out[p] = (column_t){sum_sent(p), mpy_internal_messages_sent[p], mpy_offers_asked[p]};
+    int rc = MPY_REAL(Ialltoall)(out, (int)sizeof *out, MPI_BYTE, expected, (int)sizeof *out, MPI_BYTE, mpy_private_comm, &request);
+    rc = await(rc, &request);
+    if (rc) {
+        effort.failed = true;
+        mpy_text_format(error, n, was_left ? "the coordinator is lost" : "the MPI library failed in the exchange of message counts (error %d)", rc);
+    }
+    rc = empty_network(&effort, mine, all);
+    bool all_empty = !rc && all->failed == 0 && all->open == 0;
+    if (all_empty && all->notices > 0) rc = settle_ssends(size);
+    if (!effort.failed && (rc || !all_empty)) {
+        effort.failed = true;
+        mpy_text_format(error, n, "another rank could not empty the network");
+    }
+    drop(out, bytes);
+    return effort.failed ? -1 : 0;
+}
+
+int mpy_p2p_drain(char *error, uint64_t n) {
+    if (!mpi_is_up()) return 0;
+    mpy_thread_t *t = hook_thread();
+    mpy_hook_in(t);
+    int rc = drain(&mpy_p2p_threads[0], error, n);
+    mpy_hook_out(t);
+    return rc;
+}
+
+/* ---- after a restart ---- */
+
+static uint64_t order_of(const void *request) { return ((const mpy_request_t *)request)->order; }
+
+static bool is_open_receive(const mpy_request_t *r) {
+    return (r->kind == MPY_REQ_RECV || r->kind == MPY_REQ_SENDRECV) && !(r->flags & (MPY_RF_COMPLETE | MPY_RF_INACTIVE | MPY_RF_NEVER));
+}
+
+static int repost(mpy_request_t *r) {
+    if (r->comm->obj.real == MPI_COMM_NULL) { /* every member has freed it, and the drain took in all that was sent */
+        r->flags |= MPY_RF_NEVER;
+        return MPI_SUCCESS;
+    }
+    return mpy_real_irecv(r->buf, r->count, mpy_request_real_type(r), r->peer, r->tag, r->comm->obj.real, &r->real);
+}
+
+static int rebuild(void) {
+    int rc = mpy_p2p_init();
+    uint32_t n = 0;
+    if (rc == 0) rc = mpy_offers_rebuild();
+    for (uint32_t i = 0; i < mpy_request_limit; i++) n += is_open_receive(mpy_request_at(i));
+    if (rc || n == 0) return rc;
+    mpy_request_t **open = mpy_alloc(n * sizeof *open);
+    n = 0;
+    for (uint32_t i = 0; i < mpy_request_limit; i++)
+        if (is_open_receive(mpy_request_at(i))) open[n++] = mpy_request_at(i);
+    mpy_sort((void **)open, n, order_of);
+    for (uint32_t i = 0; i < n && !rc; i++) rc = repost(open[i]);
+    mpy_free(open, n * sizeof *open);
+    return rc;
+}
+
+int mpy_request_rebuild(char *error, uint64_t n) {
+    if (!mpi_is_up()) return 0;
+    mpy_thread_t *t = hook_thread();
+    mpy_hook_in(t);
+    int rc = rebuild();
+    mpy_hook_out(t);
+    if (rc == MPI_SUCCESS) return 0;
+    mpy_text_format(error, n, "a pending receive could not be posted again (MPI error %d)", rc);
+    return -1;
+}

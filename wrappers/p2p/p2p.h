@@ -1,0 +1,40 @@
+/* p2p.h - point-to-point: what p2p.c, sendrecv.c, bsend.c, partitioned.c and drain.c offer to other files. Requests
+ * themselves are in request.h, stored messages in store.h.
+ */
+#ifndef MANAPY_P2P_H
+#define MANAPY_P2P_H
+
+#include "core/request.h"
+#include "messages/store.h"
+
+/* Take in data of partitioned communication that has arrived (partitioned.c); true if there was any. *rc: as in
+ * mpy_internal_messages_take. */
+MPY_HIDDEN bool mpy_partitioned_take(int *rc);
+
+/* ---- requests that finish without the program: freed ones, and the sends behind buffered sends (bsend.c); lower half ---- */
+MPY_HIDDEN void mpy_orphan_add(mpy_request_t *r);
+MPY_HIDDEN bool mpy_orphan_reap(mpy_p2p_thread_t *th); /* releases the finished ones; true if none is left */
+
+/* A buffered send: when it returns, the buffer is free. `datatype` is real. */
+MPY_HIDDEN int mpy_bsend_start(mpy_p2p_thread_t *th, mpy_comm_t *c, const void *buf, MPI_Count count, int datatype, int dest, int tag);
+
+/* ---- sendrecv.c; lower half ---- */
+MPY_HIDDEN bool mpy_sendrecv_sent(const mpy_request_t *r); /* has the send half of a SENDRECV finished? */
+/* Packed copies. */
+typedef struct mpy_packed {
+    void *data;
+    size_t capacity;
+    MPI_Count bytes;
+} mpy_packed_t;
+MPY_HIDDEN int mpy_pack(const mpy_comm_t *c, const void *buf, MPI_Count count, int datatype, mpy_packed_t *out); /* a real datatype */
+MPY_HIDDEN void mpy_pack_free(mpy_packed_t *p);
+
+/* ---- what other files call ---- */
+/* After the real MPI_Init and after a restart (mpy_request_rebuild does it): makes the private communicator. Collective. */
+MPY_HIDDEN int mpy_p2p_init(void);
+/* MPI_Finalize, first before it is counted (upper TLS): waits for the receivers of buffered sends; then inside its crossing. */
+MPY_HIDDEN void mpy_p2p_flush(void);
+MPY_HIDDEN void mpy_p2p_finalize(void);
+MPY_HIDDEN void mpy_partitioned_comm_free(const mpy_comm_t *comm);
+
+#endif
