@@ -42,6 +42,36 @@ static void count_away(const shift_qp_t *q, int by)
     }
 }
 
+/* Invariant: whoever needs attention is in the list; the worker takes out who doesn't any more. */
+bool shift_needs_attention(const shift_qp_t *q)
+{
+    bool lost = false;
+    for (int p = 0; p < q->o.device->paths; p++)
+        lost |= q->legs[p].fenced;
+    return q->states.sq != SHIFT_SQ_RELEASED && (!q->direct || lost);
+}
+
+void shift_attend(shift_qp_t *q, bool active)
+{
+    shift_device_t *d = q->o.device;
+    if (q->active == active)
+        return;
+    q->active = active;
+    if (active) {
+        q->previous_active = NULL;
+        q->next_active = d->active;
+        if (d->active)
+            d->active->previous_active = q;
+        d->active = q;
+    } else {
+        if (d->next_step == q)
+            d->next_step = q->next_active;
+        *(q->previous_active ? &q->previous_active->next_active : &d->active) = q->next_active;
+        if (q->next_active)
+            q->next_active->previous_active = q->previous_active;
+    }
+}
+
 /* While a journal changes its meaning, the CQs are special: nobody retires anything. */
 void shift_away(shift_qp_t *q, bool away)
 {

@@ -1,5 +1,5 @@
 /* device.c - a program's RNIC and the backups beside it. */
-#include "links.h"
+#include "shift.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -91,16 +91,9 @@ shift_device_t *shift_device_add(struct ibv_context *context)
     return d;
 }
 
-void shift_device_remove(shift_device_t *d)
+/* When the worker has ended, and the links are gone. */
+void shift_device_free(shift_device_t *d)
 {
-    shift_worker_stop(d);
-    shift_record_end(d);
-    shift_map_remove(&shift_devices, (uintptr_t)d->context);
-    while (d->links) {
-        shift_link_t *l = d->links;
-        d->links = l->next;
-        shift_link_free(l);
-    }
     for (int p = 0; p < d->paths; p++) {
         shift_path_t *path = &d->path[p];
         if (path->cq)
@@ -113,7 +106,6 @@ void shift_device_remove(shift_device_t *d)
             shift_real()->close_device(path->context);
         shift_map_free(&path->qps);
     }
-    shift_keys_free(d);
     if (d->kv)
         shift_kv_close(d->kv);
     shift_map_free(&d->mrs);

@@ -21,16 +21,10 @@ static shift_qp_t *of_qp(struct ibv_qp_ex *x) { return shift_map_get(&shift_qps,
 
 /* ---- drafting ---- */
 
-/* In struct ibv_qp_ex, the functions between wr_start and wr_complete; in struct ibv_cq_ex, those that read a completion. */
-enum { BUILDERS = offsetof(struct ibv_qp_ex, wr_atomic_cmp_swp), BUILDERS_END = offsetof(struct ibv_qp_ex, wr_start) };
+/* In struct ibv_cq_ex, the functions that read a completion. */
 enum { READERS = offsetof(struct ibv_cq_ex, read_opcode), READERS_END = offsetof(struct ibv_cq_ex, read_completion_ts) };
 
 static struct ibv_qp_ex drafters;
-
-static void build_with(struct ibv_qp_ex *x, const struct ibv_qp_ex *functions)
-{
-    memcpy((char *)x + BUILDERS, (const char *)functions + BUILDERS, BUILDERS_END - BUILDERS);
-}
 
 static void start_draft(struct ibv_qp_ex *x, shift_qp_t *q);
 
@@ -59,32 +53,11 @@ static void start_draft(struct ibv_qp_ex *x, shift_qp_t *q)
     if (!q->drafted) {
         while (shift_qp_busy(q)) /* another thread's section */
             sched_yield();
-        build_with(x, &drafters);
+        shift_build_with(x, &drafters);
         q->drafted = true;
     }
     q->draft.first = q->draft.next;
     q->draft_error = 0;
-}
-
-/* Device lock held. False: a draft is being made, so it isn't over yet. Otherwise the next section may be straight, and the caller says so
- * before shift_draft_ended. */
-bool shift_draft_ends(shift_qp_t *q)
-{
-    if (!q->provider)
-        return true;
-    if (pthread_mutex_trylock(&q->drafting) != 0)
-        return false;
-    if (q->drafted && q->rewinds) {
-        build_with(shift_real()->qp_to_qp_ex(q->qp), q->provider);
-        q->drafted = false;
-    }
-    return true;
-}
-
-void shift_draft_ended(shift_qp_t *q)
-{
-    if (q->provider)
-        pthread_mutex_unlock(&q->drafting);
 }
 
 static void end(shift_qp_t *q)

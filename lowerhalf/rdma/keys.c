@@ -98,14 +98,3 @@ void shift_keys_step(shift_device_t *d)
         d->next_connect = shift_now() + CONNECT_EVERY_NS;
     }
 }
-
-void shift_keys_commands(shift_device_t *d)
-{
-    char line[256], which[32], device[64];
-    while (shift_kv_fd(d->kv) >= 0 && shift_kv_command(d->kv, line, sizeof line) > 0) {
-        if (sscanf(line, "MOVE %31s %63s", which, device) == 2)
-            shift_move(d, which, device);
-        else
-            shift_report("the agent asks for something unknown: %s", line);
-    }
-}

@@ -46,3 +46,27 @@ int shift_leg_recv(shift_qp_t *q, int path, struct ibv_recv_wr *wr)
     struct ibv_recv_wr *bad;
     return shift_verbs_on(q->o.device, path)->post_recv(q->legs[path].qp, wr, &bad);
 }
+
+/* Packets that a request takes, that is: by how much it advances the packet sequence number (InfiniBand specification, 9.7.2). */
+static uint32_t packets_of(const shift_send_t *e, uint32_t mtu)
+{
+    switch (e->wr.opcode) {
+    case IBV_WR_LOCAL_INV:
+    case IBV_WR_BIND_MW:
+        return 0;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        return 1;
+    default:
+        return e->length ? (uint32_t)((e->length + mtu - 1) / mtu) : 1;
+    }
+}
+
+/* The packets that it takes on the leg in use, behind those before it. */
+void shift_number(shift_qp_t *q, shift_send_t *e)
+{
+    shift_leg_t *leg = &q->legs[q->path];
+    e->packets = packets_of(e, 128u << leg->mtu);
+    e->first_psn = leg->next_psn;
+    leg->next_psn = (leg->next_psn + e->packets) & SHIFT_PSN_MASK;
+}

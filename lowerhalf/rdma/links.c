@@ -70,7 +70,7 @@ static bool make_leg(shift_link_t *l, int path)
     return leg->qp != NULL;
 }
 
-shift_link_t *shift_link_find(shift_device_t *d, uint64_t peer)
+shift_link_t *shift_link_find(shift_device_t *d, uint64_t peer, void (*receive)(shift_link_t *l, const shift_message_t *m))
 {
     for (shift_link_t *l = d->links; l; l = l->next)
         if (l->peer == peer)
@@ -80,6 +80,7 @@ shift_link_t *shift_link_find(shift_device_t *d, uint64_t peer)
         return NULL;
     l->device = d;
     l->peer = peer;
+    l->receive = receive;
     pthread_mutex_init(&l->rkeys.lock, NULL);
     for (int p = 0; p < d->paths; p++)
         if (d->path[p].usable)
@@ -411,7 +412,7 @@ static void message_in(shift_link_t *l, const shift_message_t *m)
             path_up(l, p);
         break;
     default:
-        shift_message_in(l, m);
+        l->receive(l, m);
     }
 }
 
@@ -523,7 +524,7 @@ void shift_link_step(shift_link_t *l)
     meet(l, now);
 }
 
-void shift_link_free(shift_link_t *l)
+static void free_link(shift_link_t *l)
 {
     for (int p = 0; p < SHIFT_PATHS; p++) {
         if (l->on[p].qp)
@@ -542,4 +543,13 @@ void shift_link_free(shift_link_t *l)
         free(l->rkeys.slots->at[i].value);
     shift_map_free(&l->rkeys);
     free(l);
+}
+
+void shift_links_free(shift_device_t *d)
+{
+    while (d->links) {
+        shift_link_t *l = d->links;
+        d->links = l->next;
+        free_link(l);
+    }
 }

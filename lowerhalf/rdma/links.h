@@ -60,6 +60,7 @@ struct shift_link {
     shift_device_t *device;
     shift_link_t *next;
     uint64_t peer; /* id of the peer's device */
+    void (*receive)(shift_link_t *l, const shift_message_t *m); /* messages of queue pairs: messages.c */
     bool published, connected;
     bool gone;                     /* the peer's entry has vanished from the store */
     uint64_t dead_since;           /* ns, no path is up; 0: one is */
@@ -75,7 +76,9 @@ struct shift_link {
     uint64_t next_rkeys; /* ns, when to ask for more; 0: now */
 };
 
-shift_link_t *shift_link_find(shift_device_t *d, uint64_t peer); /* makes it, too; NULL: no memory */
+/* Makes it, too; NULL: no memory. `receive` gets the messages of queue pairs; the caller says it, since it stands above the links. */
+shift_link_t *shift_link_find(shift_device_t *d, uint64_t peer, void (*receive)(shift_link_t *l, const shift_message_t *m));
+void shift_links_free(shift_device_t *d);
 void shift_link_step(shift_link_t *l);                          /* by the worker, lock held: set-up, probes, keys */
 void shift_link_send(shift_link_t *l, const shift_message_t *m); /* soon: when there are several, or at the next flush */
 void shift_link_flush(shift_link_t *l);                          /* by the worker, at the end of each round */
@@ -84,9 +87,5 @@ void shift_link_down(shift_link_t *l, int path, bool tell);
 bool shift_link_alive(const shift_link_t *l); /* a path is up, or the first is still to come */
 bool shift_link_lost(const shift_link_t *l);  /* none has been for so long that its connections are given up */
 const uint32_t *shift_link_rkey(shift_link_t *l, uint32_t rkey);
-void shift_link_free(shift_link_t *l);
-
-/* peer.c: what a message of a queue pair does */
-void shift_message_in(shift_link_t *l, const shift_message_t *m);
 
 #endif

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
@@ -149,25 +148,6 @@ EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
 {
     shift_memory_t asked = {.length = length, .iova = iova, .access = access, .dmabuf = true, .fd = fd, .offset = offset};
     return record_mr(pd, shift_real()->reg_dmabuf_mr(pd, offset, length, iova, fd, access), &asked);
-}
-
-/* On a backup. */
-struct ibv_mr *shift_register(struct ibv_pd *pd, const shift_memory_t *m)
-{
-    const shift_real_t *real = shift_real();
-    if (m->dmabuf)
-        return real->reg_dmabuf_mr(pd, m->offset, m->length, m->iova, m->fd, m->access);
-    if (real->reg_mr_iova2)
-        return real->reg_mr_iova2(pd, m->address, m->length, m->iova, (unsigned)m->access);
-    return real->reg_mr(pd, m->address, m->length, m->access);
-}
-
-/* No backup needs it any more. */
-void shift_memory_close(shift_memory_t *m)
-{
-    if (m->dmabuf && m->fd >= 0)
-        close(m->fd);
-    m->fd = -1;
 }
 
 static void forget_mr(struct ibv_mr *mr)

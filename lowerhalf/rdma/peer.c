@@ -67,7 +67,7 @@ static void agree(shift_qp_t *q, uint32_t a, uint32_t b)
     }
 }
 
-static void fence_in(shift_qp_t *q, uint32_t epoch, uint32_t a, uint32_t b)
+void shift_fence_in(shift_qp_t *q, uint32_t epoch, uint32_t a, uint32_t b)
 {
     bool settled = q->phase == SHIFT_STEADY || q->phase == SHIFT_RENEWING;
     if (!q->linked || (epoch == q->epoch + 1 && !settled)) {
@@ -86,7 +86,7 @@ static void fence_in(shift_qp_t *q, uint32_t epoch, uint32_t a, uint32_t b)
 void shift_take_early(shift_qp_t *q)
 {
     q->has_early = false;
-    fence_in(q, q->early_epoch, q->early_a, q->early_b);
+    shift_fence_in(q, q->early_epoch, q->early_a, q->early_b);
 }
 
 /* The connection is protected here now; the peer was first, and its path has failed since. */
@@ -95,42 +95,4 @@ void shift_linked(shift_qp_t *q)
     q->linked = true;
     if (q->has_early)
         shift_take_early(q);
-}
-
-void shift_message_in(shift_link_t *l, const shift_message_t *m)
-{
-    shift_device_t *d = l->device;
-    shift_qp_t *q = shift_map_get(&d->path[0].qps, m->to_qpn);
-    bool early = q && !q->link && (m->type == SHIFT_LEG_READY || m->type == SHIFT_FENCE); /* the peer has found us first */
-    if (!q || q->plain || (!early && (q->link != l || !q->linked)) || q->legs[0].peer_qpn != m->from_qpn || q->states.sq == SHIFT_SQ_RELEASED) {
-        if (m->type == SHIFT_FENCE)
-            shift_link_send(l, &(shift_message_t){.type = SHIFT_GONE, .epoch = m->epoch, .from_qpn = m->to_qpn, .to_qpn = m->from_qpn});
-        return;
-    }
-    switch (m->type) {
-    case SHIFT_FENCE:
-        fence_in(q, m->epoch, m->a, m->b);
-        break;
-    case SHIFT_GONE:
-        if (m->epoch == q->epoch)
-            shift_release(q, "its peer has ended it");
-        break;
-    case SHIFT_LEG_READY:
-        if (m->a < (uint32_t)d->paths && (int32_t)(m->b - q->legs[m->a].peer_generation) >= 0) {
-            q->legs[m->a].peer_ready = true;
-            q->legs[m->a].peer_generation = m->b;
-        }
-        break;
-    case SHIFT_SUNK:
-        q->peer_sunk = m->epoch == q->epoch;
-        break;
-    case SHIFT_ASK:
-        shift_watch_asked(q, m->epoch);
-        break;
-    case SHIFT_RECEIVABLE:
-        shift_watch_answered(q, m->epoch);
-        break;
-    }
-    if (q->phase != SHIFT_STEADY || q->states.sq != SHIFT_SQ_DEFAULT)
-        shift_switch_step(q);
 }

@@ -33,7 +33,12 @@ typedef struct shift_real {
 /* Looked up once. Aborts, with a message, when a verb is called and no libibverbs is loaded: then nobody can have called it. */
 const shift_real_t *shift_real(void);
 
-/* The program's libc's own dlsym (preload.c has one in front of it). */
+/* libc's own dlsym and dlvsym, which preload.S stands in front of: NULL until shift_find_libc. For preload.c and preload.S. */
+extern __attribute__((visibility("hidden"))) void *(*shift_next_dlsym)(void *, const char *);
+extern __attribute__((visibility("hidden"))) void *(*shift_next_dlvsym)(void *, const char *, const char *);
+__attribute__((visibility("hidden"))) void shift_find_libc(void);
+
+/* libc's own dlsym. */
 void *shift_libc_dlsym(void *handle, const char *name);
 
 /* As ibv_query_port of verbs.h, which needs libibverbs at link time. 0 or an errno. */

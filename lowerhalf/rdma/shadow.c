@@ -11,14 +11,13 @@
  *   mr/<device id>/<n>         n-th registered region -> uint32_t[SHIFT_PATHS]: remote keys on the default path and on each backup; zeros: gone
  * A number may be that of a queue pair that was: a value is believed only if it is connected to us and expects our packet sequence number.
  */
-#include "links.h"
+#include "switch.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    PSN_STEP = 0x13579b, /* odd: generations never share a first number within 2^24 switches */
     RECEIVER_NS = 300000000,
     ROUND_NS = 20000000,
     FIRST_LOOK_NS = 1000000,
@@ -179,96 +178,8 @@ static bool take_peer(shift_device_t *d, shift_qp_t *q, const shift_kv_found_t *
         any = true;
     }
     d->found = shift_now();
-    q->link = any ? shift_link_find(d, v.device) : NULL;
+    q->link = any ? shift_link_find(d, v.device, shift_message_in) : NULL;
     return q->link != NULL;
-}
-
-bool shift_leg_usable(const shift_qp_t *q, int path)
-{
-    const shift_leg_t *leg = &q->legs[path];
-    return leg->qp && leg->ready && leg->peer_ready && leg->generation == leg->peer_generation && q->link && q->link->on[path].up;
-}
-
-uint32_t shift_leg_psn(uint32_t first, uint32_t generation) { return (first + generation * PSN_STEP) & SHIFT_PSN_MASK; }
-
-/* Of a leg in RTS, with the sequence numbers of a generation. */
-static struct ibv_qp_attr attributes(const shift_qp_t *q, int path, uint32_t generation)
-{
-    const shift_device_t *d = q->o.device;
-    const shift_path_t *via = &d->path[path];
-    const shift_leg_t *leg = &q->legs[path];
-    struct ibv_qp_attr a = q->attr;
-    if (q->state != IBV_QPS_RTS) { /* only receives so far */
-        a.timeout = 14;
-        a.retry_cnt = a.rnr_retry = 6;
-        a.max_rd_atomic = 1;
-    }
-    if (d->rxe && generation) { /* for the empty READ of switch.c */
-        a.qp_access_flags |= IBV_ACCESS_REMOTE_READ;
-        a.max_rd_atomic += a.max_rd_atomic == 0;
-        a.max_dest_rd_atomic += a.max_dest_rd_atomic == 0;
-    }
-    if (q->peer_shares)
-        a.rnr_retry = 7; /* its receives may be on another path for a moment: srq.c */
-    if (path) {
-        a.ah_attr.port_num = a.port_num = via->port;
-        a.ah_attr.grh.sgid_index = (uint8_t)via->gid.gid_index;
-        a.ah_attr.grh.dgid = leg->peer_gid;
-        a.ah_attr.dlid = leg->peer_lid;
-        a.ah_attr.src_path_bits = 0;
-        a.dest_qp_num = leg->peer_qpn;
-        a.pkey_index = 0;
-        if (leg->mtu && leg->mtu < (uint8_t)a.path_mtu)
-            a.path_mtu = (enum ibv_mtu)leg->mtu;
-    }
-    a.rq_psn = shift_leg_psn(leg->recv_psn, generation);
-    a.sq_psn = shift_leg_psn(leg->send_psn, generation);
-    return a;
-}
-
-/* From whatever state to RTS. 0 or an errno. */
-static int bring_up(shift_qp_t *q, int path, struct ibv_qp_attr *a)
-{
-    static const char *const names[] = {"RESET", "INIT", "RTR", "RTS"};
-    shift_path_t *via = &q->o.device->path[path];
-    struct ibv_gid_entry *gid = path ? &via->gid : &q->gid;
-    if (path ? via->ethernet : q->has_gid) {
-        if (!shift_gid_find(path ? via->context : q->qp->context, gid)) {
-            shift_report("%s has lost the address that its connections use: they wait for it to come back", via->name);
-            return EADDRNOTAVAIL;
-        }
-        a->ah_attr.grh.sgid_index = (uint8_t)gid->gid_index;
-    }
-    for (int to = IBV_QPS_RESET; to <= IBV_QPS_RTS; to++) {
-        int r = shift_qp_step(q->legs[path].qp, a, (enum ibv_qp_state)to);
-        if (r != 0) {
-            shift_report("a queue pair on %s can't be brought to %s: %s", via->name, names[to], strerror(r));
-            return r;
-        }
-    }
-    return 0;
-}
-
-/* It is up; tells the peer. */
-static void make_ready(shift_qp_t *q, int path, uint32_t generation, const struct ibv_qp_attr *a)
-{
-    shift_leg_t *leg = &q->legs[path];
-    leg->mtu = (uint8_t)a->path_mtu;
-    leg->next_psn = a->sq_psn;
-    leg->generation = generation;
-    leg->closed = leg->fenced = leg->sentinel_send = leg->sentinel_recv = leg->drained_sends = leg->drained_recvs = leg->last_reached = false;
-    leg->settled = 0;
-    leg->ready = true;
-    shift_link_send(q->link, &(shift_message_t){.type = SHIFT_LEG_READY, .from_qpn = q->qp->qp_num, .to_qpn = q->legs[0].peer_qpn, .a = (uint32_t)path, .b = generation});
-}
-
-int shift_leg_connect(shift_qp_t *q, int path, uint32_t generation)
-{
-    struct ibv_qp_attr a = attributes(q, path, generation);
-    int r = bring_up(q, path, &a);
-    if (r == 0)
-        make_ready(q, path, generation, &a);
-    return r;
 }
 
 /* True: no more is to be done but to find its peer, or nothing at all. */
@@ -305,13 +216,13 @@ static bool connect_legs(shift_device_t *d, shift_qp_t *q)
     for (int i = 1; i < d->paths; i++) {
         if (!q->legs[i].qp || !q->legs[i].peer_qpn)
             continue;
-        struct ibv_qp_attr a = attributes(q, i, 0);
+        struct ibv_qp_attr a = shift_leg_attributes(q, i, 0);
         int r;
-        UNLOCKED(d, r = bring_up(q, i, &a));
+        UNLOCKED(d, r = shift_leg_bring_up(q, i, &a));
         if (q->states.sq == SHIFT_SQ_RELEASED) /* by the program, meanwhile */
             return true;
         if (r == 0)
-            make_ready(q, i, 0, &a);
+            shift_leg_make_ready(q, i, 0, &a);
         any |= r == 0;
     }
     if (any) {

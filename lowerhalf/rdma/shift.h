@@ -355,7 +355,7 @@ void shift_tell_agent(shift_device_t *d);            /* by the worker; gives the
 
 /* device.c */
 shift_device_t *shift_device_add(struct ibv_context *context);
-void shift_device_remove(shift_device_t *d);
+void shift_device_free(shift_device_t *d);
 void shift_device_backups(shift_device_t *d); /* opens the backups; by the worker */
 void shift_object_add(shift_object_t *o, shift_kind_t kind, shift_device_t *d);
 void shift_object_remove(shift_object_t *o); /* waits until the worker has left it */
@@ -371,13 +371,14 @@ void shift_memory_close(shift_memory_t *m);                               /* non
 int shift_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int shift_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int shift_post_failed(shift_qp_t *q, int error); /* of a straight section of posts, all of which the provider has taken: the error to be shown */
-void shift_number(shift_qp_t *q, shift_send_t *e); /* the packets that it takes on the leg in use, behind those before it */
 void shift_pump_sends(shift_qp_t *q); /* onto the leg in use; device lock held */
 void shift_pump_recvs(shift_qp_t *q);
 
 /* poll.c */
 int shift_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int shift_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+bool shift_stash_locked(shift_cq_t *c, uint32_t n, const struct ibv_wc *wc); /* c->lock held */
+void shift_retire(shift_qp_t *q, const struct ibv_wc *wc); /* the entries of a journal that a good completion retires */
 bool shift_stash(shift_cq_t *c, int n, const struct ibv_wc *wc); /* completions that a straight poll found, some with an error. False: they stay the program's */
 static inline bool shift_stashed(const shift_cq_t *c) { return __atomic_load_n(&c->stashed, __ATOMIC_RELAXED) > 0; }
 void shift_gather(shift_cq_t *c);  /* all completions that are there, into c->ready (device lock held) */
@@ -405,6 +406,7 @@ const char *shift_read_back(shift_qp_t *q);  /* into the journals, when the leg 
 bool shift_extend_qp(shift_qp_t *q, uint64_t operations);
 bool shift_can_extend_cq(const struct ibv_cq_init_attr_ex *attr);
 void shift_extend_cq(shift_cq_t *c, struct ibv_cq_ex *x);
+void shift_build_with(struct ibv_qp_ex *x, const struct ibv_qp_ex *functions);
 bool shift_draft_ends(shift_qp_t *q);
 void shift_draft_ended(shift_qp_t *q);
 
@@ -440,9 +442,13 @@ const struct ibv_context_ops *shift_verbs_on(const shift_device_t *d, int path);
 bool shift_elements_on(const shift_device_t *d, int path, struct ibv_sge *sge, int n); /* with this path's keys; false: a region isn't registered there */
 int shift_leg_send(shift_qp_t *q, int path, struct ibv_send_wr *wr);
 int shift_leg_recv(shift_qp_t *q, int path, struct ibv_recv_wr *wr);
+void shift_number(shift_qp_t *q, shift_send_t *e); /* the packets that it takes on the leg in use, behind those before it */
 
 /* shadow.c */
 void shift_shadow_step(shift_device_t *d); /* by the worker */
+struct ibv_qp_attr shift_leg_attributes(const shift_qp_t *q, int path, uint32_t generation);
+int shift_leg_bring_up(shift_qp_t *q, int path, struct ibv_qp_attr *a);
+void shift_leg_make_ready(shift_qp_t *q, int path, uint32_t generation, const struct ibv_qp_attr *a);
 int shift_leg_connect(shift_qp_t *q, int path, uint32_t generation);
 uint32_t shift_leg_psn(uint32_t first, uint32_t generation); /* the first packet's in a generation */
 bool shift_leg_usable(const shift_qp_t *q, int path);
@@ -457,7 +463,7 @@ void shift_attend(shift_qp_t *q, bool active); /* the worker's list */
 bool shift_needs_attention(const shift_qp_t *q);
 void shift_last_reached(shift_qp_t *q, int path); /* LAST_WQE_REACHED is here */
 void shift_linked(shift_qp_t *q);                                          /* by the worker: the connection is protected from now on */
-void shift_move(shift_device_t *d, const char *which, const char *device); /* on command */
+void shift_take_commands(shift_device_t *d); /* of the agent: by the worker */
 void shift_release(shift_qp_t *q, const char *why);                        /* why it is lost; NULL: the program itself ended the connection */
 
 /* watch.c: what has stopped without an error. Device lock held. */
@@ -472,7 +478,6 @@ bool shift_qp_key(char *key, const shift_qp_t *q, bool peer);
 void shift_keys_withdraw(shift_device_t *d, const char *key, bool regions); /* a region's entry is emptied, not deleted: they are counted through */
 void shift_keys_step(shift_device_t *d);
 void shift_keys_free(shift_device_t *d); /* after the worker has ended */
-void shift_keys_commands(shift_device_t *d);
 
 /* worker.c */
 int shift_worker_start(shift_device_t *d);

@@ -39,8 +39,14 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 EXPORT int ibv_close_device(struct ibv_context *context)
 {
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
-    if (d)
-        shift_device_remove(d);
+    if (d) {
+        shift_worker_stop(d);
+        shift_record_end(d);
+        shift_map_remove(&shift_devices, (uintptr_t)context);
+        shift_links_free(d);
+        shift_keys_free(d);
+        shift_device_free(d);
+    }
     return shift_real()->close_device(context);
 }
 

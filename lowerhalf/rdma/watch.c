@@ -85,14 +85,6 @@ static bool is_up_to_date(shift_qp_t *q, const shift_pending_t *p)
     return !q->direct || reads_queues(q) || (shift_catch_up(q->send_cq) && q->direct && noted_pending(q, &now) && now.at == p->at);
 }
 
-uint32_t shift_outstanding(const shift_qp_t *q)
-{
-    shift_pending_t p = {0};
-    if (q->unread && q->rewind->pending)
-        q->rewind->pending(q->queues, &p);
-    return p.count + shift_journal_count(&q->sends);
-}
-
 static void look(shift_qp_t *q, uint64_t now)
 {
     shift_watch_t *w = &q->watch;

@@ -7,6 +7,7 @@
 #include "switch.h"
 #include "links.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,7 +70,7 @@ void shift_way_back(shift_qp_t *q)
 }
 
 /* `which`: number of a queue pair, or "*". Moving to the default RNIC is the way back, taken as soon as it can be. */
-void shift_move(shift_device_t *d, const char *which, const char *device)
+static void move(shift_device_t *d, const char *which, const char *device)
 {
     int to = -1;
     for (int p = 0; p < d->paths; p++)
@@ -92,5 +93,17 @@ void shift_move(shift_device_t *d, const char *which, const char *device)
         } else {
             shift_report("a connection of %s can't move to %s now", d->path[0].name, device);
         }
+    }
+}
+
+/* Of the agent. */
+void shift_take_commands(shift_device_t *d)
+{
+    char line[256], which[32], device[64];
+    while (shift_kv_fd(d->kv) >= 0 && shift_kv_command(d->kv, line, sizeof line) > 0) {
+        if (sscanf(line, "MOVE %31s %63s", which, device) == 2)
+            move(d, which, device);
+        else
+            shift_report("the agent asks for something unknown: %s", line);
     }
 }

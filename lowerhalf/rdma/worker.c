@@ -198,7 +198,7 @@ static void *work(void *arg)
         if (read(d->wake, &woken, sizeof woken) < 0 && errno != EAGAIN)
             shift_report("the background thread can't read its event: %s", strerror(errno));
         pthread_mutex_lock(&d->lock);
-        shift_keys_commands(d);
+        shift_take_commands(d);
         for (int p = 0; p < d->paths; p++)
             if (d->path[p].usable) {
                 take_events(d, p);

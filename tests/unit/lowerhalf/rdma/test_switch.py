@@ -11,8 +11,9 @@ import pytest
 from work_requests import FLAGS, HERE
 
 FAILURES = 60
-PARTS = """away device extended gids keys legs map memory peer poll post readback release report rewind rewind_mlx5 rewind_rxe sections shadow srq states switch traffic verbs
-watch way_back work worker""".split()
+PARTS = """away begin completions connect counts device drafts events extended gather gids keys legs map memory messages peer poll post
+pump readback regions release report rewind rewind_mlx5 rewind_rxe sections shadow srq states switch traffic verbs watch way_back work
+worker""".split()
 TRACE = ("file", "table")  # what traffic.c writes into
 
 
