@@ -19,8 +19,10 @@
  * "stuck": nothing goes over the network, and no RNIC complains. The first pair has a signaled send, the second one's is executed but not polled, the third has
  * none that is signaled: only the first may be switched.
  */
-#include "links.h"
+#include "base/report.h"
+#include "links/links.h"
 #include "nullverbs.h"
+#include "objects/device.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -134,7 +136,7 @@ static shift_link_t ourselves = {.connected = true};
 static shift_message_t messages[MESSAGES];
 static unsigned first_message, next_message;
 
-shift_link_t *shift_link_find(shift_device_t *d, uint64_t peer, void (*receive)(shift_link_t *, const shift_message_t *))
+shift_link_t *shift_link_find(shift_device_t *d, uint64_t peer, shift_receive_t *receive)
 {
     ourselves.device = d;
     ourselves.peer = peer;
