@@ -146,7 +146,7 @@ int mpy_recorder_mark(uint64_t mark) {
     return 0;
 }
 
-/* For libmanapy_shift.so, which records RDMA traffic in the same file (rdma/traffic.c). */
+/* For libmanapy_shift.so, which records RDMA traffic in the same file (rdma/journal/traffic.c). */
 __attribute__((visibility("default"))) mpy_trace_t *manapy_trace_of_process(void) { return &trace; }
 
 void mpy_recorder_sample(void) { mpy_trace_sample(&trace); }

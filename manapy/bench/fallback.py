@@ -1,4 +1,5 @@
-"""How long a fallback takes, and each step of it, by what SHIFT says of its switches (MANAPY_SHIFT_VERBOSE; lowerhalf/rdma/shift.h, shift_times_t).
+"""How long a fallback takes, and each step of it, by what SHIFT says of its switches (MANAPY_SHIFT_VERBOSE;
+shift_times_t of lowerhalf/rdma/objects/objects.h).
 
 One side sends messages, the other only its counter of what it has consumed: the paper's sender and receiver. Mostly the sender sees the error, and the
 other one is told of it; where the receiver was first, its answer is there already (0 ms).

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 SYSFS = Path("/sys")
-BACKUPS_MAX = 3  # that the interposer sets up for one device: SHIFT_PATHS of lowerhalf/rdma/shift.h, less one
+BACKUPS_MAX = 3  # SHIFT_PATHS of lowerhalf/rdma/objects/objects.h, less one
 _MTUS = (4096, 2048, 1024, 512, 256)
 _ROCE_HEADERS = 96  # bytes that the kernel subtracts from the interface's MTU (iboe_get_mtu in Linux' include/rdma/ib_addr.h)
 _PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")

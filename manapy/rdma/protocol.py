@@ -1,4 +1,5 @@
-"""What agents, programs and commands say to each other: the mirror of lowerhalf/rdma/kv_protocol.h (a test compares them)."""
+"""What agents, programs and commands say to each other: the mirror of lowerhalf/rdma/kv/kv_protocol.h. A test compares
+them."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
  * RAILS: the command that cuts rail 0 (tools/vm/guest/rails). Each round makes a pair of queue pairs with random capacities, lets some work complete, cuts the
  * path (or forces the error state), posts more, and polls until everything has come back. Prints a line per round, "ok" at the end.
  */
-#include "rewind.h"
+#include "requests/rewind.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -142,7 +142,7 @@ int mpy_record_Pcontrol(mpy_fn_Pcontrol_t real, int level, MPY_VARARGS) {
     return real(level, MPY_VARARGS_NAMES);
 }
 
-/* ---- what RDMA says: libmanapy_shift.so records in the same file (rdma/traffic.c) ---- */
+/* ---- what RDMA says: libmanapy_shift.so records in the same file (rdma/journal/traffic.c) ---- */
 
 __attribute__((visibility("default"))) mpy_trace_t *manapy_trace_of_process(void) { return &mpy_trace; }
 

@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 def driver(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """kv_driver.c with the client."""
     made, lower = tmp_path_factory.mktemp("kv") / "kv_driver", root / "lowerhalf"
-    sources = [HERE / "kv_driver.c", lower / "rdma" / "kv.c", lower / "wire" / "handshake.c", lower / "base" / "sha256.c"]
+    sources = [HERE / "kv_driver.c", lower / "rdma" / "kv" / "kv.c", lower / "wire" / "handshake.c", lower / "base" / "sha256.c"]
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     subprocess.run(["gcc", *flags, f"-I{lower / 'rdma'}", f"-I{lower}", f"-I{lower / 'include'}", *map(str, sources), "-o", str(made)], check=True)
     return made

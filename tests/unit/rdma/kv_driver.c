@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "kv.h"
+#include "kv/kv.h"
 
 static double now(void) {
     struct timespec t;

@@ -1,4 +1,4 @@
-"""lowerhalf/rdma/kv.c against real agents: what a program sees, whatever happens to its agent."""
+"""lowerhalf/rdma/kv/kv.c against real agents: what a program sees, whatever happens to its agent."""
 
 from __future__ import annotations
 

@@ -24,14 +24,14 @@ def test_constants(tmp_path: Path, root: Path) -> None:
     (tmp_path / "both.h").write_text('#include "kv.h"\n#include "kv_protocol.h"\n')
     (tmp_path / "include").mkdir()
     for name in ("kv.h", "kv_protocol.h"):
-        (tmp_path / name).write_bytes((root / "lowerhalf" / "rdma" / name).read_bytes())
+        (tmp_path / name).write_bytes((root / "lowerhalf" / "rdma" / "kv" / name).read_bytes())
     values = layout.c_values(tmp_path, tmp_path, "both.h", {**names, **letters})
     assert {name: getattr(protocol, name) for name in names} == {name: values[name] for name in names}
     assert [values[name] for name in letters] == [*word.encode(), 0]
 
 
 def test_every_request_of_the_header_is_known(root: Path) -> None:
-    text = (root / "lowerhalf" / "rdma" / "kv_protocol.h").read_text()
+    text = (root / "lowerhalf" / "rdma" / "kv" / "kv_protocol.h").read_text()
     listed = {line.split()[2] for line in text.splitlines() if line.startswith(" *   <n> ") and not line.startswith(" *   <n> OK")}
     assert listed == set(KINDS)
 

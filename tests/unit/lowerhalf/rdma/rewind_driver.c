@@ -10,7 +10,7 @@
  *   journal DEPTH SGE INLINE | sends N WR_ID... | recvs N WR_ID... | psn N (the result is followed by the number) | failed | fenced
  */
 #include "fake_mlx5.h"
-#include "rewind.h"
+#include "requests/rewind.h"
 #include "show_work.h"
 
 #include <endian.h>

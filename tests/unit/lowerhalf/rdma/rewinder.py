@@ -1,4 +1,4 @@
-"""Ask a backend of lowerhalf/rdma/rewind.h what is outstanding on queues that a test has written."""
+"""Ask a backend of lowerhalf/rdma/requests/rewind.h what is outstanding on queues that a test has written."""
 
 from __future__ import annotations
 

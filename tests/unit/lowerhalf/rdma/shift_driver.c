@@ -3,9 +3,9 @@
  * "states E E ...": the events (numbers) one after the other from the default states; prints both states after each. Aborts as the library does.
  * "map": lines "put K V", "remove K", "get K" from standard input; one answer per "get" (0: none).
  * "backoff": lines "up MS", "failed MS" (the time) or "silent 0" from standard input; after each the ms until which it is not probed. */
-#include "backoff.h"
-#include "map.h"
-#include "states.h"
+#include "base/map.h"
+#include "links/backoff.h"
+#include "objects/states.h"
 
 #include <stdio.h>
 #include <stdlib.h>

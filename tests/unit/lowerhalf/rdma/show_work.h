@@ -2,7 +2,7 @@
 #ifndef SHOW_WORK_H
 #define SHOW_WORK_H
 
-#include "work.h"
+#include "requests/work.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-"""lowerhalf/rdma/work.c: journals of work requests against a list in Python. work_driver.c plays the owner; built with sanitizers."""
+"""lowerhalf/rdma/requests/work.c: journals of work requests against a list in Python. work_driver.c plays the owner;
+built with sanitizers."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from work_requests import ATOMICS, HERE, INLINE, build, u32, u64
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
-    return build(tmp_path_factory.mktemp("work") / "work_driver", root, [HERE / "work_driver.c", root / "lowerhalf" / "rdma" / "work.c"])
+    work = root / "lowerhalf" / "rdma" / "requests" / "work.c"
+    return build(tmp_path_factory.mktemp("work") / "work_driver", root, [HERE / "work_driver.c", work])
 
 
 def run(driver: Path, commands: list[str]) -> list[str]:

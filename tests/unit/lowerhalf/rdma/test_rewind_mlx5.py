@@ -1,4 +1,5 @@
-"""lowerhalf/rdma/rewind_mlx5.c on queues written here, segment by segment, after infiniband/mlx5dv.h and the provider's post_send. No such RNIC was ever used."""
+"""lowerhalf/rdma/requests/rewind_mlx5.c on queues written here, segment by segment, after infiniband/mlx5dv.h and the
+provider's post_send. No such RNIC was ever used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""lowerhalf/rdma/rewind_rxe.c on rings written here, after <rdma/rdma_user_rxe.h>, offset by offset. On a real queue pair: tests/integration/test_rdma_rewind.py."""
+"""lowerhalf/rdma/requests/rewind_rxe.c on rings written here, after <rdma/rdma_user_rxe.h>, offset by offset. On a real
+queue pair: tests/rdma/test_rewind.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""lowerhalf/rdma/states.c against the SHIFT paper's picture (Figure 5, section 4.2), map.c against a dict, backoff.c by its rules."""
+"""Parts of lowerhalf/rdma: objects/states.c against the SHIFT paper's picture (Figure 5, section 4.2), base/map.c
+against a dict, links/backoff.c by its rules."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ PICTURE = {
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     rdma = root / "lowerhalf" / "rdma"
-    return build(tmp_path_factory.mktemp("shift") / "shift_driver", root, [HERE / "shift_driver.c", rdma / "states.c", rdma / "map.c", rdma / "backoff.c"], "-pthread")
+    parts = [rdma / "objects" / "states.c", rdma / "base" / "map.c", rdma / "links" / "backoff.c"]
+    return build(tmp_path_factory.mktemp("shift") / "shift_driver", root, [HERE / "shift_driver.c", *parts], "-pthread")
 
 
 @settings(max_examples=60, deadline=None)

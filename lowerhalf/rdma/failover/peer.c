@@ -1,0 +1,101 @@
+/* peer.c - the peer's FENCE: it has begun a switch, or answers ours. messages.c takes the other messages.
+ *
+ * Invariants:
+ * 1. Both sides come to the same leg, whoever began and whatever each has chosen (agree).
+ * 2. A message may come twice, or before the one that was sent first: epochs tell.
+ */
+#include "base/report.h"
+#include "failover/srq.h"
+#include "failover/switch.h"
+#include "objects/away.h"
+#include "objects/legs.h"
+
+/* The progress that its FENCE tells (links.h): a is its leg's number, b which leg that was and which one it goes to. */
+static void take_progress(shift_qp_t *q, uint32_t a)
+{
+    q->peer_fenced = true;
+    q->peer_psn = a;
+    q->times.answered = q->link->answered = shift_now();
+}
+
+static void peer_begins(shift_qp_t *q, uint32_t a, uint32_t b)
+{
+    int from = (int)(b >> 8 & 0xff), to = (int)(b & 0xff);
+    bool moved = b >> 16 & 1;
+    if (from != q->path || to >= q->o.device->paths || !q->legs[to].qp || (!q->legs[to].ready && to != from)) {
+        shift_release(q, "its peer went another way");
+        return;
+    }
+    shift_away(q, true);
+    q->moved = moved;
+    if (to && to != from && !moved)
+        shift_link_down(q->link, from, false);
+    if (to || to == from || q->states.sq == SHIFT_SQ_DEFAULT)
+        shift_transition(&q->states, SHIFT_FAIL);
+    shift_new_epoch(q);
+    q->target = to;
+    take_progress(q, a);
+    shift_fence(q);
+}
+
+/* A leg that one side has chosen, and the switch doesn't go to: it has receives already. */
+static void abandon(shift_qp_t *q, int path)
+{
+    shift_leg_t *leg = &q->legs[path];
+    leg->fenced = true;
+    leg->ready = false;
+    leg->lost_in = q->epoch;
+    shift_qp_fence(leg->qp);
+}
+
+/* Both began, and each has made a choice. Where they differ both take the same one: rather another leg than the same again, rather a smaller number. */
+static void agree(shift_qp_t *q, uint32_t a, uint32_t b)
+{
+    int to = (int)(b & 0xff), mine = q->target, from = q->path;
+    bool told = q->phase == SHIFT_WAITING;
+    bool theirs = mine < 0 || !told || mine == from || (to != from && to < mine);
+    int chosen = theirs ? to : mine, other = theirs ? mine : to;
+    if (to >= q->o.device->paths || (chosen != from && !q->legs[chosen].ready)) {
+        shift_release(q, "its peer went another way");
+        return;
+    }
+    if (told && other != chosen && other != from)
+        abandon(q, other);
+    q->target = chosen;
+    take_progress(q, a);
+    if (told && theirs && mine != to) {
+        q->posted_recvs = q->recvs.first;
+        shift_pump_recvs(q);
+        shift_srq_move(q, chosen);
+    }
+}
+
+void shift_fence_in(shift_qp_t *q, uint32_t epoch, uint32_t a, uint32_t b)
+{
+    bool settled = q->phase == SHIFT_STEADY || q->phase == SHIFT_RENEWING;
+    if (!q->linked || (epoch == q->epoch + 1 && !settled)) {
+        q->has_early = true;
+        q->early_epoch = epoch;
+        q->early_a = a;
+        q->early_b = b;
+    } else if (epoch == q->epoch + 1) {
+        peer_begins(q, a, b);
+    } else if (epoch == q->epoch && !settled && !q->peer_fenced) {
+        agree(q, a, b);
+    } /* else it came twice */
+}
+
+/* The FENCE that came too early, now. */
+void shift_take_early(shift_qp_t *q)
+{
+    q->has_early = false;
+    shift_fence_in(q, q->early_epoch, q->early_a, q->early_b);
+}
+
+/* The connection is protected here now; the peer was first, and its path has failed since. */
+void shift_linked(shift_qp_t *q)
+{
+    q->linked = true;
+    if (q->has_early)
+        shift_take_early(q);
+}

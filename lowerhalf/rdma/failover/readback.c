@@ -1,0 +1,201 @@
+/* readback.c - what is outstanding on the default leg of a queue pair that keeps no journal: from the provider's queues, once they are drained.
+ *
+ * Every request that did not complete well comes back as an error completion, the sentinels (switch.c) last of all. How many are sends is known from their
+ * completion queue or, when sends and receives share one, from the backend: an error completion doesn't say. The queues tell the rest; the wr_ids of the
+ * error completions are compared with theirs, for nothing may be sent again that wasn't outstanding.
+ *
+ * Invariant: either both journals begin with all that was outstanding, in order and with packet numbers, followed by what was held back, or nothing is
+ * changed.
+ */
+#include "base/report.h"
+#include "failover/failover.h"
+#include "objects/completions.h"
+#include "objects/legs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool wanted(void)
+{
+    const char *choice = getenv("MANAPY_SHIFT_REWIND");
+    return !choice || strcmp(choice, "off") != 0;
+}
+
+/* Every error completion must find room, or requests would be missing. */
+static bool make_room(shift_cq_t *c, uint32_t n)
+{
+    uint32_t room = 64;
+    while (room < c->promised + n)
+        room *= 2;
+    if (c->promised + n > (uint32_t)c->cq->cqe && shift_real()->resize_cq(c->cq, (int)room) != 0 &&
+        shift_real()->resize_cq(c->cq, (int)(c->promised + n)) != 0)
+        return false;
+    c->promised += n;
+    return true;
+}
+
+void shift_rewind_attach(shift_qp_t *q)
+{
+    uint32_t sends = q->init.cap.max_send_wr + 1, recvs = q->init.cap.max_recv_wr + 1;
+    q->rewind = shift_rewind_for(q->qp, &q->init, &q->queues);
+    if (!q->rewind || !q->rewind->first_psn || q->srq || !wanted() || !make_room(q->send_cq, sends))
+        return;
+    q->rewinds = make_room(q->recv_cq, recvs);
+    if (!q->rewinds)
+        q->send_cq->promised -= sends;
+}
+
+void shift_rewind_detach(shift_qp_t *q)
+{
+    if (q->rewinds) {
+        q->send_cq->promised -= q->init.cap.max_send_wr + 1;
+        q->recv_cq->promised -= q->init.cap.max_recv_wr + 1;
+    }
+    if (q->rewind)
+        q->rewind->detach(q->queues);
+    free(q->errors);
+}
+
+/* In order of completion. The opcode of an error completion means nothing: here it tells the queue, as far as that is known. */
+void shift_note_error(shift_qp_t *q, const shift_cq_t *c, const struct ibv_wc *wc)
+{
+    if (q->errors_count == q->errors_room) {
+        uint32_t room = q->errors_room * 2 + 64;
+        struct ibv_wc *more = realloc(q->errors, room * sizeof *more);
+        if (!more) {
+            shift_report("no memory for completions: a connection will be lost");
+            return;
+        }
+        q->errors = more;
+        q->errors_room = room;
+    }
+    struct ibv_wc *e = &q->errors[q->errors_count++];
+    *e = *wc;
+    if (q->send_cq != q->recv_cq)
+        e->opcode = c == q->recv_cq ? IBV_WC_RECV : IBV_WC_SEND;
+}
+
+void shift_tell_errors(shift_qp_t *q)
+{
+    for (uint32_t i = 0; i < q->errors_count; i++)
+        shift_deliver(q->errors[i].opcode & IBV_WC_RECV ? q->recv_cq : q->send_cq, &q->errors[i]);
+    q->errors_count = 0;
+}
+
+static int compare(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Are the two journals, without their sentinels, what the error completions said? */
+static bool same(const shift_qp_t *q, const shift_journal_t *sends, const shift_journal_t *recvs)
+{
+    uint32_t n = q->errors_count, k = 0;
+    uint64_t *found = calloc(2 * (size_t)n + 1, sizeof *found), *said = found + n;
+    if (!found || shift_journal_count(sends) + shift_journal_count(recvs) != n) {
+        free(found);
+        return false;
+    }
+    for (uint64_t s = sends->first; s < sends->next; s++)
+        found[k++] = ((shift_send_t *)shift_journal_at(sends, s))->wr.wr_id;
+    for (uint64_t s = recvs->first; s < recvs->next; s++)
+        found[k++] = ((shift_recv_t *)shift_journal_at(recvs, s))->wr.wr_id;
+    for (uint32_t i = 0; i < n; i++)
+        said[i] = q->errors[i].wr_id;
+    qsort(found, n, sizeof *found, compare);
+    qsort(said, n, sizeof *said, compare);
+    bool equal = memcmp(found, said, n * sizeof *found) == 0;
+    free(found);
+    return equal;
+}
+
+/* The packet numbers of the outstanding sends; `n` counts the sentinel, too. 0 or the backend's error. */
+static int number_sends(shift_qp_t *q, shift_journal_t *sends, uint32_t n)
+{
+    uint32_t psn;
+    int r = q->rewind->first_psn(q->queues, n, &psn);
+    if (r != 0 && r != -ENODATA)
+        return r;
+    q->legs[0].next_psn = r == 0 ? psn : shift_leg_psn(q->legs[0].send_psn, q->legs[0].generation);
+    for (uint64_t s = sends->first; s < sends->next; s++)
+        shift_number(q, shift_journal_at(sends, s));
+    return 0;
+}
+
+/* Behind the outstanding ones, those that were held back meanwhile: the new journal takes the old one's place. */
+static void append_sends(shift_qp_t *q, shift_journal_t *all)
+{
+    q->posted_sends = all->next;
+    for (uint64_t s = q->sends.first; s < q->sends.next; s++)
+        shift_journal_send(all, &((shift_send_t *)shift_journal_at(&q->sends, s))->wr);
+    shift_journal_free(&q->sends);
+    q->sends = *all;
+}
+
+static void append_recvs(shift_qp_t *q, shift_journal_t *all)
+{
+    q->posted_recvs = all->next;
+    for (uint64_t s = q->recvs.first; s < q->recvs.next; s++)
+        shift_journal_recv(all, &((shift_recv_t *)shift_journal_at(&q->recvs, s))->wr);
+    shift_journal_free(&q->recvs);
+    q->recvs = *all;
+}
+
+/* Both queues, the sentinels included. 0 or an error of rewind.h. */
+static int decode(shift_qp_t *q, shift_journal_t *sends, shift_journal_t *recvs)
+{
+    uint32_t n = q->errors_count, of_sends = 0;
+    if (q->send_cq == q->recv_cq) {
+        uint32_t failed = q->rewind->failed(q->queues);
+        if (failed == 0 || failed - 1 > n)
+            return -EBADMSG;
+        of_sends = failed - 1;
+    } else {
+        for (uint32_t i = 0; i < n; i++)
+            of_sends += !(q->errors[i].opcode & IBV_WC_RECV);
+    }
+    const struct ibv_qp_cap *cap = &q->init.cap;
+    uint32_t held_sends = shift_journal_count(&q->sends), held_recvs = shift_journal_count(&q->recvs), of_recvs = n - of_sends;
+    uint32_t room_sends = of_sends + held_sends > cap->max_send_wr ? of_sends + held_sends : cap->max_send_wr;
+    uint32_t room_recvs = of_recvs + held_recvs > cap->max_recv_wr ? of_recvs + held_recvs : cap->max_recv_wr;
+    int r = shift_journal_sends(sends, room_sends + 1, cap->max_send_sge, cap->max_inline_data);
+    if (r == 0)
+        r = shift_journal_recvs(recvs, room_recvs + 1, cap->max_recv_sge);
+    if (r == 0)
+        r = q->rewind->sends(q->queues, NULL, of_sends + 1, sends);
+    if (r == 0)
+        r = q->rewind->recvs(q->queues, NULL, of_recvs + 1, recvs);
+    if (r != 0)
+        return r;
+    sends->next--; /* the sentinels */
+    recvs->next--;
+    if (((shift_send_t *)shift_journal_at(sends, sends->next))->wr.wr_id != (uintptr_t)&q->legs[0].drained_sends ||
+        ((shift_recv_t *)shift_journal_at(recvs, recvs->next))->wr.wr_id != (uintptr_t)&q->legs[0].drained_recvs || !same(q, sends, recvs))
+        return -EBADMSG;
+    return number_sends(q, sends, of_sends + 1);
+}
+
+const char *shift_read_back(shift_qp_t *q)
+{
+    shift_journal_t sends = {0}, recvs = {0};
+    if (!q->legs[0].drained_sends || !q->legs[0].drained_recvs)
+        return "its RNIC does not give back what was posted to it";
+    switch (decode(q, &sends, &recvs)) {
+    case 0:
+        append_sends(q, &sends);
+        append_recvs(q, &recvs);
+        q->errors_count = 0;
+        q->unread = false;
+        return NULL;
+    case -EOPNOTSUPP:
+        shift_journal_free(&sends);
+        shift_journal_free(&recvs);
+        return "a request was outstanding that can't be repeated";
+    default:
+        shift_journal_free(&sends);
+        shift_journal_free(&recvs);
+        return "what was outstanding can't be told from its RNIC's queues";
+    }
+}

@@ -1,0 +1,83 @@
+/* release.c - a connection that can't be saved, or that the program has ended, is the provider's again.
+ *
+ * Invariant: the program gets what a queue pair in the error state gives (InfiniBand specification 10.3.1): every request once and in order, the oldest with
+ * the error, the others flushed.
+ */
+#include "base/report.h"
+#include "failover/srq.h"
+#include "failover/switch.h"
+#include "journal/journal.h"
+#include "objects/away.h"
+#include "objects/completions.h"
+#include "objects/device.h"
+#include "objects/legs.h"
+
+/* To the provider, which flushes it behind everything else. */
+static void flush_held_back(shift_qp_t *q)
+{
+    shift_qp_fence(q->qp);
+    for (; q->posted_sends < q->sends.next; q->posted_sends++) {
+        shift_send_t *e = shift_journal_at(&q->sends, q->posted_sends);
+        if (e->done || shift_leg_send(q, 0, &e->wr) != 0)
+            shift_complete_send(q, e, e->done ? IBV_WC_SUCCESS : IBV_WC_WR_FLUSH_ERR);
+    }
+    for (; q->posted_recvs < q->recvs.next; q->posted_recvs++) {
+        shift_recv_t *e = shift_journal_at(&q->recvs, q->posted_recvs);
+        shift_leg_recv(q, 0, &e->wr);
+    }
+    shift_qp_fence(q->qp); /* Soft-RoCE looks at its receives when told to */
+}
+
+/* The provider's again: the program gets the error, then what a queue pair in the error state gives (IB 10.3.1): all its requests, flushed. */
+void shift_release(shift_qp_t *q, const char *why)
+{
+    if (q->states.sq == SHIFT_SQ_RELEASED)
+        return;
+    bool on_default = q->path == 0 && !q->legs[0].closed;
+    if (why) {
+        shift_report("a connection of %s is lost: %s", q->o.device->path[0].name, why);
+        shift_wake(q->o.device);
+        if (q->link) /* it must not wait for us */
+            shift_link_send(q->link, &(shift_message_t){.type = SHIFT_GONE, .epoch = q->epoch, .from_qpn = q->qp->qp_num, .to_qpn = q->legs[0].peer_qpn});
+    }
+    shift_away(q, true);
+    shift_transition(&q->states, SHIFT_GIVE_UP);
+    shift_srq_move(q, 0);
+    shift_phase(q, SHIFT_STEADY);
+    for (int p = 1; p < SHIFT_PATHS; p++)
+        if (q->legs[p].qp) {
+            q->legs[p].fenced = true;
+            shift_qp_fence(q->legs[p].qp);
+        }
+    if (on_default) { /* what is in the provider's queues comes from there, in order; behind it, what was held back */
+        shift_tell_errors(q);
+        q->has_trouble = false;
+        if (q->unread) {
+            q->posted_sends = q->sends.first;
+            q->posted_recvs = q->recvs.first;
+        }
+        if (q->posted_sends < q->sends.next || q->posted_recvs < q->recvs.next || why)
+            flush_held_back(q);
+        if (why) {
+            shift_ring_bells(q);
+            shift_tell(q, "lost");
+        }
+        return;
+    }
+    if (q->has_trouble) {
+        shift_deliver(q->send_cq, &q->trouble);
+        if (q->sends.first < q->sends.next && ((shift_send_t *)shift_journal_at(&q->sends, q->sends.first))->wr.wr_id == q->trouble.wr_id)
+            shift_journal_drop(&q->sends, 1);
+        q->has_trouble = false;
+    }
+    for (uint64_t s = q->sends.first; s < q->sends.next; s++)
+        shift_complete_send(q, shift_journal_at(&q->sends, s), IBV_WC_WR_FLUSH_ERR);
+    for (uint64_t s = q->recvs.first; s < q->recvs.next; s++) {
+        const shift_recv_t *e = shift_journal_at(&q->recvs, s);
+        struct ibv_wc wc = {.wr_id = e->wr.wr_id, .status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV, .qp_num = q->qp->qp_num};
+        shift_deliver(q->recv_cq, &wc);
+    }
+    shift_qp_fence(q->qp);
+    shift_ring_bells(q);
+    shift_tell(q, "lost");
+}

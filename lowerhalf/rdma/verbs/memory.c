@@ -1,0 +1,201 @@
+/* memory.c - protection domains and memory regions as the program makes them: the provider's verb first, then a record of it for the backups (shadow.c).
+ *
+ * Invariants:
+ * - A region is recorded under its lkey for as long as the provider has it. What can't be registered on a backup costs no more than the requests that use it.
+ * - Backups never keep the program from locking memory: what they have locked is given back when it runs out.
+ */
+#include "base/report.h"
+#include "journal/journal.h"
+#include "objects/device.h"
+#include "objects/regions.h"
+#include "verbs/verbs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+    struct ibv_pd *pd = shift_real()->alloc_pd(context);
+    shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
+    shift_pd_t *p = pd && d ? calloc(1, sizeof *p) : NULL;
+    if (p && shift_map_put(&shift_pds, (uintptr_t)pd, p) == 0) {
+        p->pd = pd;
+        p->users = 1;
+        shift_object_add(&p->o, SHIFT_PD, d);
+    } else {
+        free(p);
+    }
+    return pd;
+}
+
+/* To the backups it is the protection domain that it was made of. A thread domain is left out: it lets the provider do without its locks, and the worker uses
+ * the program's objects, too. */
+struct ibv_pd *shift_alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
+{
+    shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
+    struct ibv_parent_domain_init_attr mine = *attr;
+    if (d->paths > 1)
+        mine.td = NULL;
+    struct ibv_pd *pd = d->alloc_parent_domain(context, &mine);
+    shift_pd_t *p = pd ? shift_map_get(&shift_pds, (uintptr_t)attr->pd) : NULL;
+    if (p && shift_map_put(&shift_pds, (uintptr_t)pd, p) == 0)
+        __atomic_add_fetch(&p->users, 1, __ATOMIC_RELAXED);
+    return pd;
+}
+
+EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
+{
+    shift_pd_t *p = shift_map_get(&shift_pds, (uintptr_t)pd);
+    int r = shift_real()->dealloc_pd(pd);
+    if (r != 0 || !p)
+        return r;
+    shift_map_remove(&shift_pds, (uintptr_t)pd);
+    if (__atomic_sub_fetch(&p->users, 1, __ATOMIC_ACQ_REL) == 0) {
+        shift_object_remove(&p->o);
+        for (int i = 1; i < SHIFT_PATHS; i++)
+            if (p->on[i])
+                shift_real()->dealloc_pd(p->on[i]);
+        pthread_mutex_unlock(&p->o.device->lock);
+        free(p);
+    }
+    return r;
+}
+
+static void free_mr(shift_mr_t *m)
+{
+    shift_memory_close(&m->memory);
+    free(m);
+}
+
+/* `asked`: what the backups are asked for, too. */
+static struct ibv_mr *record_mr(struct ibv_pd *pd, struct ibv_mr *mr, const shift_memory_t *asked)
+{
+    shift_pd_t *p = mr ? shift_map_get(&shift_pds, (uintptr_t)pd) : NULL;
+    shift_mr_t *m = p ? calloc(1, sizeof *m) : NULL;
+    if (!m)
+        return mr;
+    m->pd = p;
+    m->mr = mr;
+    m->memory = *asked;
+    m->memory.fd = -1;
+    if (asked->dmabuf && p->o.device->paths > 1 && (m->memory.fd = shift_dup(asked->fd)) < 0)
+        shift_report("no descriptor for dmabuf memory (%s): requests that use it can't be carried over", strerror(errno));
+    if (shift_map_put(&p->o.device->mrs, mr->lkey, m) < 0) {
+        free_mr(m);
+        return mr;
+    }
+    shift_object_add(&m->o, SHIFT_MR, p->o.device);
+    shift_wake(p->o.device);
+    return mr;
+}
+
+/* Memory is limited (RLIMIT_MEMLOCK): what backups have registered must not keep the program from registering its own. Were any given back? */
+static bool give_back_mrs(const struct ibv_pd *pd)
+{
+    shift_device_t *d = errno == ENOMEM ? shift_map_get(&shift_devices, (uintptr_t)pd->context) : NULL;
+    bool any = false;
+    if (!d)
+        return false;
+    pthread_mutex_lock(&d->lock);
+    bool away = false;
+    for (shift_object_t *o = d->objects; o; o = o->next)
+        away |= o->kind == SHIFT_QP && !((shift_qp_t *)o)->direct;
+    for (shift_object_t *o = d->objects; o && !away; o = o->next) {
+        shift_mr_t *m = (shift_mr_t *)o;
+        if (o->kind != SHIFT_MR)
+            continue;
+        m->given_back = true;
+        if (o->busy) { /* being registered: begin again when it is */
+            pthread_cond_wait(&d->idle, &d->lock);
+            o = d->objects;
+            continue;
+        }
+        for (int i = 1; i < d->paths; i++)
+            if (m->on[i] && shift_real()->dereg_mr(m->on[i]) == 0) {
+                m->on[i] = NULL;
+                any = true;
+            }
+    }
+    pthread_mutex_unlock(&d->lock);
+    if (any)
+        shift_report("memory that can be locked is used up: what was registered on backups of %s is given back; requests that use it can't be carried over", d->path[0].name);
+    return any;
+}
+
+/* `verb` again, if it fails and there is something to give back. */
+#define REGISTER(pd, verb)                                                                                                                           \
+    ({                                                                                                                                               \
+        struct ibv_mr *mr_ = (verb);                                                                                                                 \
+        mr_ || !give_back_mrs(pd) ? mr_ : (verb);                                                                                                    \
+    })
+
+EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+    shift_memory_t asked = {.address = addr, .length = length, .iova = (uintptr_t)addr, .access = access};
+    return record_mr(pd, REGISTER(pd, shift_real()->reg_mr(pd, addr, length, access)), &asked);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
+{
+    shift_memory_t asked = {.address = addr, .length = length, .iova = iova, .access = access};
+    return record_mr(pd, REGISTER(pd, shift_real()->reg_mr_iova(pd, addr, length, iova, access)), &asked);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+{
+    shift_memory_t asked = {.address = addr, .length = length, .iova = iova, .access = (int)access};
+    return record_mr(pd, REGISTER(pd, shift_real()->reg_mr_iova2(pd, addr, length, iova, access)), &asked);
+}
+
+EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
+{
+    shift_memory_t asked = {.length = length, .iova = iova, .access = access, .dmabuf = true, .fd = fd, .offset = offset};
+    return record_mr(pd, shift_real()->reg_dmabuf_mr(pd, offset, length, iova, fd, access), &asked);
+}
+
+static void forget_mr(struct ibv_mr *mr)
+{
+    shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)mr->context);
+    shift_mr_t *m = d ? shift_map_get(&d->mrs, mr->lkey) : NULL;
+    if (!m || m->mr != mr)
+        return;
+    char key[64];
+    shift_object_remove(&m->o);
+    shift_map_remove(&d->mrs, mr->lkey);
+    if (m->told) {
+        shift_mr_key(key, d->id, m->index);
+        shift_keys_withdraw(d, key, true);
+    }
+    for (int i = 1; i < SHIFT_PATHS; i++)
+        if (m->on[i])
+            shift_real()->dereg_mr(m->on[i]);
+    pthread_mutex_unlock(&d->lock);
+    free_mr(m);
+}
+
+EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
+{
+    forget_mr(mr);
+    return shift_real()->dereg_mr(mr);
+}
+
+EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+    shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)mr->context);
+    shift_mr_t *m = d ? shift_map_get(&d->mrs, mr->lkey) : NULL;
+    shift_memory_t now = m ? m->memory : (shift_memory_t){0};
+    forget_mr(mr);
+    int r = shift_real()->rereg_mr(mr, flags, pd, addr, length, access);
+    if (!m || (r != 0 && r != IBV_REREG_MR_ERR_INPUT))
+        return r;
+    if (r == 0 && (flags & IBV_REREG_MR_CHANGE_ACCESS))
+        now.access = access;
+    if (r == 0 && (flags & IBV_REREG_MR_CHANGE_TRANSLATION))
+        now = (shift_memory_t){.address = addr, .length = length, .iova = (uintptr_t)addr, .access = now.access};
+    if (now.dmabuf) /* the program has its descriptor, if anybody */
+        shift_report("dmabuf memory that is registered again is not registered on backups: requests that use it can't be carried over");
+    else
+        record_mr(mr->pd, mr, &now);
+    return r;
+}

@@ -1,0 +1,132 @@
+"""The layers of lowerhalf/rdma, as its README draws them: who may include and call whom. A new edge must be added here
+on purpose."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+Graph = dict[str, set[str]]
+
+# From the bottom to the top: for each folder, the others that its files include, and those whose functions they call.
+INCLUDES: Graph = {
+    "base": set(),
+    "kv": set(),
+    "requests": set(),
+    "objects": {"base", "kv", "requests"},
+    "journal": {"base", "objects"},
+    "links": {"base", "objects", "journal"},
+    "failover": {"base", "objects", "journal", "links"},
+    "worker": {"base", "objects", "journal", "failover"},
+    "verbs": {"base", "objects", "journal", "failover", "worker"},
+    "preload": {"base"},
+}
+CALLS: Graph = {
+    "base": set(),
+    "kv": set(),
+    "requests": set(),
+    "objects": {"base", "kv"},
+    "journal": {"base", "kv", "objects"},
+    "links": {"base", "kv", "objects", "journal"},
+    "failover": {"base", "kv", "requests", "objects", "journal", "links"},
+    "worker": {"base", "kv", "objects", "journal", "links", "failover"},
+    "verbs": {"base", "requests", "objects", "journal", "links", "failover", "worker"},
+    "preload": {"base", "verbs"},
+}
+OUTSIDE = {"base", "kv", "journal"}  # may include headers of the rest of lowerhalf/: hash, handshake, trace
+CIRCLES: dict[tuple[str, str], str] = {}  # (caller, called): why this edge may close a circle. The README says it, too
+OF_LIBC = {"dlsym", "dlvsym"}  # preload.S stands in front of them; whoever calls them means libc's
+
+
+@pytest.fixture(scope="module")
+def rdma(root: Path) -> Path:
+    return root / "lowerhalf" / "rdma"
+
+
+def sources(rdma: Path, *suffixes: str) -> dict[str, Path]:
+    return {str(path.relative_to(rdma)): path for path in sorted(rdma.glob("*/*")) if path.suffix in suffixes}
+
+
+@pytest.fixture(scope="module")
+def includes(rdma: Path) -> Graph:
+    """For each file, the files of lowerhalf/rdma that it includes, and as they stand there those of other folders."""
+    include = re.compile(r'^#\s*include "([^"]+)"', re.MULTILINE)
+    return {name: set(include.findall(path.read_text())) for name, path in sources(rdma, ".c", ".h", ".S").items()}
+
+
+@pytest.fixture(scope="module")
+def calls(rdma: Path, tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """For each source, the sources that define the functions and variables that it uses, as nm says."""
+    if not Path("/usr/include/infiniband/mlx5dv.h").exists():
+        pytest.skip("libibverbs-dev is not installed")
+    made, lower = tmp_path_factory.mktemp("layers"), rdma.parent
+    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O0", "-fPIC", "-w", f"-I{rdma}", f"-I{lower}", f"-I{lower / 'include'}"]
+    defined: dict[str, str] = {}
+    used: Graph = {}
+    for name, path in sources(rdma, ".c", ".S").items():
+        made_of = made / (name.replace("/", "_") + ".o")
+        subprocess.run(["gcc", *flags, "-c", path, "-o", made_of], check=True)
+        listed = subprocess.run(["nm", made_of], check=True, capture_output=True, text=True).stdout
+        symbols = [line.split()[-2:] for line in listed.splitlines()]
+        used[name] = {symbol for kind, symbol in symbols if kind == "U"} - OF_LIBC
+        defined.update({symbol: name for kind, symbol in symbols if kind.isupper() and kind != "U"})
+    return {name: {defined[symbol] for symbol in symbols & defined.keys()} for name, symbols in used.items()}
+
+
+def between_folders(graph: Graph) -> Graph:
+    found: Graph = {name.split("/")[0]: set() for name in graph}
+    for name, others in graph.items():
+        found[name.split("/")[0]] |= {other.split("/")[0] for other in others}
+    return {folder: others & found.keys() - {folder} for folder, others in found.items()}
+
+
+def circle(graph: Graph) -> list[str]:
+    """One circle, from its first file back to it; [] if there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_every_file_is_in_a_layer_and_in_the_readme(rdma: Path) -> None:
+    assert [path.name for path in rdma.iterdir() if path.suffix in (".c", ".h", ".S")] == []
+    readme, built = (rdma / "README.md").read_text(), (rdma / "CMakeLists.txt").read_text()
+    assert [name for name in sources(rdma, ".c", ".h", ".S") if not re.search(rf"\b{Path(name).stem}\b", readme)] == []
+    assert [name for name in sources(rdma, ".c", ".S") if name not in built] == []
+
+
+def test_the_layers_are_an_order() -> None:
+    for graph in (INCLUDES, CALLS):
+        assert circle(graph) == []
+        assert list(graph) == list(INCLUDES)
+
+
+def test_includes(includes: Graph) -> None:
+    assert between_folders(includes) == INCLUDES
+    outside = {name for name, others in includes.items() if others - includes.keys()}
+    assert {name.split("/")[0] for name in outside} <= OUTSIDE
+
+
+def test_calls(calls: Graph) -> None:
+    assert between_folders(calls) == CALLS
+
+
+def test_no_file_includes_itself_by_others(includes: Graph) -> None:
+    assert circle(includes) == []
+
+
+def test_no_circle_of_calls(calls: Graph) -> None:
+    assert [edge for edge in CIRCLES if edge[1] not in calls[edge[0]]] == []  # is it still there?
+    others = {name: {other for other in called if (name, other) not in CIRCLES} for name, called in calls.items()}
+    assert circle(others) == []
+
+
+def test_a_circle_is_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}
+    assert set(circle(graph)) == {"a", "b", "c"}
+    assert circle({"a": {"b"}, "d": {"a", "b"}}) == []
