@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from histories import History
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 UNTIL = float(os.environ.get("MANAPY_TEST_UNTIL", "inf"))  # seconds since the epoch: no test is begun later (tools/test says why)
@@ -24,6 +25,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("manapy")
     group.addoption("--quick", action="store_true", help="unit tests under 2 seconds, and one real job of each kind: a few minutes")
     group.addoption("--long", action="store_true", help="also the long random runs: for a night")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Examples of property-based tests: the same ones in each run, new ones in --long. None has a deadline: the machine may be busy."""
+    settings.register_profile("repeatable", derandomize=True, deadline=None)
+    settings.register_profile("random", deadline=None)
+    settings.load_profile("random" if config.getoption("--long") else "repeatable")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

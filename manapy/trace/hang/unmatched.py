@@ -31,7 +31,8 @@ def crossed(search: Suspects, waiting: Iterable[Open]) -> Verdict | None:
 
 def _unreceived(search: Suspects, post: int) -> int | None:
     """The message that a receive was most probably meant for: one to its rank that nobody receives, from its source
-    or, with its tag and communicator, from another one."""
+    or, with its tag and communicator, from another one. A source that has ended is missed itself: a message of another
+    rank may wait for the next receive."""
     m, events = search.matching, search.trace.events
     rank, peer = int(events["rank"][post]), int(m.peer[post])
     sends = np.flatnonzero(
@@ -39,7 +40,8 @@ def _unreceived(search: Suspects, post: int) -> int | None:
     )
     theirs = sends[events["rank"][sends] == peer]
     alike = sends[(m.tag[sends] == m.tag[post]) & (m.comm[sends] == m.comm[post])]
-    found = theirs if len(theirs) else alike
+    known = search.trace.ranks.get(peer)
+    found = theirs if len(theirs) or (known is not None and known.ended) else alike
     return int(found[-1]) if len(found) else None
 
 

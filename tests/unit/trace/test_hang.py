@@ -767,6 +767,18 @@ def test_a_receive_from_the_wrong_source() -> None:
     assert found.action.startswith("compare sources")
 
 
+def test_a_source_that_has_ended_is_missed_whoever_else_has_sent() -> None:
+    """Rank 0 receives from each in turn. The message of rank 2 has come already, that of rank 1 never will."""
+    job = Builder(3)
+    job.call(0, Op.RECV, STEP, peer=1, tag=7)
+    job.call(2, Op.SEND, STEP, 2 * STEP, peer=0, tag=7)
+    job.call(2, Op.BARRIER, 3 * STEP, context=0)
+    finalized(job, 1, STEP)
+    job.ranks[1] = replace(job.ranks[1], ended=True, process="dead")
+    found = verdicts(job.trace(60 * SECOND))[0]
+    assert (found.cause, found.rank) == (Cause.MISSING, 1), found.sentence
+
+
 def test_a_message_that_nobody_receives_keeps_finalize() -> None:
     job = Builder(2)
     job.call(0, Op.SEND, STEP, 2 * STEP, peer=1, tag=4)
