@@ -265,7 +265,7 @@ def healthy(setting: Setting) -> list[Row]:
         with training(setting, 2, plan, "--iterations", str(FOR_EVER), "--layers", "4", "--hidden", "256") as job, Sampler() as sampler:
             said = set()
             reader = rings.Reader(job.trace)
-            watches = [(None, slow.Looks()), (known, slow.Looks())]
+            watches = [(None, slow.WatchState()), (known, slow.WatchState())]
             began = time.monotonic()
             while (passed := time.monotonic() - began) < seconds / len(plans):
                 setting.progress((i + passed * len(plans) / seconds) / len(plans), f"{plan}, {sum(counts.values())} alarms")

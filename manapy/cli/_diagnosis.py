@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..trace.model.events import Trace
     from ..trace.model.schedule import Schedule
     from ..trace.model.verdict import State, Verdict
-    from ..trace.slow.slow import Looks
+    from ..trace.slow.slow import WatchState
 
 PROBLEMS = 8  # lines, in one look
 EXITS = {"healthy": 0, "unknown": 1, "late": 3, "slow": 3, "hung": 4}
@@ -26,7 +26,7 @@ def look(
     plan: Schedule | None,
     *,
     sampler: Sampler | None = None,
-    watched: Looks | None = None,
+    watched: WatchState | None = None,
     probe: Probe | None = None,
     looked: Looked | None = None,
 ) -> tuple[Trace, list[Verdict]]:
@@ -85,7 +85,7 @@ def judge(
     *,
     live: bool,
     sampler: Sampler | None = None,
-    watched: Looks | None = None,
+    watched: WatchState | None = None,
     probe: Probe | None = None,
     looked: Looked | None = None,
 ) -> list[Verdict]:

@@ -52,9 +52,9 @@ def _watched(found: Found, sampler: Sampler, leaving: Leaving, options: argparse
     from ..trace.live.standing import Standing
     from ..trace.model.verdict import State
     from ..trace.slow.alarms import WINDOW
-    from ..trace.slow.slow import Looks
+    from ..trace.slow.slow import WatchState
 
-    pulse, looks, looked = Pulse(found.folder), Looks(), Looked()
+    pulse, looks, looked = Pulse(found.folder), WatchState(), Looked()
     standing = Standing(options.patience)
     noted: set[str] = set()
     began = time.monotonic()

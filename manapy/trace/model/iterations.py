@@ -18,7 +18,7 @@ import numpy as np
 from .events import OPEN, Flag
 from .graph import Graph, Sizes, Timing, graph_of
 from .match import IS_COMPLETION
-from .stages import LAST, NONE, RECV, REDUCING, SEND, TP, Item, Labels, Sequence_
+from .stages import LAST, NONE, RECV, REDUCING, SEND, TP, Item, Labels, CallSequence
 
 SAME = 1_000  # ns: half of what a sample of the clocks may be wrong by (clocks.SAMPLE_ERROR)
 
@@ -118,13 +118,13 @@ def iterations(labels: Labels, measured: Measured | None = None) -> Iterator[Ite
         yield found
 
 
-def _stages(labels: Labels) -> list[tuple[int, Sequence_]]:
+def _stages(labels: Labels) -> list[tuple[int, CallSequence]]:
     """Each sequence once, with its stage."""
     places = labels.schedule.places[:, 0]
     return list({id(s): (int(places[rank]), s) for rank, s in enumerate(labels.sequences) if s is not None}.values())
 
 
-def _ranges(sequence: Sequence_, labels: Labels, stage: int) -> dict[int, _Columns]:
+def _ranges(sequence: CallSequence, labels: Labels, stage: int) -> dict[int, _Columns]:
     """The whole iterations of a sequence."""
     labelled = np.flatnonzero(sequence.iteration >= 0)
     if not len(labelled):

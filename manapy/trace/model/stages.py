@@ -57,7 +57,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Sequence_:
+class CallSequence:
     """The calls that some ranks of a stage have in common. iteration, item: of each call; strays: how many fit nowhere, and the first of them."""
 
     kinds: np.ndarray
@@ -78,7 +78,7 @@ class Labels:
     layers: int
     items: list[tuple[Item, ...]]
     starts: np.ndarray
-    sequences: list[Sequence_ | None]
+    sequences: list[CallSequence | None]
     iteration: np.ndarray = field(repr=False)
     item: np.ndarray = field(repr=False)
 
@@ -127,7 +127,7 @@ class Labels:
         return Position(self._phase(stage, items[item], is_open), stage, iteration, block.micro)
 
     @staticmethod
-    def _reductions(sequence: Sequence_, iteration: int, until: int) -> int:
+    def _reductions(sequence: CallSequence, iteration: int, until: int) -> int:
         """Calls of an iteration's end that were made by then."""
         return int(((sequence.item[: until + 1] == REDUCING) & (sequence.iteration[: until + 1] == iteration)).sum())
 
@@ -161,9 +161,9 @@ def label(trace: Trace, schedule: Schedule) -> Labels:
     layers = _layers(schedule, kinds, starts)
     items = [_items(schedule, stage, layers[stage]) for stage in range(schedule.pp)]
     iteration, item = np.full(len(events), NONE, np.int32), np.full(len(events), NONE, np.int32)
-    sequences: list[Sequence_ | None] = [None] * trace.size
+    sequences: list[CallSequence | None] = [None] * trace.size
     for stage in range(schedule.pp):
-        known: list[Sequence_] = []
+        known: list[CallSequence] = []
         ranks = schedule.ranks[stage].ravel()
         lengths = starts[ranks + 1] - starts[ranks]
         contiguous = len(ranks) == ranks[-1] - ranks[0] + 1 and (lengths == lengths[0]).all()
@@ -308,7 +308,7 @@ def _items(schedule: Schedule, stage: int, layers: tuple[int, ...]) -> tuple[Ite
     return tuple(found)
 
 
-def _walk(kinds: np.ndarray, items: Sequence[Item], synced: bool = True) -> Sequence_:
+def _walk(kinds: np.ndarray, items: Sequence[Item], synced: bool = True) -> CallSequence:
     """Hold calls against the pattern. synced: the first call is one of an iteration's begin; else the walk starts behind the first reduction."""
     pattern = [item.kind for item in items]
     size = len(pattern)
@@ -338,10 +338,10 @@ def _walk(kinds: np.ndarray, items: Sequence[Item], synced: bool = True) -> Sequ
             continue
         iterations[i], found[i] = iteration, place
         place += 1
-    return Sequence_(kinds, iterations, found, strays, first_stray)
+    return CallSequence(kinds, iterations, found, strays, first_stray)
 
 
-def _counted(trace: Trace, sequence: Sequence_, start: int, reduction: int) -> Sequence_:
+def _counted(trace: Trace, sequence: CallSequence, start: int, reduction: int) -> CallSequence:
     """The iterations of a rank with lost calls, by the SEQ of its first reduction: an iteration has as many of them as there are until its next call of another kind."""
     run = reduction
     while run < len(sequence.item) and sequence.item[run] == REDUCING:
@@ -351,7 +351,7 @@ def _counted(trace: Trace, sequence: Sequence_, start: int, reduction: int) -> S
     per_iteration = max(int((trace.events["comm"][start + reduction : start + run] == comm).sum()), 1)
     before = (seq - 1) // per_iteration
     iteration = np.where(sequence.iteration == NONE, NONE, sequence.iteration + before)
-    return Sequence_(sequence.kinds, iteration, sequence.item, sequence.strays, sequence.first_stray)
+    return CallSequence(sequence.kinds, iteration, sequence.item, sequence.strays, sequence.first_stray)
 
 
 def _check(labels: Labels, kinds: np.ndarray) -> None:

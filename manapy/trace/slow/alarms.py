@@ -24,7 +24,7 @@ from ..model.schedule import Schedule
 from ..model.stages import Labels
 from ..model.verdict import Cause, State, Verdict
 from . import slow
-from .slow import Finding, Looks, Watched
+from .slow import Finding, WatchState, WatchResult
 
 WINDOW = 5.0  # seconds
 FEWEST = 16  # iterations
@@ -36,11 +36,11 @@ def verdicts(
     limits: slow.Limits | None = None,
     delays: Delays | None = None,
     labels: Labels | None = None,
-    looks: Looks | None = None,
+    looks: WatchState | None = None,
 ) -> list[Verdict]:
     """As slow.verdicts, but only of what is worth an alarm, and of the newest iterations. looks: earlier ones at the same job."""
     watched = slow.watch(trace, schedule, limits, delays, labels, looks)
-    if not isinstance(watched, Watched):
+    if not isinstance(watched, WatchResult):
         cheap = [replace(said, state=State.HEALTHY, cause=Cause.NONE, sentence=f"not worth an alarm: {said.sentence}") for said in watched if (said.cost_ns or FLOOR) < FLOOR]
         return [said for said in watched if (said.cost_ns or FLOOR) >= FLOOR] or cheap
     sampled = delays.ranks if delays is not None else {}
@@ -59,12 +59,12 @@ def verdicts(
     return sorted(found, key=lambda verdict: -(verdict.cost_ns or 0))
 
 
-def _share(watched: Watched) -> float:
+def _share(watched: WatchResult) -> float:
     """Of healthy time, that a fault has to cost."""
     return 1 / watched.monitor.limits.performance - 1
 
 
-def _single(watched: Watched) -> list[Verdict]:
+def _single(watched: WatchResult) -> list[Verdict]:
     """Single iterations that a fault alone has made so much longer."""
     least = max(FLOOR * 1e-9, _share(watched) * watched.monitor.length)
     return [slow.tell(watched, [finding]) for finding in watched.found if not finding.chronic and finding.cost >= least]
@@ -85,7 +85,7 @@ def _newest(measured: list[Iteration]) -> list[Iteration]:
     return []
 
 
-def _window(watched: Watched) -> list[Verdict]:
+def _window(watched: WatchResult) -> list[Verdict]:
     """Faults that together have made both halves of the newest iterations so much longer."""
     window = _newest(watched.measured)
     if not window:
@@ -105,7 +105,7 @@ def _window(watched: Watched) -> list[Verdict]:
     return found
 
 
-def _lasting(watched: Watched, group: list[Finding], window: list[Iteration]) -> Verdict:
+def _lasting(watched: WatchResult, group: list[Finding], window: list[Iteration]) -> Verdict:
     """A fault that is there all the time: named by its dearest finding."""
     said = slow.tell(watched, sorted(group, key=lambda finding: -finding.cost))
     cost, took = sum(finding.cost for finding in group), (window[-1].end - window[0].begin) * 1e-9
@@ -114,7 +114,7 @@ def _lasting(watched: Watched, group: list[Finding], window: list[Iteration]) ->
     return replace(said, sentence=f"{said.sentence}; {text}", iteration=None, micro=None, since_ns=None)
 
 
-def _chronic(watched: Watched) -> list[Verdict]:
+def _chronic(watched: WatchResult) -> list[Verdict]:
     """Ranks that are always slower, by little, and have been for long enough to cost something."""
     groups: dict[int, list[Finding]] = {}
     for finding in watched.found:

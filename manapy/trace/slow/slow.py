@@ -44,7 +44,7 @@ ACTIONS = {
 
 
 @dataclass(frozen=True)
-class Watched:
+class WatchResult:
     """Iterations that were looked at, and what was found in them."""
 
     trace: Trace
@@ -54,7 +54,7 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class _Odd:
+class _SlowIteration:
     """An iteration that stands out. faults: what was found in it, with the begin of the first of the iterations that it was found by, ns; if nothing was, it is slow all the
     same. usual: what healthy ones took then, seconds. What its ranks' waits for a processor explain is asked at each look: samples of other hosts come late."""
 
@@ -70,13 +70,13 @@ class _Odd:
 
 
 @dataclass
-class Looks:
+class WatchState:
     """What the looks at one job leave to the next one, which then takes in only what is new. fed: the newest iteration that the monitor has been fed; primed: the number of
     the newest one when its expectations were made."""
 
     measured: Measured = field(default_factory=Measured)
     monitor: Monitor | None = None
-    odd: list[_Odd] = field(default_factory=list)
+    odd: list[_SlowIteration] = field(default_factory=list)
     fed: Iteration | None = None
     primed: int = -1
 
@@ -95,7 +95,7 @@ def verdicts(
     """One SLOW for each fault, the dearest first; or one HEALTHY, or one UNKNOWN that says why nothing can be said. delays: what is known of ranks' waits for a processor.
     labels: of the calls, by the schedule, if they are known. Raises ScheduleError if the schedule given doesn't fit."""
     watched = watch(trace, schedule, limits, delays, labels)
-    if not isinstance(watched, Watched):
+    if not isinstance(watched, WatchResult):
         return watched
     told = _told(watched)
     if longer := unexplained(watched):
@@ -111,10 +111,10 @@ def watch(
     limits: Limits | None = None,
     delays: Delays | None = None,
     labels: stages.Labels | None = None,
-    looks: Looks | None = None,
-) -> Watched | list[Verdict]:
+    looks: WatchState | None = None,
+) -> WatchResult | list[Verdict]:
     """All iterations of a trace; of a job without any, or too few, what can be said of it. looks: earlier ones at the same job; this one is added."""
-    delays, looks = delays or Delays(), looks or Looks()
+    delays, looks = delays or Delays(), looks or WatchState()
     if labels is None and schedule is None:
         try:
             labels = stages.inferred(trace)
@@ -150,10 +150,10 @@ def watch(
     for one in new:
         faults = monitor.feed([one.number], one.timing, np.array([one.seconds]))
         if faults or one.seconds * monitor.limits.performance > monitor.length:
-            odd.append(_Odd(one, tuple((finding, begins.get(one.number - max(finding.chronic - 1, 0), measured[0].begin)) for finding in faults), monitor.length))
+            odd.append(_SlowIteration(one, tuple((finding, begins.get(one.number - max(finding.chronic - 1, 0), measured[0].begin)) for finding in faults), monitor.length))
     looks.monitor, looks.odd, looks.fed = monitor, odd, measured[-1]
     found = [finding for one in odd for finding in one.found(schedule, delays)]
-    return Watched(trace, monitor, measured, found)
+    return WatchResult(trace, monitor, measured, found)
 
 
 def _starved(iteration: Iteration, usual: float, delays: Delays) -> list[Finding]:
@@ -188,7 +188,7 @@ def _put_down(finding: Finding, begin: int, end: int, schedule: Schedule, delays
     return replace(finding, sampled=True, cause=Cause.STARVED, rank=rank, peer=None, ranks=(), vertex=None, phase=Phase.UNKNOWN)
 
 
-def healthy(watched: Watched) -> Verdict:
+def healthy(watched: WatchResult) -> Verdict:
     """That nothing is wrong with it."""
     changes = tuple(f"at one point the work of all ranks became {factor:.2f} times what it was: no rank is to blame for that" for factor in watched.monitor.changes)
     text = f"healthy: {len(watched.measured)} iterations, now of {span(int(watched.monitor.length * 1e9))}, none slow because of a rank or link"
@@ -203,7 +203,7 @@ def _alone(schedule: Schedule) -> list[str]:
     return [ALONE.format("replica" if schedule.tp > 1 else "rank")] if schedule.dp == 1 else []
 
 
-def uneven(watched: Watched) -> Verdict | None:
+def uneven(watched: WatchResult) -> Verdict | None:
     """That a good part of each iteration is lost to unequal work, if it is: a rank that is slow all the time would look
     the same."""
     slow = {finding.iteration for finding in watched.found}.union(watched.monitor.unexplained)
@@ -235,7 +235,7 @@ def uneven(watched: Watched) -> Verdict | None:
     )
 
 
-def unexplained(watched: Watched) -> Verdict | None:
+def unexplained(watched: WatchResult) -> Verdict | None:
     """That iterations are longer than others and no single rank explains it, if that has cost a tenth of the time."""
     monitor = watched.monitor
     mine = _odd(watched)
@@ -252,7 +252,7 @@ def unexplained(watched: Watched) -> Verdict | None:
     )
 
 
-def _odd(watched: Watched) -> list[Iteration]:
+def _odd(watched: WatchResult) -> list[Iteration]:
     """Slow iterations in which nobody is at fault."""
     explained = {finding.iteration for finding in watched.found}
     return [one for one in watched.measured if one.number in set(watched.monitor.unexplained) - explained]
@@ -268,7 +268,7 @@ def _longer(monitor: Monitor, mine: list[Iteration]) -> str:
     )
 
 
-def _told(watched: Watched) -> list[Verdict]:
+def _told(watched: WatchResult) -> list[Verdict]:
     """Findings as verdicts; those that say the same of a rank in several iterations are one."""
     found = watched.found
     groups: dict[tuple[object, ...], list[Finding]] = {}
@@ -305,7 +305,7 @@ def _told(watched: Watched) -> list[Verdict]:
     return sorted(told, key=lambda verdict: -(verdict.cost_ns or 0))
 
 
-def tell(watched: Watched, group: list[Finding]) -> Verdict:
+def tell(watched: WatchResult, group: list[Finding]) -> Verdict:
     """Findings of one kind as one verdict."""
     first, monitor = group[0], watched.monitor
     schedule, graph = monitor.schedule, monitor.graph

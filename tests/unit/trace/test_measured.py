@@ -63,7 +63,7 @@ def gist(verdicts: list[Verdict]) -> list[tuple[State, Cause, int | None, int | 
 
 
 def test_a_look_measures_what_is_new_and_says_the_same(trace: Trace, counted: list[int]) -> None:
-    at, looks = ends(trace), slow.Looks()
+    at, looks = ends(trace), slow.WatchState()
     for number in (20, 29, 30, 38):
         seen = until(trace, at[number])
         fresh = alarms.verdicts(seen, SCHEDULE)
@@ -93,7 +93,7 @@ def test_who_has_watched_from_the_beginning_says_what_a_newcomer_says(faults: li
     fed: list[int] = []
     feed = Monitor.feed
     monkeypatch.setattr(Monitor, "feed", lambda self, numbers, *rest: fed.extend(numbers) or feed(self, numbers, *rest))
-    looks, least = slow.Looks(), 0
+    looks, least = slow.WatchState(), 0
     for moment in ends(trace)[3::7]:
         seen = until(trace, moment)
         said = alarms.verdicts(seen, SCHEDULE, looks=looks)
@@ -107,7 +107,7 @@ def test_who_has_watched_from_the_beginning_says_what_a_newcomer_says(faults: li
 
 
 def test_a_restart_that_takes_back_iterations_is_looked_at_anew(trace: Trace) -> None:
-    looks = slow.Looks()
+    looks = slow.WatchState()
     assert alarms.verdicts(trace, SCHEDULE, looks=looks)[0].state is State.SLOW
     other = simulate(MODEL, [], 5).trace
     assert other is not None
@@ -116,7 +116,7 @@ def test_a_restart_that_takes_back_iterations_is_looked_at_anew(trace: Trace) ->
 
 def test_samples_that_come_later_than_the_calls_count_at_the_next_look(trace: Trace) -> None:
     """Of another host, say: until then it isn't known whether the rank had to wait for a processor."""
-    at, looks = ends(trace), slow.Looks()
+    at, looks = ends(trace), slow.WatchState()
 
     def sampled(until_: int) -> Delays:
         moments = np.arange(int(trace.events["enter"].min()) - 10**8, until_, 10**7)
@@ -130,7 +130,7 @@ def test_samples_that_come_later_than_the_calls_count_at_the_next_look(trace: Tr
 
 
 def test_times_that_a_better_clock_has_moved_are_the_same_and_others_are_not(trace: Trace, counted: list[int]) -> None:
-    looks = slow.Looks()
+    looks = slow.WatchState()
     before = looks.measured
     alarms.verdicts(trace, SCHEDULE, looks=looks)
     for moved, new in ((SAME // 2, 0), (100 * SAME, 2)):  # in the iteration itself, and in the next, which begins at its end
@@ -145,7 +145,7 @@ def test_times_that_a_better_clock_has_moved_are_the_same_and_others_are_not(tra
 
 
 def test_what_is_forgotten_is_not_kept(trace: Trace) -> None:
-    looks = slow.Looks()
+    looks = slow.WatchState()
     before = looks.measured
     alarms.verdicts(trace, SCHEDULE, looks=looks)
     whole = len(before)
