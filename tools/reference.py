@@ -41,7 +41,7 @@ def page() -> str:
     """The whole page."""
     from manapy import cli
 
-    parts = [HEAD, *_index(cli.COMMANDS)]
+    parts = [HEAD, *_index(cli.GROUPS)]
     for name in ("launch", "restart"):
         parts += _usage(f"manapy-{name}", _c_text(f"{name}_usage"))
     for name in cli.COMMANDS:
@@ -52,18 +52,20 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _index(commands: dict[str, str]) -> Iterator[str]:
-    rows = {"manapy-launch": "run a program as one rank of a job; put it behind mpirun or srun"}
-    rows |= {"manapy-restart": "continue one rank from a checkpoint; `manapy restart` starts it for all ranks"}
-    rows |= {f"manapy {name}": summary for name, summary in commands.items()}
-    yield "| command | purpose |"
-    yield "|---|---|"
+def _index(groups: dict[str, dict[str, str]]) -> Iterator[str]:
+    launch = {"manapy-launch": "run a program as one rank of a job; put it behind mpirun or srun"}
+    launch |= {"manapy-restart": "continue one rank from a checkpoint; `manapy restart` starts it for all ranks"}
+    yield "| | command | purpose |"
+    yield "|---|---|---|"
     anchors: list[str] = []  # a heading whose anchor is taken gets a number: `manapy-restart` and `manapy restart`
-    for name, summary in rows.items():
-        anchor = name.replace(" ", "-")
-        anchors.append(anchor)
-        number = anchors.count(anchor) - 1
-        yield f"| [{name}](#{anchor}{f'-{number}' * bool(number)}) | {summary} |"
+    for title, group in groups.items():
+        rows = (launch if title == "start" else {}) | {f"manapy {name}": summary for name, summary in group.items()}
+        for name, summary in rows.items():
+            anchor = name.replace(" ", "-")
+            anchors.append(anchor)
+            number = anchors.count(anchor) - 1
+            yield f"| {title} | [{name}](#{anchor}{f'-{number}' * bool(number)}) | {summary} |"
+            title = ""
     yield ""
 
 

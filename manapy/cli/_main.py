@@ -18,25 +18,34 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
-COMMANDS = {
-    "checkpoint": "take a checkpoint of a running job",
-    "restart": "continue a job from a checkpoint",
-    "status": "what a job's ranks are doing, and who waits for whom",
-    "why": "why is a job stuck, or slow?",
-    "list": "jobs and checkpoints",
-    "inspect": "what a checkpoint holds",
-    "verify": "check every byte of a checkpoint",
-    "prune": "delete all but the newest checkpoints",
-    "slurm": "run a job through as many Slurm allocations as it needs",
-    "run": "run a job until it has ended, through crashes",
-    "rdma": "RDMA traffic that survives its network card",
-    "fcdp": "sharded training that crosses the network once per step",
-    "trace": "record what MPI programs do, and look at it",
-    "stop": "end a job, with a final checkpoint",
-    "bench": "what does manapy cost on this machine?",
-    "history": "what a chain of allocations has done so far: table and picture",
-    "doctor": "can this machine, and this program, be checkpointed?",
+GROUPS = {  # in the order of the help text
+    "start": {
+        "restart": "continue a job from a checkpoint",
+        "run": "run a job until it has ended, through crashes",
+        "slurm": "run a job through as many Slurm allocations as it needs",
+    },
+    "save": {
+        "checkpoint": "take a checkpoint of a running job",
+        "stop": "end a job, with a final checkpoint",
+        "list": "jobs and checkpoints",
+        "inspect": "what a checkpoint holds",
+        "verify": "check every byte of a checkpoint",
+        "prune": "delete all but the newest checkpoints",
+    },
+    "watch": {
+        "status": "what a job's ranks are doing, and who waits for whom",
+        "why": "why is a job stuck, or slow?",
+        "trace": "record what MPI programs do, and look at it",
+        "history": "what a chain of allocations has done so far: table and picture",
+    },
+    "move": {"rdma": "RDMA traffic that survives its network card"},
+    "train": {"fcdp": "sharded training that crosses the network once per step"},
+    "measure": {
+        "doctor": "can this machine, and this program, be checkpointed?",
+        "bench": "what does manapy cost on this machine?",
+    },
 }
+COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
 HIDDEN = {
     "_coordinator": "the process that drives a job's checkpoints (started by manapy-launch)",
     "_step": "what a manapy-launch in a chain has to do (asked by manapy-launch)",
@@ -123,8 +132,9 @@ def _usage(arguments: list[str]) -> int:
         return EXIT_DONE
     lines = ["usage: manapy COMMAND ...", "", "Keeps MPI jobs alive: checkpoint and restart of unmodified MPI programs.", ""]
     lines += ["  mpirun -n 4 manapy-launch PROG ARGS   start a job", ""]
-    lines += [f"  {name:<11} {summary}" for name, summary in COMMANDS.items()]
-    lines += ["", "'manapy COMMAND --help' tells more. Exit codes: 0 done, 1 failed, 2 wrong usage."]
+    for title, group in GROUPS.items():
+        lines += [f"{title}:", *(f"  {name:<11} {summary}" for name, summary in group.items()), ""]
+    lines += ["'manapy COMMAND --help' tells more. Exit codes: 0 done, 1 failed, 2 wrong usage."]
     asked = bool(arguments) and arguments[0] in ("--help", "-h", "help")
     if arguments and not asked:
         lines = [f"manapy: no command '{arguments[0]}' ('manapy --help' lists them)"]
