@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,21 @@ def recording(options: argparse.Namespace, out: Output) -> Found:
     if found.guessed:
         out.note(found.guessed)
     return found
+
+
+class _Renamed(argparse.Action):
+    """An old name of an option: it works, and says what the option is called now."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, option: str | None = None) -> None:
+        new = next(action for action in parser._actions if action.dest == self.dest and action is not self)
+        print(f"{parser.prog}: {option} is called {new.option_strings[0]} now", file=sys.stderr)
+        setattr(namespace, self.dest, values)
+
+
+def add_file_system(parser: argparse.ArgumentParser, text: str, default: Path | None = None) -> None:
+    """--file-system DIR; it was --dir in 0.1."""
+    parser.add_argument("--file-system", metavar="DIR", type=Path, default=default, help=text)
+    parser.add_argument("--dir", dest="file_system", type=Path, default=default, action=_Renamed, help=argparse.SUPPRESS)
 
 
 def schedule(text: str) -> Schedule:

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--ms", metavar="MS", type=_arguments.positive, help="milliseconds for each figure inside one run (default: 50)")
     add("--megabytes", metavar="MB", type=_arguments.positive, help="data a rank in the largest image (default: 500)")
     add("--simulated", metavar="N", type=_arguments.positive, help="ranks in job messages, at most (default: 4096; 100000 takes 10 minutes more)")
-    add("--dir", metavar="D", type=Path, default=Path(), help="where images are written: its file system is measured (default: here)")
+    _arguments.add_file_system(parser, "where images are written: this file system is measured (default: here)", Path())
     add("--out", metavar="D", type=Path, help="where result.json and the pictures go (default: manapy-bench-<date>-<host>/ here)")
     add("--storm", metavar="N", type=_arguments.positive, help="failures in job storm (default: 200)")
     add("--seed", metavar="N", type=_arguments.positive, help="its first seed; every 20 failures have one. Also of the simulated training jobs (default: 1)")
@@ -60,14 +60,14 @@ def run(options: argparse.Namespace, out: Output) -> int:
     from ..bench import FCDP_JOBS, JOBS, SHIFT_JOBS, TRACE_JOBS, Guest, Setting, machine, measure, plots, report, tools
     from ..core.errors import ManapyError
 
-    for path in (options.dir, options.imb):
+    for path in (options.file_system, options.imb):
         if path is not None and not path.exists():
             raise ManapyError(f"{path}: no such file or directory")
     found = tools.find()
     values = {"pairs": 7, "ms": 50.0, "megabytes": 500, "scale": 1.0, "simulated": 4096, "storm": 200, "seed": 1, "minutes": 10, **(QUICK if options.quick else {})}
     values |= {name: given for name in values if (given := getattr(options, name, None)) is not None}
     where = options.out or Path(f"manapy-bench-{datetime.date.today()}-{platform.node()}")
-    work = Path(tempfile.mkdtemp(prefix="manapy-bench-", dir=options.dir)).resolve()
+    work = Path(tempfile.mkdtemp(prefix="manapy-bench-", dir=options.file_system)).resolve()
     rows: list[Row] = []
     left_out: dict[str, str] = {}
     seconds: dict[str, float] = {}

@@ -9,6 +9,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
+from ._arguments import add_file_system
 from ._output import Output
 
 
@@ -16,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("program", nargs="?", metavar="PROG", help="also look at this program")
     parser.add_argument("--mpi", metavar="PATH", help="as for manapy-launch: the MPI library, or a directory that holds it")
-    parser.add_argument("--dir", metavar="D", type=Path, help="where jobs will be (default: here)")
+    add_file_system(parser, "where job directories will be: this file system is checked (default: here)")
     parser.add_argument("--json", action="store_true")
 
 
@@ -24,7 +25,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     """Print the findings."""
     from ..doctor import Level, check_program, check_system
 
-    findings = check_system(options.mpi, options.dir)
+    findings = check_system(options.mpi, options.file_system)
     if options.program:
         findings += check_program(options.program)
     out.data([{**asdict(f), "level": f.level.value} for f in findings])

@@ -39,7 +39,7 @@ TWO_PHASE = ("blocking", "apps", "scaling", "sizes", "messages")
 @pytest.mark.timeout(900)
 def test_quick_run_has_every_row(tmp_path: Path) -> None:
     only = [name for name, job in JOBS.items() if name != "imb" and name not in TRACE_JOBS + FCDP_JOBS and not job.guest and (name != "verbs" or installation.library("libmanapy_shift.so"))]
-    done = manapy("bench", "--quick", "--only", ",".join(only), "--dir", tmp_path, "--out", tmp_path / "out", timeout=880, cwd=tmp_path)
+    done = manapy("bench", "--quick", "--only", ",".join(only), "--file-system", tmp_path, "--out", tmp_path / "out", timeout=880, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     record = json.loads((tmp_path / "out" / "result.json").read_text())
     rows = {(row["job"], row["name"].strip()): row for row in record["rows"]}
@@ -114,7 +114,7 @@ def test_intel_benchmarks(tmp_path: Path) -> None:
         (["shift", "--storm", "0"], 2, "not a number of at least 1: '0'"),
         (["--pairs", "0"], 2, "not a number of at least 1: '0'"),
         (["--timeout", "soon"], 2, "not a time such as 30s"),
-        (["--dir", "nowhere"], 1, "nowhere: no such file or directory"),
+        (["--file-system", "nowhere"], 1, "nowhere: no such file or directory"),
         (["--only", "imb", "--imb", "."], 1, "imb is left out: no IMB-MPI1 in "),
         (["--only", "imb", "--imb", "text"], 1, "text: File is not a zip file"),
     ],

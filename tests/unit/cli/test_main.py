@@ -90,3 +90,13 @@ def test_status_starts_fast(tmp_path: Path) -> None:
 def test_status_imports_nothing_heavy(tmp_path: Path) -> None:
     code = "import sys; from manapy.cli import main; main(['status']); print(*(m for m in ('rich', 'asyncio', 'numpy', 'mpi4py') if m in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True).stdout.strip() == ""
+
+
+def test_an_option_that_was_renamed_works_and_says_its_new_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["doctor", "--json", "--dir", str(tmp_path / "old")])
+    said = capsys.readouterr()
+    assert said.err.splitlines()[0] == "manapy doctor: --dir is called --file-system now" and str(tmp_path / "old") in said.out
+    cli.main(["doctor", "--json", "--file-system", str(tmp_path / "old")])
+    assert capsys.readouterr() == (said.out, "".join(said.err.splitlines(keepends=True)[1:]))
+    assert cli.main(["doctor", "--help"]) == 0
+    assert "--dir" not in capsys.readouterr().out
