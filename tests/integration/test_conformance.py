@@ -1,6 +1,6 @@
 """mpi4py's own test suite under manapy gives the native result, test by test; also under fire (tests/conformance/suite.py).
 
-Here with two ranks and one seed: all modules under checkpoints, a choice of them under kills and restarts; tools/conformance runs all of
+Here with two ranks and one seed: all modules but one under checkpoints, a choice of them under kills and restarts; tools/conformance runs all of
 them in all ways on one to four ranks.
 """
 
@@ -22,7 +22,8 @@ ENOUGH = 8  # checkpoints: on a fast machine the modules run again until there w
 ROUNDS = 8  # at most; each has at least the checkpoint at its beginning
 
 CHOICE = r"test_(attributes|cco_nb_buf|cco_pr_buf|comm|comm_topo|datatype|grequest|p2p_buf|p2p_buf_part|request|rma|session|win)\."
-MODULES = {"plain": None, "checkpoint": None, "restart": CHOICE, "exit": suite.WITH_FILES}  # regular expressions of those that run; None: all
+REST = r"test_(?!util_dtlib\.)"  # all but the one that computes for half a minute; --long has it
+MODULES = {"plain": REST, "checkpoint": REST, "restart": CHOICE, "exit": suite.WITH_FILES}  # regular expressions of those that run
 INTERVALS = {"plain": 0.0, "checkpoint": 4.0, "restart": 2.5, "exit": 1.0}  # seconds between checkpoints, on average
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
@@ -37,15 +38,20 @@ def main(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def native(main: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[suite.Outcome]]:
-    found = suite.outcomes(suite.native(tmp_path_factory.mktemp("native"), RANKS, main, None).results)
+def modules(request: pytest.FixtureRequest) -> dict[str, str | None]:
+    return {**MODULES, "plain": None, "checkpoint": None} if request.config.getoption("--long") else MODULES
+
+
+@pytest.fixture(scope="module")
+def native(main: Path, modules: dict[str, str | None], tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[suite.Outcome]]:
+    found = suite.outcomes(suite.native(tmp_path_factory.mktemp("native"), RANKS, main, modules["plain"]).results)
     assert sorted(found) == list(range(RANKS)) and all(len(o) > LEAST for o in found.values()), {r: len(o) for r, o in found.items()}
     return found
 
 
 @pytest.mark.parametrize("mode", [pytest.param(mode, marks=[pytest.mark.long] if mode == "plain" else []) for mode in suite.MODES])
-def test_suite(main: Path, native: dict[int, list[suite.Outcome]], tmp_path: Path, mode: str) -> None:
-    only = MODULES[mode]
+def test_suite(main: Path, native: dict[int, list[suite.Outcome]], modules: dict[str, str | None], tmp_path: Path, mode: str) -> None:
+    only = modules[mode]
     expected = suite.expected(native, mode, only)
     checkpoints = 0
     for round in range(1 if mode == "plain" else ROUNDS):

@@ -24,7 +24,7 @@ ROWS = {
 
 def bench(*arguments: object, cwd: Path, path: str | None = None) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, **({"PATH": path} if path else {})}
-    return subprocess.run([str(MANAPY), "bench", *map(str, arguments)], cwd=cwd, env=env, capture_output=True, text=True, timeout=280)
+    return subprocess.run([str(MANAPY), "bench", *map(str, arguments)], cwd=cwd, env=env, capture_output=True, text=True, timeout=600)
 
 
 @pytest.fixture(autouse=True)
