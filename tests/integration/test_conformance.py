@@ -1,7 +1,6 @@
 """mpi4py's own test suite under manapy gives the native result, test by test; also under fire (tests/conformance/suite.py).
 
-Here with two ranks and one seed: all modules but one under checkpoints, a choice of them under kills and restarts; tools/conformance runs all of
-them in all ways on one to four ranks.
+Here with two ranks and one seed, each module in one way; tools/conformance runs all of them in all ways on one to four ranks.
 """
 
 from __future__ import annotations
@@ -21,10 +20,17 @@ LEAST = 2000  # outcomes of mpi4py 4.1.2: fewer means that modules are missing
 ENOUGH = 8  # checkpoints: on a fast machine the modules run again until there were so many, each time from another seed
 ROUNDS = 8  # at most; each has at least the checkpoint at its beginning
 
-CHOICE = r"test_(attributes|cco_nb_buf|cco_pr_buf|comm|comm_topo|datatype|grequest|p2p_buf|p2p_buf_part|request|rma|session|win)\."
-REST = r"test_(?!util_dtlib\.)"  # all but the one that computes for half a minute; --long has it
-MODULES = {"plain": REST, "checkpoint": REST, "restart": CHOICE, "exit": suite.WITH_FILES}  # regular expressions of those that run
-INTERVALS = {"plain": 0.0, "checkpoint": 4.0, "restart": 2.5, "exit": 1.0}  # seconds between checkpoints, on average
+# Each module runs once natively and once under fire: the ones whose objects a restart has to make again are killed, those with files end
+# by a checkpoint, all others are checkpointed. One computes for half a minute, and is for --long.
+RESTARTED = "attributes|cco_nb_buf|cco_pr_buf|comm|comm_topo|datatype|grequest|p2p_buf|p2p_buf_part|request|rma|session|win"
+ALL = r"test_(?!util_dtlib\.)"
+MODULES = {  # regular expressions of those that run
+    "plain": ALL,
+    "checkpoint": rf"(?!test_({RESTARTED})\.|{suite.WITH_FILES}){ALL}",
+    "restart": rf"test_({RESTARTED})\.",
+    "exit": suite.WITH_FILES,
+}
+INTERVALS = {"plain": 0.0, "checkpoint": 2.5, "restart": 2.5, "exit": 1.0}  # seconds between checkpoints, on average
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
@@ -39,6 +45,7 @@ def main(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def modules(request: pytest.FixtureRequest) -> dict[str, str | None]:
+    """What runs in each mode; None: everything."""
     return {**MODULES, "plain": None, "checkpoint": None} if request.config.getoption("--long") else MODULES
 
 
