@@ -79,9 +79,13 @@ class _Files:
         names = [name.removeprefix(self._prefix) for name in os.listdir(self._dir) if name.startswith(self._prefix)]
         return [int(name) for name in names if name.isdecimal()]
 
+    def top(self) -> int:
+        """The highest number; 0: there is none. Raises OSError."""
+        return max(self.numbers(), default=0)
+
     def highest(self) -> _Seen:
         """Opening it makes NFS ask the server. Raises OSError; FileNotFoundError: there is a higher one by now."""
-        number = max(self.numbers(), default=0)
+        number = self.top()
         if number == 0:
             return _Seen()
         with self[number].open("rb") as stream:
@@ -98,7 +102,7 @@ class _Files:
 def _beat(files: _Files, number: int, released: threading.Event, lost: threading.Event) -> None:
     while not released.wait(BEAT):
         try:
-            mine = max(files.numbers(), default=0) == number
+            mine = files.top() == number
             if mine:
                 os.utime(files[number])
         except FileNotFoundError:
@@ -193,7 +197,7 @@ class Lock:
         try:
             with open(fd, "wb") as stream:
                 stream.write(_words())
-            if max(self._files.numbers()) > number:  # our look was long ago
+            if self._files.top() > number:  # our look was long ago
                 self._files[number].unlink(missing_ok=True)
                 return False
             self._files.remove_below(number)
