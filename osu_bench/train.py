@@ -68,12 +68,19 @@ def now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def wait(up_to: Path | None, step: int) -> None:
+    """Until a step may be done. Whoever writes the file renames it into its place."""
+    while up_to is not None and step > int(up_to.read_text()):
+        time.sleep(0.05)
+
+
 def main() -> None:
     """Train; rank 0 says what has been done and when, a line for each step and each epoch."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--steps", type=int, default=50, help="of an epoch")
+    parser.add_argument("--up-to", type=Path, help="a file with the number of steps that may be done; the job waits there until it holds more")
     parser.add_argument("--pause", type=float, default=0.0, help="seconds of each step in which a larger network would be computing")
     options = parser.parse_args()
     world = MPI.COMM_WORLD
@@ -92,6 +99,7 @@ def main() -> None:
     for epoch in range(state[0], options.epochs):
         data = np.random.default_rng([epoch, rank])
         for step in range(options.steps):
+            wait(options.up_to, epoch * options.steps + step + 1)
             labels = data.integers(CLASSES, size=BATCH)
             inputs = (centers[labels] + data.normal(scale=2.0, size=(BATCH, INPUTS))).astype(np.float32)
             loss = gradients(weights, mine, inputs, labels)

@@ -22,16 +22,29 @@ LAST = 2 * STEPS
 UNPROTECTED = "queue pairs of another type than RC are not protected"
 
 Train = Callable[..., GuestProcess]
+Lead = Callable[[int], None]
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def lead(shared_path: Path) -> Lead:
+    """Lets the job do so many steps, and no more until the next call: commands in the machine take their time."""
+
+    def up_to(steps: int) -> None:
+        new = shared_path / "up-to.new"
+        new.write_text(str(steps))
+        new.rename(shared_path / "up-to")
+
+    return up_to
 
 
 @pytest.fixture
 def train(rdma_vm: VM, shared_path: Path) -> Train:
     """Starts it, or what else is given instead; it goes on from what it has saved."""
 
-    def start(inside: Sequence[str | Path] = (), program: Sequence[str | Path] | None = None, pause: float = 0.05) -> GuestProcess:
-        train = [sys.executable, TRAIN, "--dir", shared_path, "--epochs", "2", "--steps", str(STEPS), "--pause", str(pause)]
+    def start(inside: Sequence[str | Path] = (), program: Sequence[str | Path] | None = None) -> GuestProcess:
+        train = [sys.executable, TRAIN, "--dir", shared_path, "--epochs", "2", "--steps", str(STEPS), "--pause", "0.05", "--up-to", shared_path / "up-to"]
         return mpi.start(rdma_vm, BIN, program or train, inside, env={"MANAPY_SHIFT_VERBOSE": "1", "MANAPY_SHIFT_DIR": "/tmp/agents", "MANAPY_SHIFT_BACKUP": shift.BACKUPS})
 
     return start
@@ -52,12 +65,6 @@ def wait_back(process: GuestProcess) -> None:
 def step(process: GuestProcess) -> int:
     """The last one that was done."""
     return max((int(number) for number in re.findall(r"^step (\d+) ", process.stdout, re.M)), default=0)
-
-
-def wait_steps(process: GuestProcess, more: int) -> None:
-    """Until so many more have been done."""
-    target = min(step(process) + more, LAST)
-    process.wait_for(lambda _: step(process) >= target)
 
 
 def wait_protected(process: GuestProcess) -> None:
@@ -106,12 +113,14 @@ def weights() -> list[str]:
     return []
 
 
-def test_without_shift_it_dies(rdma_vm: VM, train: Train, weights: list[str]) -> None:
+def test_without_shift_it_dies(rdma_vm: VM, train: Train, lead: Lead, weights: list[str]) -> None:
     """And what was saved last is all that remains: started again it comes to its end."""
     before = sent(rdma_vm)
+    lead(LAST - 10)
     process = train()
     process.wait_for(f"step {STEPS + 10} ")
     rdma_vm.cut(0)
+    lead(LAST)
     assert process.wait(PATIENCE) != 0 and mpi.GIVES_UP in process.stderr, process.report()
     assert step(process) < LAST
     rdma_vm.repair()
@@ -122,36 +131,42 @@ def test_without_shift_it_dies(rdma_vm: VM, train: Train, weights: list[str]) ->
     assert carried[0] > 20 * LAST and carried[1] == 0
 
 
-def test_with_shift_it_goes_on(rdma_vm: VM, train: Train, weights: list[str]) -> None:
+def test_with_shift_it_goes_on(rdma_vm: VM, train: Train, lead: Lead, weights: list[str]) -> None:
     """On the backup, and on its own rail again when that is whole: idle queue pairs too, and those of a rank with itself."""
-    process = train(shift.inside(), pause=0.15)
-    process.wait_for("step 1 ")
+    lead(STEPS)
+    process = train(shift.inside())
+    process.wait_for("step 10 ")
     wait_protected(process)
-    wait_steps(process, 5)
     before = sent(rdma_vm)
     rdma_vm.cut(0, how="admin-down")
-    wait_steps(process, 10)
+    lead(STEPS + 20)
+    process.wait_for(f"step {STEPS + 20} ")
     on_backup = sent(rdma_vm)
     assert on_backup[1] - before[1] > 50, "the backup carries it"
     assert len(shift.events(process, "fallback")) >= 4, "the port says that it is down, so nobody waits for an error"
     rdma_vm.repair()
     wait_back(process)
+    lead(LAST)
     check_end(process, weights)
     assert not shift.events(process, "unprotected") and mpi.GIVES_UP not in process.stderr, process.report()
 
 
-def test_checkpoint_on_the_backup(rdma_vm: VM, train: Train, weights: list[str], shared_path: Path) -> None:
+def test_checkpoint_on_the_backup(rdma_vm: VM, train: Train, lead: Lead, weights: list[str], shared_path: Path) -> None:
     """With --shift the lower half has it, the program sees nothing of it, and a job that was checkpointed on the backup continues on its own rail, protected anew."""
     job = shared_path / "job"
-    process = train([BIN / "manapy-launch", "--shift", "require", "--dir", job], pause=0.35)  # two commands start meanwhile
+    lead(10)
+    process = train([BIN / "manapy-launch", "--shift", "require", "--dir", job])
     process.wait_for("step 1 ")
     wait_protected(process)
     environment = {"MANAPY_SHIFT_DIR": "/tmp/agents"}
     status = json.loads(rdma_vm.run([BIN / "manapy", "rdma", "status", "--json"], env=environment, check=True).stdout)
     (found,) = [one for one in status if one["job"].startswith("job-")]
     assert sorted(client["rank"] for client in found["clients"]) == [0, 1]
+    lead(STEPS)
+    process.wait_for("step 15 ")
     rdma_vm.cut(0)
-    wait_steps(process, 15)
+    lead(STEPS + 15)
+    process.wait_for(f"step {STEPS + 15} ")
     assert shift.events(process, "fallback")
     check_recorded(rdma_vm, job)
     done = rdma_vm.run([BIN / "manapy", "checkpoint", job, "--then", "exit"], check=True)
@@ -161,7 +176,9 @@ def test_checkpoint_on_the_backup(rdma_vm: VM, train: Train, weights: list[str],
     assert process.stderr.count(UNPROTECTED) == 2, "a line for each rank: UCX makes some UD queue pairs"
     again = train(program=[BIN / "manapy-restart", "--shift", "auto", job])
     wait_protected(again)
-    again.wait_for("step ")
+    lead(LAST - 10)
+    again.wait_for(f"step {STEPS + 20} ")
     rdma_vm.cut(0)
+    lead(LAST)
     check_end(again, weights)
     assert again.stderr.count(UNPROTECTED) == 1, "one for the job, which has asked for nothing"

@@ -270,8 +270,10 @@ class VM:
             raise VMError(f"a blank or comma in a path: {agent}, {share}")
         qemu = shutil.which("qemu-system-x86_64", path=SYSTEM_PATH)
         assert qemu is not None  # image() has looked
-        # A guest that hangs dies instead, and -no-reboot ends QEMU with it.
-        append = f"console=ttyS0 quiet loglevel=4 mitigations=off nokaslr random.trust_cpu=on tsc=reliable no_timer_check softlockup_panic=1 panic=-1 agent={agent} share={share}"
+        # A guest that hangs dies instead, and -no-reboot ends QEMU with it. Twice the watchdog's threshold is a hang: two minutes, as
+        # a sender's loop inside Soft-RoCE has been seen to take 22 s where the emulated processors share a busy machine.
+        hang = "softlockup_panic=1 watchdog_thresh=60 panic=-1"
+        append = f"console=ttyS0 quiet loglevel=4 mitigations=off nokaslr random.trust_cpu=on tsc=reliable no_timer_check {hang} agent={agent} share={share}"
         arguments = [qemu, "-M", "q35", "-accel", self.accel, "-cpu", "host" if self.accel.startswith("kvm") else "max", "-smp", str(self.cpus), "-m", self.memory]
         arguments += ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-kernel", str(kernel), "-initrd", str(initramfs), "-append", append]
         arguments += ["-serial", f"file:{self._log('console')}", "-device", "virtio-serial-pci"]

@@ -5,7 +5,7 @@
  *
  * With the device's lock held.
  */
-#include "base/report.h"
+#include "common/report.h"
 #include "failover/switch.h"
 #include "objects/away.h"
 #include "objects/device.h"

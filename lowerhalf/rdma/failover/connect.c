@@ -1,6 +1,6 @@
 /* connect.c - one leg of a queue pair is brought up: for the first time, or again with the packet sequence numbers of a
  * new generation. */
-#include "base/report.h"
+#include "common/report.h"
 #include "failover/failover.h"
 #include "objects/gids.h"
 #include "objects/legs.h"

@@ -6,7 +6,7 @@
  * 2. The program gets a queue pair's completions in posting order, with the number of its own queue pair, whichever leg
  *    they came from.
  */
-#include "base/report.h"
+#include "common/report.h"
 #include "failover/failover.h"
 #include "failover/srq.h"
 #include "journal/journal.h"

@@ -4,7 +4,7 @@
  * 1. Both sides come to the same leg, whoever began and whatever each has chosen (agree).
  * 2. A message may come twice, or before the one that was sent first: epochs tell.
  */
-#include "base/report.h"
+#include "common/report.h"
 #include "failover/srq.h"
 #include "failover/switch.h"
 #include "objects/away.h"

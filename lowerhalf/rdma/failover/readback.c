@@ -7,7 +7,7 @@
  * Invariant: either both journals begin with all that was outstanding, in order and with packet numbers, followed by what was held back, or nothing is
  * changed.
  */
-#include "base/report.h"
+#include "common/report.h"
 #include "failover/failover.h"
 #include "objects/completions.h"
 #include "objects/legs.h"

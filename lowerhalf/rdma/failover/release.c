@@ -3,7 +3,7 @@
  * Invariant: the program gets what a queue pair in the error state gives (InfiniBand specification 10.3.1): every request once and in order, the oldest with
  * the error, the others flushed.
  */
-#include "base/report.h"
+#include "common/report.h"
 #include "failover/srq.h"
 #include "failover/switch.h"
 #include "journal/journal.h"

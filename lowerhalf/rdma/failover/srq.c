@@ -14,7 +14,7 @@
  * - Nothing is posted to, and nobody receives on, a path with stale receives.
  * - A shared queue's lock is the innermost of all. The slow path holds the device's, too.
  */
-#include "base/report.h"
+#include "common/report.h"
 #include "failover/failover.h"
 #include "failover/srq.h"
 #include "objects/device.h"

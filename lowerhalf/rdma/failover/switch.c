@@ -19,7 +19,7 @@
  * While no path at all is up, a switch waits where it is until the link has found one (links.h) or gives up: then the connections are released, and the
  * programs get the standard error.
  */
-#include "base/report.h"
+#include "common/report.h"
 #include "failover/srq.h"
 #include "failover/switch.h"
 #include "journal/journal.h"

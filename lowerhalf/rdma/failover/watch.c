@@ -11,7 +11,7 @@
  * A receiver that posts no receives may keep a sender waiting for ever, which is no failure. So if the oldest request needs a receive, the peer is
  * asked whether it has posted some; only when it says so and nothing moves for as long again, the queue pair is stuck.
  */
-#include "base/report.h"
+#include "common/report.h"
 #include "failover/failover.h"
 #include "journal/journal.h"
 

@@ -4,7 +4,7 @@
  * (SHIFT paper, section 4.2.3), so that it finds nothing to replay; a peer that waits for us in the meantime would wait for ever, so sinking has a time limit: then the
  * replay does its work.
  */
-#include "base/report.h"
+#include "common/report.h"
 #include "failover/switch.h"
 #include "objects/legs.h"
 

@@ -1,5 +1,5 @@
 /* events.c - what happens to the queue pairs: for the agent always, for a person with MANAPY_SHIFT_VERBOSE. */
-#include "base/report.h"
+#include "common/report.h"
 #include "journal/journal.h"
 #include "objects/device.h"
 

@@ -4,7 +4,7 @@
  * in their order, each before anything newer is put under its key, since keys are put by the worker, too, and it does this first. What the worker has noted
  * with the client goes to the agent many keys at a time, once a round.
  */
-#include "base/report.h"
+#include "common/report.h"
 #include "journal/journal.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* links.c - see links.h. All functions run with the device's lock held, but for the key-value requests of the set-up. */
-#include "base/report.h"
+#include "common/report.h"
 #include "journal/journal.h"
 #include "links/backoff.h"
 #include "links/links.h"

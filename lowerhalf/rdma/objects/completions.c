@@ -2,7 +2,7 @@
  *
  * Who delivers a completion sees to the order: gather.c, release.c, readback.c.
  */
-#include "base/report.h"
+#include "common/report.h"
 #include "objects/away.h"
 #include "objects/completions.h"
 #include "objects/legs.h"

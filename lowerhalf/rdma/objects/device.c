@@ -1,5 +1,5 @@
 /* device.c - a program's RNIC and the backups beside it. */
-#include "base/report.h"
+#include "common/report.h"
 #include "objects/device.h"
 #include "objects/gids.h"
 

@@ -14,10 +14,10 @@
 #ifndef MANAPY_RDMA_OBJECTS_H
 #define MANAPY_RDMA_OBJECTS_H
 
-#include "base/map.h"
-#include "base/real.h"
-#include "base/sections.h"
-#include "base/spin.h"
+#include "common/map.h"
+#include "common/real.h"
+#include "common/sections.h"
+#include "common/spin.h"
 #include "kv/kv.h"
 #include "objects/states.h"
 #include "requests/rewind.h"

@@ -4,7 +4,7 @@
  * A soname shim would do both, too, but it would have to hand on libibverbs's private symbols to the provider
  * libraries, version by version.
  */
-#include "base/real.h"
+#include "common/real.h"
 
 #include <string.h>
 

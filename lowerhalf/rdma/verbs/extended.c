@@ -11,7 +11,7 @@
  *   the default state does not begin (shift_draft_ends) or isn't used (`emulated`) while there is one of ours.
  * - Pointers are exchanged by who has made sure that there is no section.
  */
-#include "base/report.h"
+#include "common/report.h"
 #include "failover/failover.h"
 #include "objects/away.h"
 #include "verbs/verbs.h"

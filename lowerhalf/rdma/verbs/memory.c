@@ -4,7 +4,7 @@
  * - A region is recorded under its lkey for as long as the provider has it. What can't be registered on a backup costs no more than the requests that use it.
  * - Backups never keep the program from locking memory: what they have locked is given back when it runs out.
  */
-#include "base/report.h"
+#include "common/report.h"
 #include "journal/journal.h"
 #include "objects/device.h"
 #include "objects/regions.h"

@@ -4,7 +4,7 @@
  * Invariant: what the program gets back is what libibverbs gave, and no control verb waits for a backup; but destroying something waits for
  * the one shadow verb that is being executed on it.
  */
-#include "base/report.h"
+#include "common/report.h"
 #include "failover/failover.h"
 #include "failover/srq.h"
 #include "journal/journal.h"

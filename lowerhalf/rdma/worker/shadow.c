@@ -11,7 +11,7 @@
  *   mr/<device id>/<n>         n-th registered region -> uint32_t[SHIFT_PATHS]: remote keys on the default path and on each backup; zeros: gone
  * A number may be that of a queue pair that was: a value is believed only if it is connected to us and expects our packet sequence number.
  */
-#include "base/report.h"
+#include "common/report.h"
 #include "failover/failover.h"
 #include "journal/journal.h"
 #include "objects/regions.h"

@@ -2,7 +2,7 @@
  *
  * It sleeps until a backup's completion channel, an asynchronous event, the agent or another thread (d->wake) has something, or a time limit is near.
  */
-#include "base/report.h"
+#include "common/report.h"
 #include "failover/failover.h"
 #include "failover/srq.h"
 #include "journal/journal.h"

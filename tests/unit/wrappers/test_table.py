@@ -72,6 +72,6 @@ def test_installed_library_defines_all_and_implements_what_the_table_says(table)
 def test_readme_names_no_missing_file() -> None:
     text = (ROOT / "wrappers/README.md").read_text()
     for name in re.findall(r"\b(\w+\.(?:c|h|S|py|txt))\b", text):
-        places = ("wrappers", "wrappers/*", "lowerhalf/include/manapy", "tests/unit/wrappers")
+        places = ("wrappers", "wrappers/*", "lowerhalf/include/manapy", "tests/unit", "tests/unit/wrappers")
         generated = ("functions.h", "function_names.h", "function_index.h", "generated.c", "stubs.c", "mpi.h")
         assert name in generated or any(list(ROOT.glob(f"{place}/{name}")) for place in places), name

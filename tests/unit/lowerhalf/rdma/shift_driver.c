@@ -3,7 +3,7 @@
  * "states E E ...": the events (numbers) one after the other from the default states; prints both states after each. Aborts as the library does.
  * "map": lines "put K V", "remove K", "get K" from standard input; one answer per "get" (0: none).
  * "backoff": lines "up MS", "failed MS" (the time) or "silent 0" from standard input; after each the ms until which it is not probed. */
-#include "base/map.h"
+#include "common/map.h"
 #include "links/backoff.h"
 #include "objects/states.h"
 

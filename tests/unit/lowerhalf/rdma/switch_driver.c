@@ -19,7 +19,7 @@
  * "stuck": nothing goes over the network, and no RNIC complains. The first pair has a signaled send, the second one's is executed but not polled, the third has
  * none that is signaled: only the first may be switched.
  */
-#include "base/report.h"
+#include "common/report.h"
 #include "links/links.h"
 #include "nullverbs.h"
 #include "objects/device.h"

@@ -14,30 +14,30 @@ Graph = dict[str, set[str]]
 
 # From the bottom to the top: for each folder, the others that its files include, and those whose functions they call.
 INCLUDES: Graph = {
-    "base": set(),
+    "common": set(),
     "kv": set(),
     "requests": set(),
-    "objects": {"base", "kv", "requests"},
-    "journal": {"base", "objects"},
-    "links": {"base", "objects", "journal"},
-    "failover": {"base", "objects", "journal", "links"},
-    "worker": {"base", "objects", "journal", "failover"},
-    "verbs": {"base", "objects", "journal", "failover", "worker"},
-    "preload": {"base"},
+    "objects": {"common", "kv", "requests"},
+    "journal": {"common", "objects"},
+    "links": {"common", "objects", "journal"},
+    "failover": {"common", "objects", "journal", "links"},
+    "worker": {"common", "objects", "journal", "failover"},
+    "verbs": {"common", "objects", "journal", "failover", "worker"},
+    "preload": {"common"},
 }
 CALLS: Graph = {
-    "base": set(),
+    "common": set(),
     "kv": set(),
     "requests": set(),
-    "objects": {"base", "kv"},
-    "journal": {"base", "kv", "objects"},
-    "links": {"base", "kv", "objects", "journal"},
-    "failover": {"base", "kv", "requests", "objects", "journal", "links"},
-    "worker": {"base", "kv", "objects", "journal", "links", "failover"},
-    "verbs": {"base", "requests", "objects", "journal", "links", "failover", "worker"},
-    "preload": {"base", "verbs"},
+    "objects": {"common", "kv"},
+    "journal": {"common", "kv", "objects"},
+    "links": {"common", "kv", "objects", "journal"},
+    "failover": {"common", "kv", "requests", "objects", "journal", "links"},
+    "worker": {"common", "kv", "objects", "journal", "links", "failover"},
+    "verbs": {"common", "requests", "objects", "journal", "links", "failover", "worker"},
+    "preload": {"common", "verbs"},
 }
-OUTSIDE = {"base", "kv", "journal"}  # may include headers of the rest of lowerhalf/: hash, handshake, trace
+OUTSIDE = {"common", "kv", "journal"}  # may include headers of the rest of lowerhalf/: hash, handshake, trace
 CIRCLES: dict[tuple[str, str], str] = {}  # (caller, called): why this edge may close a circle. The README says it, too
 OF_LIBC = {"dlsym", "dlvsym"}  # preload.S stands in front of them; whoever calls them means libc's
 

@@ -1,4 +1,4 @@
-"""Parts of lowerhalf/rdma: objects/states.c against the SHIFT paper's picture (Figure 5, section 4.2), base/map.c
+"""Parts of lowerhalf/rdma: objects/states.c against the SHIFT paper's picture (Figure 5, section 4.2), common/map.c
 against a dict, links/backoff.c by its rules."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PICTURE = {
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     rdma = root / "lowerhalf" / "rdma"
-    parts = [rdma / "objects" / "states.c", rdma / "base" / "map.c", rdma / "links" / "backoff.c"]
+    parts = [rdma / "objects" / "states.c", rdma / "common" / "map.c", rdma / "links" / "backoff.c"]
     return build(tmp_path_factory.mktemp("shift") / "shift_driver", root, [HERE / "shift_driver.c", *parts], "-pthread")
 
 

@@ -11,7 +11,7 @@ import pytest
 from work_requests import FLAGS, HERE
 
 FAILURES = 60
-OURS = {"base/real", "kv/kv", "links/links", "links/backoff", "preload/preload"}  # switch_driver.c stands for these
+OURS = {"common/real", "kv/kv", "links/links", "links/backoff", "preload/preload"}  # switch_driver.c stands for these
 TRACE = ("file", "table")  # what traffic.c writes into
 
 

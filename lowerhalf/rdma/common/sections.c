@@ -1,5 +1,5 @@
 /* sections.c - see sections.h. */
-#include "base/sections.h"
+#include "common/sections.h"
 
 #include <linux/membarrier.h>
 #include <pthread.h>

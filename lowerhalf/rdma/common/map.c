@@ -1,5 +1,5 @@
 /* map.c - see map.h. */
-#include "base/map.h"
+#include "common/map.h"
 
 #include <errno.h>
 #include <stdlib.h>

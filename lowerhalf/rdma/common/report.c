@@ -1,5 +1,5 @@
 /* report.c - what SHIFT has to say to a person: each line once. And the time. */
-#include "base/report.h"
+#include "common/report.h"
 #include "manapy/fnv.h"
 
 #include <pthread.h>

@@ -3,7 +3,7 @@
  * preload.S defines dlsym and dlvsym. Any reference by name would find those, so libc's own are looked up in its symbol
  * table.
  */
-#include "base/real.h"
+#include "common/real.h"
 
 #include <dlfcn.h>
 #include <elf.h>
