@@ -20,7 +20,7 @@ ALLOWED = {
     "chain": "ckpt ckpt.store",
     "ckpt": "ckpt.store",
     "ckpt.coordinator": "ckpt ckpt.store clock top",
-    "ckpt.store": "ckpt clock",
+    "ckpt.store": "ckpt",
     "cli": (
         "bench chain ckpt ckpt.coordinator ckpt.store doctor fcdp fcdp.engine fcdp.gpt rdma top trace.capture "
         "trace.convert trace.hang trace.host trace.live trace.model trace.report trace.slow"

@@ -14,6 +14,7 @@
 #include "base/now.h"
 #include "kv/kv.h"
 #include "kv/kv_protocol.h"
+#include "manapy/fnv.h"
 #include "wire/handshake.h"
 
 #include <errno.h>
@@ -72,14 +73,12 @@ static void disconnect(shift_kv_t *kv) {
 
 /* ---- the table ---- */
 
-static uint64_t hash(const char *key) {
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
-    for (; *key != '\0'; key++) h = (h ^ (uint8_t)*key) * 0x100000001b3u;
-    return h;
+static entry_t **bucket(entry_t **buckets, size_t n, const char *key) {
+    return &buckets[mpy_fnv1a(key, strlen(key)) & (n - 1)];
 }
 
 static entry_t **find(shift_kv_t *kv, const char *key) {
-    entry_t **at = &kv->buckets[hash(key) & (kv->n_buckets - 1)];
+    entry_t **at = bucket(kv->buckets, kv->n_buckets, key);
     while (*at != NULL && strcmp((*at)->key, key) != 0) at = &(*at)->next;
     return at;
 }
@@ -93,7 +92,7 @@ static bool grow(shift_kv_t *kv, size_t n) {
     for (size_t i = 0; i < n_old; i++)
         for (entry_t *e = old[i], *next; e != NULL; e = next) {
             next = e->next;
-            entry_t **at = &made[hash(e->key) & (n - 1)];
+            entry_t **at = bucket(made, n, e->key);
             e->next = *at;
             *at = e;
         }

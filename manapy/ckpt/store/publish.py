@@ -173,7 +173,7 @@ def secret_of(path: Path) -> tuple[bytes | None, str]:
 
 def place(directory: Path, choice: str) -> Path:
     """Where checkpoints of a job directory (as the ranks know it) go if the program sends them to ``choice``; begin() says if they can't."""
-    from ...clock import fnv1a  # here: only the coordinator needs it
+    from ...core.fnv import fnv1a  # here: only the coordinator needs it
 
     if not os.path.isabs(choice):
         return Path(choice)

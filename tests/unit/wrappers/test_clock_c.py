@@ -26,7 +26,7 @@ def driver(root: Path, include: Path, tmp_path_factory: pytest.TempPathFactory) 
     directory = tmp_path_factory.mktemp("clock")
     tables = [root / "wrappers/table/functions.txt", root / "wrappers/table/abi.txt"]
     subprocess.run([sys.executable, "-m", "generate", *tables, directory], cwd=root / "wrappers", check=True)
-    sources = [Path(__file__).with_name("clock_driver.c"), root / "wrappers/collective/clock.c"]
+    sources = [Path(__file__).with_name("clock_driver.c"), root / "wrappers/collective/clock.c", root / "wrappers/core/sort.c"]
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-mfsgsbase", "-pthread"]
     paths = [f"-I{root}/wrappers", f"-I{root}/wrappers/core", f"-I{directory}", f"-I{include}"]
     subprocess.run(["gcc", *flags, "-D_GNU_SOURCE", *paths, *map(str, sources), "-o", str(directory / "driver")], check=True)
