@@ -89,7 +89,7 @@ static void set_go(go_t go) {
 
 static void set_finish_taken(void) {
     __atomic_store_n(&WORDS->finish_taken, 1, __ATOMIC_SEQ_CST);
-    mpy_sys(SYS_futex, &WORDS->finish_taken, MPY_FUTEX_WAKE, 0x7fffffff);
+    mpy_futex_wake(&WORDS->finish_taken);
 }
 
 /* ---- the end of an epoch ---- */

@@ -328,7 +328,7 @@ int mpy_stop_all(char *error, size_t n) {
         if (now.tv_sec - begin.tv_sec > STOP_SECONDS) return still_running(error, n);
         if (mpy_control_cancelled()) { snprintf(error, n, "the checkpoint was given up"); return -1; }
         struct timespec nap = {0, 200000}; /* BUSY threads are asked again soon; the futex tells of the others */
-        mpy_sys(SYS_futex, &progress, MPY_FUTEX_WAIT, seen, &nap);
+        mpy_sys(SYS_futex, &progress, FUTEX_WAIT, seen, &nap);
     }
 }
 
@@ -340,7 +340,7 @@ static void take_back(void) {
         if (open == 0) return;
         uint32_t seen = progress;
         struct timespec nap = {0, 1000000};
-        mpy_sys(SYS_futex, &progress, MPY_FUTEX_WAIT, seen, &nap);
+        mpy_sys(SYS_futex, &progress, FUTEX_WAIT, seen, &nap);
     }
     for (int i = 0; i < nrecords; i++) {
         uint32_t asked = REQUESTED;

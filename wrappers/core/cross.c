@@ -142,12 +142,6 @@ void mpy_unsupported(const char *function) {
 
 /* ---- threads ---- */
 
-static uint64_t read_fs(void) {
-    uint64_t fs;
-    __asm__ volatile("rdfsbase %0" : "=r"(fs));
-    return fs;
-}
-
 static mpy_thread_t *take_slot(void) {
     for (uint32_t i = 1; i < MPY_THREADS_MAX; i++) { /* 0 is for MPI_Init */
         mpy_thread_t *t = &MPY_UPPER->threads[i];
@@ -158,7 +152,7 @@ static mpy_thread_t *take_slot(void) {
             t->state = MPY_STATE_RUNNING;
             t->lower_fs = 0;
             t->trace = t->ring = NULL;
-            t->upper_fs = read_fs();
+            t->upper_fs = mpy_fs_get();
             t->tid = (int32_t)syscall(SYS_gettid);
             __atomic_store_n(&t->used, 1, __ATOMIC_RELEASE);
             return t;

@@ -334,7 +334,7 @@ static inline void mpy_count_blocking(mpy_p2p_thread_t *th, const mpy_comm_t *c,
  * may need this processor. Always true, for use in a condition. */
 enum { MPY_SPINS = 40 };
 static inline bool mpy_spin(uint32_t *spins) {
-    if (MPY_UNLIKELY(++*spins > MPY_SPINS)) mpy_syscall4(MPY_SYS_SCHED_YIELD, 0, 0, 0, 0);
+    if (MPY_UNLIKELY(++*spins > MPY_SPINS)) mpy_sys(SYS_sched_yield);
     return true;
 }
 enum { MPY_ALL_MEMBERS = -100 };

@@ -36,12 +36,6 @@ static mpy_thread_t *hook_thread(void) {
 
 static bool mpi_is_up(void) { return MPY_UPPER->mpi_initialized && !MPY_UPPER->mpi_finalized; }
 
-static int64_t seconds(void) {
-    int64_t now[2];
-    mpy_syscall4(MPY_SYS_CLOCK_GETTIME, 1 /* CLOCK_MONOTONIC */, (long)now, 0, 0);
-    return now[0];
-}
-
 /* ---- the private communicator ---- */
 
 static bool was_left; /* in the middle of a collective (invariant 5) */
@@ -319,7 +313,7 @@ typedef struct effort {
 static bool is_open(const effort_t *e) { return !e->empty && !e->failed; }
 
 static void begin_period(effort_t *e) {
-    e->period_end = seconds() + MPY_LOWER->drain_seconds;
+    e->period_end = mpy_sys_now_ms() + 1000l * MPY_LOWER->drain_seconds;
     e->tcp_bytes = MPY_LOWER->svc->tcp_bytes();
     e->moved = false;
 }
@@ -357,9 +351,9 @@ static void work_until_vote(effort_t *e) {
         bool moved = work(e);
         if (round % LOOK_ROUNDS == 0) {
             if (e->period_end == 0) begin_period(e);
-            if (seconds() >= e->period_end) return;
+            if (mpy_sys_now_ms() >= e->period_end) return;
         }
-        if (!moved && round > YIELD_ROUNDS) mpy_syscall4(MPY_SYS_SCHED_YIELD, 0, 0, 0, 0);
+        if (!moved && round > YIELD_ROUNDS) mpy_sys(SYS_sched_yield);
     }
 }
 
