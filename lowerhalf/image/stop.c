@@ -16,13 +16,13 @@
  *  3. Threads that appear while we halt others are found by listing /proc/self/task again until nothing changes.
  */
 #include "stop.h"
-#include "base/proc_stat.h"
 #include "base/sys.h"
 #include "control/control.h"
 #include "isolate/fdguard.h"
 #include "isolate/trap/trap.h"
 #include <dirent.h>
 #include <errno.h>
+#include <manapy/proc_stat.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

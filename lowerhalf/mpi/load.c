@@ -11,13 +11,13 @@
  *     out of the program's way.
  */
 #include "load.h"
-#include "base/proc_stat.h"
 #include "base/rank.h"
 #include "isolate/fdguard.h"
 #include "rdma.h"
 #include <dlfcn.h>
 #include <limits.h>
 #include <malloc.h>
+#include <manapy/proc_stat.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>

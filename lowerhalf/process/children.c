@@ -2,12 +2,12 @@
 #define _GNU_SOURCE
 #include "children.h"
 #include "base/now.h"
-#include "base/proc_stat.h"
 #include "reason.h"
 
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <manapy/proc_stat.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

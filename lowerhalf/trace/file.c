@@ -10,13 +10,13 @@
  *  3. `magic` is stored last: a reader takes a file without it for one that is being made.
  */
 #include "file.h"
-#include "base/proc_stat.h"
 #include <cpuid.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <manapy/fnv.h>
 #include <manapy/lock.h>
+#include <manapy/proc_stat.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* lock.h - locks and raw system calls for the wrappers. Usable with either TLS: no libc, no errno.
+/* lock.h - the locks of the wrappers. Usable with either TLS: no libc, no errno.
  *
  * Invariants
  *  1. A lock of the runtime is only held by a thread with in_lower = 1 (or inside a hook). No thread can then be stopped
