@@ -106,7 +106,7 @@ void mpy_control_finished(int code) {
     if (!ours()) return;
     WORDS->exit_code = code & 0xff;
     tell_coordinator();
-    if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized) mpy_control_leave_process_manager(); /* else it is a crash, as natively */
+    if (!mpy_mpi_is_up(MPY_UPPER)) mpy_control_leave_process_manager(); /* else it is a crash, as natively */
 }
 
 static void tell_coordinator(void) {

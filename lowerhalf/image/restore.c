@@ -57,8 +57,6 @@ static int fail(char *error, size_t n, const char *what) {
     return -1;
 }
 
-static int uses_mpi(void) { return MPY_UPPER->mpi_initialized && !MPY_UPPER->mpi_finalized; }
-
 /* ---- memory ---- */
 
 static int map_region(const mpy_image_t *image, const mpy_image_region_t *r, char *error, size_t n) {
@@ -135,7 +133,7 @@ static int peek(const mpy_image_t *image, mpy_upper_t *head, size_t bytes) {
 int mpy_restore_mpi(const mpy_image_t *image, char *error, size_t n) {
     static mpy_upper_t upper; /* only its head is filled */
     if (peek(image, &upper, offsetof(mpy_upper_t, hooks)) || upper.magic != MPY_BOUNDARY_MAGIC) { snprintf(error, n, "%s: it holds no upper block", image->path); return -1; }
-    if (!upper.mpi_initialized || upper.mpi_finalized) return 0;
+    if (!mpy_mpi_is_up(&upper)) return 0;
     mpy_mpi_load(NULL);
     int provided, required = upper.mpi_thread_required;
     int (*init)(int *, char ***, int, int *) = (int (*)(int *, char ***, int, int *))MPY_LOWER->mpi[MPY_FN_Init_thread];
@@ -225,7 +223,7 @@ static int rebuild_on_service_stack(void *argument) {
 /* Hooks cross to the lower half as the thread that called MPI_Init, which need not be the process's first, and
  * which doesn't run yet. */
 int mpy_restore_rebuild(const mpy_image_t *image, char *error, size_t n) {
-    if (!uses_mpi() || !MPY_UPPER->hooks.rebuild) return 0;
+    if (!mpy_mpi_is_up(MPY_UPPER) || !MPY_UPPER->hooks.rebuild) return 0;
     lower_main_fs = mpy_fs_get();
     mpy_thread_t *t = &MPY_UPPER->threads[0];
     mpy_thread_bind(t);
@@ -237,7 +235,7 @@ int mpy_restore_rebuild(const mpy_image_t *image, char *error, size_t n) {
 
 int mpy_restore_commit(char *error, size_t n) {
     if (mpy_fds_commit(error, n)) return -1;
-    if (uses_mpi()) { /* nobody writes to a shared file before everybody has cut it */
+    if (mpy_mpi_is_up(MPY_UPPER)) { /* nobody writes to a shared file before everybody has cut it */
         int (*barrier)(int) = (int (*)(int))MPY_LOWER->mpi[MPY_FN_Barrier];
         if (barrier(MPICH_COMM_WORLD)) { snprintf(error, n, "the ranks cannot reach each other (MPI_Barrier failed)"); return -1; }
     }

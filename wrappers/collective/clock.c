@@ -232,7 +232,7 @@ static bool try_enter(mpy_thread_t *t, mpy_clock_row_t *row, bool *changed) {
 enum { PROGRESS_MS = 20 };
 static void make_progress(mpy_thread_t *t) {
     int flag;
-    if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized) return;
+    if (!mpy_mpi_is_up(MPY_UPPER)) return;
     t->in_lower = 1;
     __asm__ volatile("" ::: "memory");
     if (MPY_LOWER->phase != MPY_PHASE_NONE && t->lower_fs != 0) {

@@ -34,8 +34,6 @@ static mpy_thread_t *hook_thread(void) {
     return t;
 }
 
-static bool mpi_is_up(void) { return MPY_UPPER->mpi_initialized && !MPY_UPPER->mpi_finalized; }
-
 /* ---- the private communicator ---- */
 
 static bool was_left; /* in the middle of a collective (invariant 5) */
@@ -425,7 +423,7 @@ static int drain(mpy_p2p_thread_t *th, char *error, uint64_t n) {
 }
 
 int mpy_p2p_drain(char *error, uint64_t n) {
-    if (!mpi_is_up()) return 0;
+    if (!mpy_mpi_is_up(MPY_UPPER)) return 0;
     mpy_thread_t *t = hook_thread();
     mpy_hook_in(t);
     int rc = drain(&mpy_p2p_threads[0], error, n);
@@ -466,7 +464,7 @@ static int rebuild(void) {
 }
 
 int mpy_request_rebuild(char *error, uint64_t n) {
-    if (!mpi_is_up()) return 0;
+    if (!mpy_mpi_is_up(MPY_UPPER)) return 0;
     mpy_thread_t *t = hook_thread();
     mpy_hook_in(t);
     int rc = rebuild();
