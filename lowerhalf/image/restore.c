@@ -41,9 +41,6 @@
 #define MADV_POPULATE_WRITE 23 /* since Linux 5.14 */
 #endif
 #define READ_PIECE (512ul << 10)
-#define MPICH_COMM_WORLD 0x44000000
-#define MPICH_COMM_SELF 0x44000001
-#define MPICH_ERRORS_RETURN 0x54000001
 
 long mpy_clone(long nr, const long args[5], void (*fn)(void *), void *arg);
 int mpy_on_stack(int (*fn)(void *), void *arg, uint64_t stack_top);
@@ -139,8 +136,8 @@ int mpy_restore_mpi(const mpy_image_t *image, char *error, size_t n) {
     int (*init)(int *, char ***, int, int *) = (int (*)(int *, char ***, int, int *))MPY_LOWER->mpi[MPY_FN_Init_thread];
     int (*set_errhandler)(int, int) = (int (*)(int, int))MPY_LOWER->mpi[MPY_FN_Comm_set_errhandler];
     int rc = init(NULL, NULL, required, &provided);
-    if (!rc) rc = set_errhandler(MPICH_COMM_WORLD, MPICH_ERRORS_RETURN);
-    if (!rc) rc = set_errhandler(MPICH_COMM_SELF, MPICH_ERRORS_RETURN);
+    if (!rc) rc = set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (!rc) rc = set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     if (rc) { snprintf(error, n, "%s: MPI_Init_thread failed with code %d", mpy_mpi_path(), rc); return -1; }
     if (provided < required) { snprintf(error, n, "%s gives thread level %d, the program needs %d", mpy_mpi_path(), provided, required); return -1; }
     return 0;
@@ -237,7 +234,7 @@ int mpy_restore_commit(char *error, size_t n) {
     if (mpy_fds_commit(error, n)) return -1;
     if (mpy_mpi_is_up(MPY_UPPER)) { /* nobody writes to a shared file before everybody has cut it */
         int (*barrier)(int) = (int (*)(int))MPY_LOWER->mpi[MPY_FN_Barrier];
-        if (barrier(MPICH_COMM_WORLD)) { snprintf(error, n, "the ranks cannot reach each other (MPI_Barrier failed)"); return -1; }
+        if (barrier(MPI_COMM_WORLD)) { snprintf(error, n, "the ranks cannot reach each other (MPI_Barrier failed)"); return -1; }
     }
     return mpy_process_start_timers(mpy_id_real, error, n);
 }

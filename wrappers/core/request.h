@@ -174,9 +174,6 @@ static inline void mpy_status_set(MPI_Status *s, int source, int tag, uint64_t b
     s->MPI_SOURCE = source;
     s->MPI_TAG = tag;
 }
-static inline uint64_t mpy_status_bytes(const MPI_Status *s) {
-    return (uint64_t)(uint32_t)s->count_lo | (uint64_t)((uint32_t)s->count_hi_and_cancelled >> 1) << 32;
-}
 static inline void mpy_status_copy(MPI_Status *to, const MPI_Status *from) {
     if (to == MPI_STATUS_IGNORE) return;
     int error = to->MPI_ERROR; /* single completions don't touch it (MPI-4 3.2.5) */
