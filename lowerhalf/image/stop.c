@@ -16,6 +16,7 @@
  *  3. Threads that appear while we halt others are found by listing /proc/self/task again until nothing changes.
  */
 #include "stop.h"
+#include "base/now.h"
 #include "base/sys.h"
 #include "control/control.h"
 #include "isolate/fdguard.h"
@@ -315,8 +316,7 @@ static int still_running(char *error, size_t n) {
 }
 
 int mpy_stop_all(char *error, size_t n) {
-    struct timespec begin, now;
-    clock_gettime(CLOCK_MONOTONIC, &begin);
+    int64_t until = mpy_now_ms() + 1000 * STOP_SECONDS;
     nrecords = 0;
     for (;;) {
         uint32_t seen = progress;
@@ -324,8 +324,7 @@ int mpy_stop_all(char *error, size_t n) {
         if (running < 0) return -1;
         if (running == 0 && nrecords == before) return 0;
         if (mpy_stop_check(error, n)) return -1;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        if (now.tv_sec - begin.tv_sec > STOP_SECONDS) return still_running(error, n);
+        if (mpy_now_ms() > until) return still_running(error, n);
         if (mpy_control_cancelled()) { snprintf(error, n, "the checkpoint was given up"); return -1; }
         struct timespec nap = {0, 200000}; /* BUSY threads are asked again soon; the futex tells of the others */
         mpy_sys(SYS_futex, &progress, FUTEX_WAIT, seen, &nap);

@@ -10,6 +10,7 @@
  *  3. `magic` is stored last: a reader takes a file without it for one that is being made.
  */
 #include "file.h"
+#include "base/now.h"
 #include <cpuid.h>
 #include <dirent.h>
 #include <errno.h>
@@ -24,7 +25,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { KEEP_PART = 32, KEEP_SECONDS = 24 * 3600, JOBS_MAX = 1024, SAMPLE_TRIES = 5, FIRST_SPAN_NS = 300000 };
@@ -157,19 +157,13 @@ static void remove_replaced(const char *folder, const mpy_trace_identity_t *who)
 
 /* ---- clocks ---- */
 
-static int64_t nanoseconds(clockid_t clock) {
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return t.tv_sec * SECOND_NS + t.tv_nsec;
-}
-
 /* The three clocks together: the try that took the fewest ticks. */
 mpy_trace_sample_t mpy_trace_clocks(void) {
     mpy_trace_sample_t best = {0};
     uint64_t width = UINT64_MAX;
     for (int i = 0; i < SAMPLE_TRIES; i++) {
         uint64_t before = mpy_trace_ticks();
-        int64_t monotonic = nanoseconds(CLOCK_MONOTONIC), realtime = nanoseconds(CLOCK_REALTIME);
+        int64_t monotonic = mpy_now_ns(CLOCK_MONOTONIC), realtime = mpy_now_ns(CLOCK_REALTIME);
         uint64_t after = mpy_trace_ticks();
         if (after - before >= width) continue;
         width = after - before;
@@ -203,7 +197,7 @@ static void start_clock(mpy_trace_t *trace) {
     trace->first_sample = trace->file->sample[0] = mpy_trace_clocks();
     trace->file->samples = 1;
     trace->file->invariant_ticks = ticks_are_invariant();
-    while (nanoseconds(CLOCK_MONOTONIC) - trace->first_sample.monotonic < FIRST_SPAN_NS) {}
+    while (mpy_now_ns(CLOCK_MONOTONIC) - trace->first_sample.monotonic < FIRST_SPAN_NS) {}
     mpy_trace_sample(trace); /* a first idea of the rate; later samples make it exact */
 }
 
