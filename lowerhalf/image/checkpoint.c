@@ -10,6 +10,7 @@
  *  4. No hook runs after a STOP that has failed: the thread for it may not be halted.
  */
 #include "checkpoint.h"
+#include "base/reason.h"
 #include "base/sys.h"
 #include "control/control.h"
 #include "maps.h"
@@ -29,12 +30,10 @@ enum { REAP_TRIES = 4, REAP_NS = 2000000 };
 static int grace_left_ms; /* of the checkpoint that CHECK was for */
 
 static int check(int grace_ms, char *error, size_t n) {
-    if (MPY_UPPER->mpi_finalized) { snprintf(error, n, "the job is finishing: MPI_Finalize has been called"); return -1; }
-    if (MPY_UPPER->obstacle[0]) { snprintf(error, n, "%s", MPY_UPPER->obstacle); return -1; }
-    if (mpy_mpi_is_up(MPY_UPPER) && MPY_UPPER->threads[0].tid == 0) {
-        snprintf(error, n, "the thread that called MPI_Init has ended");
-        return -1;
-    }
+    if (MPY_UPPER->mpi_finalized) return mpy_reason(error, n, "the job is finishing: MPI_Finalize has been called");
+    if (MPY_UPPER->obstacle[0]) return mpy_reason(error, n, "%s", MPY_UPPER->obstacle);
+    if (mpy_mpi_is_up(MPY_UPPER) && MPY_UPPER->threads[0].tid == 0)
+        return mpy_reason(error, n, "the thread that called MPI_Init has ended");
     if (mpy_stop_check(error, n)) return -1;
     grace_left_ms = grace_ms;
     if (mpy_children_wait(MPY_CHILDREN_OF_NOW, &grace_left_ms, mpy_control_cancelled, error, n)) return -1; /* first: the pipe to a child goes with it */
@@ -62,7 +61,7 @@ static int drain(char *error, size_t n) {
 }
 
 static int write_image(const char *directory, mpy_image_result_t *result, char *error, size_t n) {
-    if (MPY_UPPER->obstacle[0]) { snprintf(error, n, "%s", MPY_UPPER->obstacle); return -1; } /* it may have come since the check */
+    if (MPY_UPPER->obstacle[0]) return mpy_reason(error, n, "%s", MPY_UPPER->obstacle); /* it may have come since the check */
     mpy_recorder_save();
     return mpy_snapshot_write(directory, result, error, n);
 }

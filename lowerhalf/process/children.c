@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "children.h"
 #include "base/now.h"
-#include "reason.h"
+#include "base/reason.h"
 
 #include <ctype.h>
 #include <dirent.h>

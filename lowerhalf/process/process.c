@@ -3,7 +3,7 @@
  */
 #define _GNU_SOURCE
 #include "process.h"
-#include "reason.h"
+#include "base/reason.h"
 #include "timers.h"
 
 #include <errno.h>

@@ -11,8 +11,8 @@
  */
 #define _GNU_SOURCE
 #include "timers.h"
+#include "base/reason.h"
 #include "isolate/fdguard.h"
-#include "reason.h"
 
 #include <errno.h>
 #include <signal.h>

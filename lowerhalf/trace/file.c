@@ -11,6 +11,7 @@
  */
 #include "file.h"
 #include "base/now.h"
+#include "base/reason.h"
 #include <cpuid.h>
 #include <dirent.h>
 #include <errno.h>
@@ -18,7 +19,6 @@
 #include <manapy/fnv.h>
 #include <manapy/lock.h>
 #include <manapy/proc_stat.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,15 +31,6 @@ enum { KEEP_PART = 32, KEEP_SECONDS = 24 * 3600, JOBS_MAX = 1024, SAMPLE_TRIES =
 
 #define SECOND_NS 1000000000l
 #define FOR_OTHERS_MAX (1ul << 30) /* bytes */
-
-static bool fail(char *error, size_t n, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static bool fail(char *error, size_t n, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(error, n, format, args);
-    va_end(args);
-    return false;
-}
 
 /* ---- names ---- */
 
@@ -63,8 +54,8 @@ static bool is_trace_name(const char *name, long *rank, long *generation) {
 static bool own_folder(const char *path, bool *made, char *error, size_t n) {
     struct stat st;
     *made = mkdir(path, 0700) == 0;
-    if (!*made && errno != EEXIST) return fail(error, n, "cannot make %s: %s", path, strerror(errno));
-    if (lstat(path, &st) || !S_ISDIR(st.st_mode) || st.st_uid != getuid() || st.st_mode & 077) return fail(error, n, "%s isn't a folder of this user alone", path);
+    if (!*made && errno != EEXIST) return mpy_refuse(error, n, "cannot make %s: %s", path, strerror(errno));
+    if (lstat(path, &st) || !S_ISDIR(st.st_mode) || st.st_uid != getuid() || st.st_mode & 077) return mpy_refuse(error, n, "%s isn't a folder of this user alone", path);
     return true;
 }
 
@@ -240,14 +231,14 @@ static bool has_room(const char *folder) {
 
 static bool make_file(mpy_trace_t *trace, const mpy_trace_identity_t *who, char *error, size_t n) {
     int fd = open(trace->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) return fail(error, n, "cannot make %s: %s", trace->path, strerror(errno));
+    if (fd < 0) return mpy_refuse(error, n, "cannot make %s: %s", trace->path, strerror(errno));
     int failed = ftruncate(fd, (off_t)file_bytes) || posix_fallocate(fd, 0, MPY_TRACE_PAGE) ? ENOSPC : 0;
     void *p = failed ? MAP_FAILED : mmap(NULL, file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (p == MAP_FAILED) {
         failed = failed ? failed : errno;
         close(fd);
         unlink(trace->path);
-        return fail(error, n, "cannot map %s: %s", trace->path, strerror(failed));
+        return mpy_refuse(error, n, "cannot map %s: %s", trace->path, strerror(failed));
     }
     close(fd);
     trace->file = p;
@@ -271,7 +262,7 @@ bool mpy_trace_create(mpy_trace_t *trace, const mpy_trace_identity_t *who, char 
     if (!has_room(folder)) clear_up(base, who->job, true);
     snprintf(trace->path, sizeof trace->path, "%s/rank-%05d.g%u.trace", folder, who->rank, who->generation);
     if (has_room(folder) && make_file(trace, who, error, n)) return true;
-    if (!has_room(folder)) fail(error, n, "no room in %s", root());
+    if (!has_room(folder)) mpy_reason(error, n, "no room in %s", root());
     rmdir(folder); /* if nobody else has found room there */
     return false;
 }

@@ -22,6 +22,7 @@
 #include <manapy/own.h>
 
 #include "base/now.h"
+#include "base/reason.h"
 #include "handshake.h"
 #include "isolate/fdguard.h"
 
@@ -292,19 +293,15 @@ bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret
     switch (line == NULL ? MPY_HANDSHAKE_STRANGER : mpy_handshake_answer(&h, line, "MANAPY", &version, role, secret)) {
     case MPY_HANDSHAKE_GOOD: break;
     case MPY_HANDSHAKE_STRANGER:
-        snprintf(error, n, line == NULL ? "the coordinator did not answer" : "the coordinator's greeting is not manapy's");
-        return false;
+        return mpy_refuse(error, n, line == NULL ? "the coordinator did not answer" : "the coordinator's greeting is not manapy's");
     case MPY_HANDSHAKE_VERSION:
-        snprintf(error, n, "the coordinator speaks protocol version %d, this program version %d", version, MPY_PROTOCOL_VERSION);
-        return false;
-    case MPY_HANDSHAKE_RANDOM: snprintf(error, n, "getrandom: %s", strerror(errno)); return false;
+        return mpy_refuse(error, n, "the coordinator speaks protocol version %d, this program version %d", version, MPY_PROTOCOL_VERSION);
+    case MPY_HANDSHAKE_RANDOM: return mpy_refuse(error, n, "getrandom: %s", strerror(errno));
     }
     mpy_wire_send(w, h.line, strlen(h.line));
     line = mpy_wire_wait_line(w, timeout_ms);
-    if (line != NULL && strncmp(line, "BUSY ", 5) == 0 && mpy_wire_decode(line + 5)) {
-        snprintf(error, n, "%s", line + 5);
-        return false;
-    }
+    if (line != NULL && strncmp(line, "BUSY ", 5) == 0 && mpy_wire_decode(line + 5))
+        return mpy_refuse(error, n, "%s", line + 5);
     bool good = line != NULL && mpy_handshake_check(&h, line);
     if (!good) snprintf(error, n, "%s", line == NULL ? "the coordinator closed the connection" : "the coordinator and this program do not share the job's secret");
     memcpy(w->key, h.key, sizeof w->key);
