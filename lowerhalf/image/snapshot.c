@@ -9,6 +9,7 @@
  *  3. On any failure the file is removed and nothing else has changed.
  */
 #include "snapshot.h"
+#include "base/hex.h"
 #include "base/now.h"
 #include "base/rank.h"
 #include "control/control.h"
@@ -346,7 +347,7 @@ int mpy_snapshot_write(const char *directory, mpy_image_result_t *result, char *
     else bad = write_all(&w, &header);
     double seconds = 1e-9 * (double)(mpy_now_ns(CLOCK_MONOTONIC) - begin);
     *result = (mpy_image_result_t){header.memory_bytes, w.offset, header.header_crc, seconds, ""};
-    for (int i = 0; i < MPY_IMAGE_SEAL; i++) snprintf(result->seal + 2 * i, 3, "%02x", header.seal[i]);
+    mpy_hex(header.seal, MPY_IMAGE_SEAL, result->seal);
     if (w.fd >= 0) close(w.fd);
     if (w.pagemap >= 0) close(w.pagemap);
     if (w.mem >= 0) close(w.mem);

@@ -21,6 +21,7 @@
 
 #include <manapy/own.h>
 
+#include "base/hex.h"
 #include "base/now.h"
 #include "base/reason.h"
 #include "handshake.h"
@@ -101,16 +102,9 @@ void mpy_text_add_json(mpy_text_t *t, const char *s) {
 }
 
 void mpy_text_add_hex(mpy_text_t *t, const void *data, size_t n) {
-    const uint8_t *p = data;
     text_reserve(t, 2 * n);
-    for (size_t i = 0; i < n; i++) mpy_text_add(t, "%02x", p[i]);
-}
-
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
+    mpy_hex(data, n, t->data + t->length);
+    t->length += 2 * n;
 }
 
 bool mpy_wire_decode(char *field) {
@@ -124,9 +118,9 @@ bool mpy_wire_decode(char *field) {
             *out++ = *in;
             continue;
         }
-        int high = hex_digit(in[1]), low = high < 0 ? -1 : hex_digit(in[2]);
-        if (low < 0 || (high | low) == 0) return false;
-        *out++ = (char)(high << 4 | low);
+        int byte = mpy_hex_byte(in + 1);
+        if (byte <= 0) return false; /* strings hold no NUL */
+        *out++ = (char)byte;
         in += 2;
     }
     *out = '\0';
@@ -136,9 +130,9 @@ bool mpy_wire_decode(char *field) {
 bool mpy_hex_decode(const char *hex, void *out, size_t n) {
     uint8_t *p = out;
     for (size_t i = 0; i < n; i++) {
-        int high = hex_digit(hex[2 * i]), low = high < 0 ? -1 : hex_digit(hex[2 * i + 1]);
-        if (low < 0) return false;
-        p[i] = (uint8_t)(high << 4 | low);
+        int byte = mpy_hex_byte(hex + 2 * i);
+        if (byte < 0) return false;
+        p[i] = (uint8_t)byte;
     }
     return hex[2 * n] == '\0';
 }

@@ -11,6 +11,7 @@
  *  5. Of commands that nobody takes the newest COMMANDS are kept.
  */
 #define _GNU_SOURCE
+#include "base/hex.h"
 #include "base/now.h"
 #include "kv/kv.h"
 #include "kv/kv_protocol.h"
@@ -273,7 +274,7 @@ static int settle(shift_kv_t *kv, int64_t deadline) {
         n++;
         char hex[2 * SHIFT_KV_VALUE + 1];
         add_field(kv, e->key);
-        for (size_t i = 0; i < e->size; i++) snprintf(hex + 2 * i, 3, "%02x", e->value[i]);
+        mpy_hex(e->value, e->size, hex);
         if (put) add_field(kv, hex);
     }
     char *fields;
@@ -416,7 +417,7 @@ shift_kv_t *shift_kv_open(void) {
     }
     strcpy(kv->path, path);
     strcpy(kv->job, job);
-    for (size_t i = 0; i < sizeof random; i++) snprintf(kv->client + 2 * i, 3, "%02x", random[i]);
+    mpy_hex(random, sizeof random, kv->client);
     return kv;
 }
 
@@ -488,10 +489,7 @@ static int take_value(shift_kv_t *kv, char **fields, shift_kv_found_t *found) {
     bool ends = *end == ' ' || *end == '\0';
     if (!ends || digits % 2 != 0 || (digits == 0) != none || digits > 2 * SHIFT_KV_VALUE) return failed(kv, -EPROTO, "the agent's value makes no sense");
     found->size = (uint32_t)digits / 2;
-    for (size_t i = 0; i < found->size; i++) {
-        const char digit[3] = {(*fields)[2 * i], (*fields)[2 * i + 1], '\0'};
-        found->value[i] = (uint8_t)strtoul(digit, NULL, 16);
-    }
+    for (size_t i = 0; i < found->size; i++) found->value[i] = (uint8_t)mpy_hex_byte(*fields + 2 * i);
     *fields = *end == ' ' ? end + 1 : end;
     return 0;
 }
