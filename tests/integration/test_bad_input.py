@@ -15,6 +15,7 @@ from pathlib import Path
 
 import images
 import pytest
+from compiling import SHARED, build
 from jobs import BIN, PATIENCE, Job, manapy
 
 from manapy.ckpt.store import image
@@ -170,10 +171,8 @@ def test_no_mpi_found(tmp_path: Path) -> None:
 
 
 def test_mpi_of_another_family(tmp_path: Path) -> None:
-    source = tmp_path / "fake.c"
-    source.write_text("int ompi_mpi_comm_world;\nint MPI_Init(int *c, char ***v) { (void)c; (void)v; return 0; }\n")
-    library = tmp_path / "libmpi.so.40"
-    subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+    text = "int ompi_mpi_comm_world;\nint MPI_Init(int *c, char ***v) { (void)c; (void)v; return 0; }\n"
+    library = build(tmp_path / "libmpi.so.40", text, *SHARED)
     done = launch("--mpi", library, sys.executable, "-c", "from mpi4py import MPI", cwd=tmp_path)
     assert done.returncode != 0
     assert re.search(r"libmpi\.so\.40 is Open MPI", done.stderr + done.stdout)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from jobs import PATIENCE, PROGRAMS, Job
 
+from manapy.core.proc import START, stat_fields
 from manapy.trace.capture import format, locate, rings
 from manapy.trace.model.events import ANY, NO_PEER, OPEN, PROC_NULL, Flag, Op, Trace
 
@@ -163,7 +164,7 @@ def test_dead_jobs_are_cleared_away(job: Job, program: Path, root: Path) -> None
     os.utime(old, (day, day))
     living = old.with_name("living")
     living.mkdir(mode=0o700)
-    start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    start = int(stat_fields(Path("/proc/self"))[START])
     format.Writer(living, 0, 1, pid=os.getpid(), pid_start=start, capacity=16)
     os.utime(living, (day, day))
     job.start(program, "calls").finish()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from manapy.chain import descendants
+from manapy.core.processes import is_alive
 
 PATIENCE = 60.0
 
@@ -20,13 +21,6 @@ def wait_until(condition: object, what: str) -> None:
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < deadline, what
         time.sleep(0.01)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 @pytest.fixture
@@ -45,7 +39,7 @@ def test_parents_come_first(tree: subprocess.Popen[bytes], tmp_path: Path) -> No
     below = descendants.descendants(os.getpid())
     assert below.index(tree.pid) < below.index(shell) < below.index(sleep)
     assert descendants.kill_below(tree.pid, set())
-    wait_until(lambda: not alive(shell) and not alive(sleep), "they are killed")
+    wait_until(lambda: not is_alive(shell) and not is_alive(sleep), "they are killed")
     assert tree.wait(PATIENCE) == 0
     assert sorted(p.name for p in tmp_path.iterdir()) == ["outer", "shell", "sleep"], "the inner shell came to its next command"
     assert not descendants.kill_below(tree.pid, set())
@@ -54,8 +48,8 @@ def test_parents_come_first(tree: subprocess.Popen[bytes], tmp_path: Path) -> No
 def test_spares(tree: subprocess.Popen[bytes], tmp_path: Path) -> None:
     shell, sleep = int((tmp_path / "shell").read_text()), int((tmp_path / "sleep").read_text())
     assert descendants.kill_below(tree.pid, {sleep})
-    wait_until(lambda: not alive(shell), "it is killed")
-    assert alive(sleep)
+    wait_until(lambda: not is_alive(shell), "it is killed")
+    assert is_alive(sleep)
     os.kill(sleep, signal.SIGKILL)
     tree.wait(PATIENCE)
 

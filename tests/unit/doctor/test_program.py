@@ -7,27 +7,21 @@ import sys
 from pathlib import Path
 
 import pytest
+from compiling import SHARED, build
 from manapy.doctor import Level, check_program, check_system
 
 SOURCE = "int main(void) { return 0; }\n"
 
 
 def compile_program(directory: Path, *options: str, name: str = "program") -> Path:
-    source = directory / "program.c"
-    source.write_text(SOURCE)
-    path = directory / name
-    done = subprocess.run(["gcc", str(source), "-o", str(path), *options], capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"gcc {' '.join(options)}: {done.stderr.splitlines()[0]}")
-    return path
+    try:
+        return build(directory / name, SOURCE, *options)
+    except subprocess.CalledProcessError:
+        pytest.skip(f"gcc {' '.join(options)} doesn't make a program")
 
 
 def stub_library(directory: Path, name: str) -> Path:
-    source = directory / "stub.c"
-    source.write_text("int mpi_stub;\n")
-    path = directory / name
-    subprocess.run(["gcc", "-shared", "-fPIC", f"-Wl,-soname,{name}", str(source), "-o", str(path)], check=True)
-    return path
+    return build(directory / name, "int mpi_stub;\n", *SHARED, f"-Wl,-soname,{name}")
 
 
 def worst(program: str | Path) -> tuple[Level, str]:
@@ -122,9 +116,7 @@ def test_system_says_something_about_everything(tmp_path: Path) -> None:
 
 
 def test_system_finds_open_mpi_unusable(tmp_path: Path) -> None:
-    source = tmp_path / "fake.c"
-    source.write_text('#include <string.h>\nint MPI_Get_library_version(char *s, int *n) { strcpy(s, "Open MPI v5.0.1, package: fake"); *n = 30; return 0; }\n')
-    library = tmp_path / "libmpi.so.40"
-    subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+    text = '#include <string.h>\nint MPI_Get_library_version(char *s, int *n) { strcpy(s, "Open MPI v5.0.1, package: fake"); *n = 30; return 0; }\n'
+    library = build(tmp_path / "libmpi.so.40", text, *SHARED)
     finding = next(f for f in check_system(str(library), tmp_path) if f.subject == "MPI by --mpi")
     assert finding.level is Level.BAD and "Open MPI not supported yet" in finding.text

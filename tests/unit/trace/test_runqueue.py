@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from traces import SECOND, STEP, Builder
 
+from manapy.core.proc import START, stat_fields
 from manapy.trace.host.runqueue import Delays, Sampler
 from manapy.trace.model.events import Op, Trace
 
@@ -43,7 +44,7 @@ def ranks_of(children: list[subprocess.Popen[bytes]]) -> Trace:
     """A trace of now, whose ranks are these processes."""
     job = Builder(len(children))
     for rank, child in enumerate(children):
-        start = int(Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        start = int(stat_fields(Path(f"/proc/{child.pid}"))[START])
         job.ranks[rank] = replace(job.ranks[rank], host=socket.gethostname(), pid=child.pid, pid_start=start)
         job.call(rank, Op.BARRIER, 0, STEP)
     return replace(job.trace(50 * SECOND), monotonic_ns=time.clock_gettime_ns(time.CLOCK_MONOTONIC))
