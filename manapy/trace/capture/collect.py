@@ -36,7 +36,7 @@ from typing import IO, Any
 import numpy as np
 
 from ...core import installation
-from ...core.errors import ManapyError
+from ...core.errors import ManapyError, explained
 from ..host import activity, proc, runqueue, stacks
 from ..model.events import Rank, Trace
 from . import clocks, format, tsc_clock
@@ -212,11 +212,9 @@ class _Host:
             raise LostError("that is no host's name")
         program = shlex.quote(str(installation.executable("manapy") or "manapy"))  # as it is here; ssh hands it to a shell
         command = [*shell, self.name, program, "_collect"]
-        try:
+        with explained(LostError, shell[0]):
             # A session of its own: Ctrl-C is for us, and what has come until then is still wanted.
             self._process = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, start_new_session=True)
-        except OSError as error:
-            raise LostError(f"{shell[0]}: {error.strerror}") from error
         said, _ = self.ask({"do": "open", "job": job, "root": os.environ.get("MANAPY_TRACE_ROOT"), "keep": keep, "sample": sample}, "format")
         if (said["format"], said.get("version")) != (FORMAT, format.VERSION):
             raise LostError("another version of manapy is installed there")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from compiling import SHARED, build
 from manapy.doctor import Level, check_program, check_system
+from manapy.mpi._find import PLACES
 
 SOURCE = "int main(void) { return 0; }\n"
 
@@ -113,6 +115,11 @@ def test_io_uring_is_named(tmp_path: Path) -> None:
 def test_system_says_something_about_everything(tmp_path: Path) -> None:
     subjects = {f.subject for f in check_system(str(tmp_path / "none"), tmp_path)}
     assert {"CPU", "kernel", "seccomp", "open files", "stack", "overcommit", "installation", "MPI by --mpi", "mpi4py", "job directory"} <= subjects
+
+
+def test_libraries_are_looked_for_where_the_launcher_looks(root: Path) -> None:
+    found = re.search(r"places\[\] = \{(.*?)\}", (root / "lowerhalf/mpi/load.c").read_text(), re.DOTALL)
+    assert found and tuple(re.findall(r'"(.*?)"', found[1])) == PLACES
 
 
 def test_system_finds_open_mpi_unusable(tmp_path: Path) -> None:
