@@ -16,7 +16,6 @@ Invariants
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import select
@@ -132,11 +131,7 @@ class Tails:
                 yield from runs(tail.new(i, ring, self.keep), tail.capacity, start + format.PAGE)
             yield from self._changed(key, start, bytes(ring))
         head = tail.head  # anew: records name what has come into the tables meanwhile
-        sent = self._tables[key]
-        for table, (offset, count, each) in enumerate(((head.comms_offset, head.comms, ctypes.sizeof(format.CommStruct)), (head.members_offset, head.members, 4))):
-            if count > sent[table]:
-                yield offset + sent[table] * each, tail.bytes(offset + sent[table] * each, (count - sent[table]) * each)
-                sent[table] = count
+        yield from tail.entered(head, self._tables[key])
         yield from self._changed(key, 0, bytes(head))
 
     def _changed(self, key: tuple[str, int], offset: int, data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -157,11 +152,10 @@ def _serve(requests: IO[bytes], answers: IO[bytes], sampling: contextlib.ExitSta
     for line in requests:
         request, data = json.loads(line), list[bytes]()
         if request["do"] == "open":
-            root = Path(request["root"]) / f"manapy-trace-{os.getuid()}" if request["root"] else format.root()
             sampler = runqueue.Sampler()
             if request["sample"]:
                 sampling.enter_context(sampler)
-            tails = Tails(root / request["job"], request["keep"], sampler)
+            tails = Tails(format.root(below=request["root"]) / request["job"], request["keep"], sampler)
             said: dict[str, Any] = {"format": FORMAT, "version": format.VERSION, "host": socket.gethostname()}
         elif request["do"] == "stack":
             said = {"stack": stacks.of(request["pid"], request["start"])}

@@ -119,12 +119,10 @@ def text(raw: bytes) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in raw.decode(errors="replace"))
 
 
-def root(user: int | None = None) -> Path:
-    """The folder of a user's jobs: of this one, or of that with this id."""
-    return (
-        Path(os.environ.get("MANAPY_TRACE_ROOT") or "/dev/shm")
-        / f"manapy-trace-{os.getuid() if user is None else user}"
-    )
+def root(user: int | None = None, below: str | None = None) -> Path:
+    """The folder of a user's jobs: of this one, or of that with this id. below: where it lies, if it isn't the usual place."""
+    place = below or os.environ.get("MANAPY_TRACE_ROOT") or "/dev/shm"
+    return Path(place) / f"manapy-trace-{os.getuid() if user is None else user}"
 
 
 def job_name(directory: str | Path) -> str:
