@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from compiling import SHARED, build
 from jobs import BIN, PATIENCE, Job, manapy
 
 from manapy.ckpt.store import image
+from waiting import until_gone
 
 SOLVER = ("--n", "64", "--steps", "3000", "--every", "20", "--pause", "0.03", "--out", "field.npy")
 
@@ -270,10 +270,7 @@ def test_dead_rank_leaves_nobody_hanging(running: Job, victim: int) -> None:
     pids = running.pids()
     os.kill(pids[victim], signal.SIGKILL)
     assert running.wait() != 0
-    deadline = time.monotonic() + PATIENCE
-    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    until_gone(pids)
     assert (running.dir / "latest").resolve() == first
     running.restart().finish()
 

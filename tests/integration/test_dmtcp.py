@@ -7,13 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from compiling import STRICT, build
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
+from waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +25,6 @@ def program(c_program: Callable[[Path], Path]) -> Path:
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Without MPI, which the original does not get on with in every version."""
     return build(tmp_path_factory.mktemp("alone") / "alone", PROGRAMS / "dmtcp_api.c", *STRICT, "-DWITHOUT_MPI")
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def run(where: Path, *command: str | Path) -> str:
@@ -265,7 +258,7 @@ def test_request_waits_while_disabled(program: Path, job: Job) -> None:
     request = subprocess.Popen([BIN / "manapy", "checkpoint", job.dir], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         line = "waiting for rank 0: checkpoints are disabled by the program"
-        until(lambda: job.status()["waiting"] == [line])
+        until(lambda: job.status()["waiting"] == [line], line)
         (files / "one").touch()
         job.wait_for("still disabled")
         assert job.status()["waiting"] == [line]

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from jobs import PATIENCE, PROGRAMS, Job
+from jobs import PROGRAMS, Job
 
 from manapy.core.proc import START, stat_fields
 from manapy.trace.capture import format, locate, rings
 from manapy.trace.model.events import ANY, NO_PEER, OPEN, PROC_NULL, Flag, Op, Trace
+from waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -123,10 +124,7 @@ def test_a_checkpoint_that_the_job_outlives(job: Job, program: Path) -> None:
 def test_overrun_and_sigkill(job: Job, program: Path) -> None:
     many = format.CAPACITY + 1000
     job.start(program, "overrun", str(many)).wait_for("ready")
-    deadline = time.monotonic() + PATIENCE
-    while not all(any(e["op"] == Op.RECV for e in calls(read(job), r)[-1:]) for r in range(2)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: all(any(e["op"] == Op.RECV for e in calls(read(job), r)[-1:]) for r in range(2)), "the last calls")
     folder = locate.find(str(job.dir)).folder
     pids = [r.pid for r in read(job).ranks.values()]
     for pid in pids:

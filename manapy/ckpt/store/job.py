@@ -38,8 +38,8 @@ class Job(NamedTuple):
     def secret(self) -> bytes:
         """The job's secret. Raises CoordinatorError."""
         try:
-            if os.geteuid() and (why := own.complaint(self.dir / "secret")) and os.access(self.dir / "secret", os.R_OK):
-                raise CoordinatorError(why)
+            if os.geteuid() and (complaint := own.complaint(self.dir / "secret")) and os.access(self.dir / "secret", os.R_OK):
+                raise CoordinatorError(complaint)
             return (self.dir / "secret").read_bytes()
         except PermissionError as error:
             raise CoordinatorError(f"{self.dir}: a job of another user (uid {self.dir.stat().st_uid}), to which nobody else but root may say anything") from error

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from compiling import SHARED, build
 from etcd_cluster import closed_port
 from manapy.rdma import client, place
-from rdma_agents import MANAPY, PATIENCE, Agent, Program, until
+from rdma_agents import MANAPY, Agent, Program
 from sysfs import rail_server
+from waiting import PATIENCE, until
 
 Start = Callable[..., Agent]
 Run = Callable[..., Program]

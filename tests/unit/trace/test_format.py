@@ -8,6 +8,7 @@ from pathlib import Path
 
 import layout
 import numpy as np
+from compiling import build_core
 
 from manapy.trace.capture import format
 from manapy.trace.model import events
