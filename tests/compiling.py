@@ -16,7 +16,9 @@ STRICT = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror")
 SANITIZED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
-def build(output: Path, sources: Path | str | Iterable[Path], *options: str | Path, compiler: str | Path = "gcc") -> Path:
+def build(
+    output: Path, sources: Path | str | Iterable[Path], *options: str | Path, compiler: str | Path = "gcc"
+) -> Path:
     """A program, or with SHARED a library; the test is skipped if there is no such compiler.
 
     sources: files, or a text, which becomes a file beside the output.

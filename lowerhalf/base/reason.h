@@ -1,7 +1,7 @@
 /* reason.h - one line of text for a person: why something can't be done. Header only; libc.
  *
- * A function that can fail takes (char *error, size_t n) last, and fills it on failure only. It returns -1 then, or false
- * if it returns a bool:
+ * A function that can fail takes (char *error, size_t n) last, and fills it on failure only. It returns -1 then, or
+ * false if it returns a bool:
  *
  *     if (fd < 0) return mpy_reason(error, n, "%s: %s", path, strerror(errno));
  *     if (fd < 0) return mpy_refuse(error, n, "%s: %s", path, strerror(errno));

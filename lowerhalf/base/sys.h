@@ -1,5 +1,6 @@
-/* sys.h - raw system calls, the FS base, and futexes of the lower half, for code that may run on either half's TLS. Header
- * only; no libc, no TLS, no errno (manapy/syscall.h). The futexes that both halves share are those of manapy/lock.h.
+/* sys.h - raw system calls, the FS base, and futexes of the lower half, for code that may run on either half's TLS.
+ * Header only; no libc, no TLS, no errno (manapy/syscall.h). The futexes that both halves share are those of
+ * manapy/lock.h.
  */
 #ifndef MANAPY_SYS_H
 #define MANAPY_SYS_H

@@ -61,7 +61,8 @@ static int drain(char *error, size_t n) {
 }
 
 static int write_image(const char *directory, mpy_image_result_t *result, char *error, size_t n) {
-    if (MPY_UPPER->obstacle[0]) return mpy_reason(error, n, "%s", MPY_UPPER->obstacle); /* it may have come since the check */
+    if (MPY_UPPER->obstacle[0])
+        return mpy_reason(error, n, "%s", MPY_UPPER->obstacle); /* it may have come since the check */
     mpy_recorder_save();
     return mpy_snapshot_write(directory, result, error, n);
 }

@@ -73,7 +73,8 @@ static int map_region(const mpy_image_t *image, const mpy_image_region_t *r, cha
         p = mmap((void *)r->lo, r->hi - r->lo, prot, flags | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     }
     if (p == (void *)r->lo) return 0;
-    return mpy_reason(error, n, "cannot map memory at %#lx: %s", (unsigned long)r->lo, p == MAP_FAILED ? strerror(errno) : "address taken");
+    return mpy_reason(error, n, "cannot map memory at %#lx: %s",
+                      (unsigned long)r->lo, p == MAP_FAILED ? strerror(errno) : "address taken");
 }
 
 /* Piece by piece, so that the checksum finds in the cache what was just read. Populating first spares a page fault a page; where
@@ -88,7 +89,8 @@ static int read_run(const mpy_image_t *image, const mpy_image_run_t *run, char *
         if (done % READ_PIECE == 0) madvise(to, piece, MADV_POPULATE_WRITE);
         ssize_t k = pread(image->fd, to, piece, (off_t)(run->offset + done));
         if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) return mpy_reason(error, n, "%s: cannot be read: %s", image->path, k ? strerror(errno) : "it ends early");
+        if (k <= 0)
+            return mpy_reason(error, n, "%s: cannot be read: %s", image->path, k ? strerror(errno) : "it ends early");
         mpy_image_sum_add(image, &sum, to, (size_t)k);
         done += (uint64_t)k;
     }
@@ -128,7 +130,8 @@ static int peek(const mpy_image_t *image, mpy_upper_t *head, size_t bytes) {
 
 int mpy_restore_mpi(const mpy_image_t *image, char *error, size_t n) {
     static mpy_upper_t upper; /* only its head is filled */
-    if (peek(image, &upper, offsetof(mpy_upper_t, hooks)) || upper.magic != MPY_BOUNDARY_MAGIC) return mpy_reason(error, n, "%s: it holds no upper block", image->path);
+    if (peek(image, &upper, offsetof(mpy_upper_t, hooks)) || upper.magic != MPY_BOUNDARY_MAGIC)
+        return mpy_reason(error, n, "%s: it holds no upper block", image->path);
     if (!mpy_mpi_is_up(&upper)) return 0;
     mpy_mpi_load(NULL);
     int provided, required = upper.mpi_thread_required;
@@ -138,7 +141,9 @@ int mpy_restore_mpi(const mpy_image_t *image, char *error, size_t n) {
     if (!rc) rc = set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     if (!rc) rc = set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     if (rc) return mpy_reason(error, n, "%s: MPI_Init_thread failed with code %d", mpy_mpi_path(), rc);
-    if (provided < required) return mpy_reason(error, n, "%s gives thread level %d, the program needs %d", mpy_mpi_path(), provided, required);
+    if (provided < required)
+        return mpy_reason(error, n, "%s gives thread level %d, the program needs %d",
+                          mpy_mpi_path(), provided, required);
     return 0;
 }
 
@@ -233,7 +238,8 @@ int mpy_restore_commit(char *error, size_t n) {
     if (mpy_fds_commit(error, n)) return -1;
     if (mpy_mpi_is_up(MPY_UPPER)) { /* nobody writes to a shared file before everybody has cut it */
         int (*barrier)(int) = (int (*)(int))MPY_LOWER->mpi[MPY_FN_Barrier];
-        if (barrier(MPI_COMM_WORLD)) return mpy_reason(error, n, "the ranks cannot reach each other (MPI_Barrier failed)");
+        if (barrier(MPI_COMM_WORLD))
+            return mpy_reason(error, n, "the ranks cannot reach each other (MPI_Barrier failed)");
     }
     return mpy_process_start_timers(mpy_id_real, error, n);
 }

@@ -270,7 +270,8 @@ static int sleeps_on_lower_stack(const sleep_t *s) { return s->nr >= 0 && !in_up
 int mpy_stop_check(char *error, size_t n) {
     mpy_proc_stat_t stat;
     if (mpy_proc_stat(getpid(), &stat) || stat.state != 'Z') return 0;
-    return mpy_reason(error, n, "the program's first thread has ended (pthread_exit in main); such a program can't be saved");
+    return mpy_reason(error, n, "the program's first thread has ended (pthread_exit in main); such a program can't be "
+                      "saved");
 }
 
 /* One pass over the threads; returns how many are not halted yet, -1 on failure. */

@@ -39,7 +39,8 @@ bool mpy_chain_ask(char *const *argv, const char *dir, int ranks, mpy_chain_step
     if (!mpy_helper_ask((char *const *)helper, answer, sizeof answer, error, n)) return false;
     char *rest = strchr(answer, ' ');
     if (rest != NULL) *rest++ = '\0';
-    if (rest == NULL || strlen(rest) >= sizeof step->path) return mpy_refuse(error, n, "`manapy _step` gave an unknown answer: %.200s", answer);
+    if (rest == NULL || strlen(rest) >= sizeof step->path)
+        return mpy_refuse(error, n, "`manapy _step` gave an unknown answer: %.200s", answer);
     if (strcmp(answer, "ERROR") == 0) return mpy_refuse(error, n, "%s", rest);
     step->verdict = strcmp(answer, "NEW") == 0 ? MPY_CHAIN_NEW : strcmp(answer, "RESUME") == 0 ? MPY_CHAIN_RESUME : MPY_CHAIN_DONE;
     step->code = step->verdict == MPY_CHAIN_DONE ? atoi(rest) : 0;

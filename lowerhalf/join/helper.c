@@ -30,7 +30,8 @@ bool mpy_helper_path(char out[PATH_MAX], char *error, size_t n) {
         strcpy(strrchr(out, '/') + 1, "manapy");
     }
     if (access(out, X_OK) == 0) return true;
-    return mpy_refuse(error, n, "cannot start the coordinator %s: %s (is manapy installed completely?)", out, strerror(errno));
+    return mpy_refuse(error, n, "cannot start the coordinator %s: %s (is manapy installed completely?)",
+                      out, strerror(errno));
 }
 
 void mpy_helper_become(char *const argv[], const int *descriptors, int count) {

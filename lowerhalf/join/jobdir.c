@@ -138,7 +138,8 @@ static bool make_new(char out[PATH_MAX], char *error, size_t n) {
         snprintf(out, PATH_MAX, "%s/manapy-%s", strcmp(cwd, "/") == 0 ? "" : cwd, id);
         if (mkdir(out, 0755) == 0) return true;
         if (errno == EEXIST) continue; /* invariant 1 */
-        return mpy_refuse(error, n, "cannot make the job directory %s: %s; name a writable one with --dir", out, strerror(errno));
+        return mpy_refuse(error, n, "cannot make the job directory %s: %s; name a writable one with --dir",
+                          out, strerror(errno));
     }
 }
 

@@ -41,7 +41,8 @@ static bool talk(mpy_pmi_t *p, char line[LINE_MAX_BYTES * 4], const char *expect
     snprintf(want, sizeof want, "cmd=%s", expect);
     size_t wanted = strlen(want);
     if (strncmp(line, want, wanted) != 0 || (line[wanted] != ' ' && line[wanted] != '\0'))
-        return mpy_refuse(error, n, "the process manager answered \"%.200s\" instead of \"%s\" (is it PMI-1?)", line, want);
+        return mpy_refuse(error, n, "the process manager answered \"%.200s\" instead of \"%s\" (is it PMI-1?)",
+                          line, want);
     const char *rc = strstr(line, " rc=");
     if (rc != NULL && atoi(rc + 4) != 0) return mpy_refuse(error, n, "the process manager refused: %.200s", line);
     return true;
@@ -89,7 +90,8 @@ bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n) {
         return mpy_refuse(error, n, "PMI_FD, PMI_RANK and PMI_SIZE in the environment do not fit together");
     p->fd = mpy_fd_high(fd);
     if (p->fd < 0)
-        return mpy_refuse(error, n, "cannot move the process manager's descriptor PMI_FD=%d to %d or above: %s (ulimit -n is too low)", fd, mpy_fd_base(), strerror(errno));
+        return mpy_refuse(error, n, "cannot move the process manager's descriptor PMI_FD=%d to %d or above: %s (ulimit "
+                          "-n is too low)", fd, mpy_fd_base(), strerror(errno));
     char text[16], line[LINE_MAX_BYTES * 4];
     snprintf(text, sizeof text, "%d", p->fd);
     setenv("PMI_FD", text, 1);

@@ -211,7 +211,8 @@ static bool read_secret_patiently(mpy_job_t *job, char *error, size_t n) {
         if (tries == 40) {
             char cause[512];
             snprintf(cause, sizeof cause, "%s", error);
-            return mpy_refuse(error, n, "%s (the job directory must lie on a file system that all ranks see; choose it with --dir)", cause);
+            return mpy_refuse(error, n, "%s (the job directory must lie on a file system that all ranks see; choose it "
+                              "with --dir)", cause);
         }
         usleep(50000);
     }
@@ -227,7 +228,8 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
     *say = job->rank == 0;
     if (pmi.fd >= 0 && !mpy_pmi_is_hydra()) mpy_leftovers_remove(pmi.kvsname);
     if (options->expected_ranks > 0 && options->expected_ranks != job->size)
-        return mpy_refuse(error, n, "the checkpoint holds %d ranks, but %d were started: use mpirun -n %d", options->expected_ranks, job->size, options->expected_ranks);
+        return mpy_refuse(error, n, "the checkpoint holds %d ranks, but %d were started: use mpirun -n %d",
+                          options->expected_ranks, job->size, options->expected_ranks);
     if (job->rank == 0) {
         bool ok = found_step(options, job, error, n);
         if (pmi.fd < 0) return ok;

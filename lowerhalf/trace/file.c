@@ -55,7 +55,8 @@ static bool own_folder(const char *path, bool *made, char *error, size_t n) {
     struct stat st;
     *made = mkdir(path, 0700) == 0;
     if (!*made && errno != EEXIST) return mpy_refuse(error, n, "cannot make %s: %s", path, strerror(errno));
-    if (lstat(path, &st) || !S_ISDIR(st.st_mode) || st.st_uid != getuid() || st.st_mode & 077) return mpy_refuse(error, n, "%s isn't a folder of this user alone", path);
+    if (lstat(path, &st) || !S_ISDIR(st.st_mode) || st.st_uid != getuid() || st.st_mode & 077)
+        return mpy_refuse(error, n, "%s isn't a folder of this user alone", path);
     return true;
 }
 

@@ -41,7 +41,7 @@ static inline long mpy_sys6(long nr, long a, long b, long c, long d, long e, lon
 #define MPY_CAT(a, b) MPY_CAT2(a, b)
 #define mpy_sys(...) MPY_CAT(mpy_sys_, MPY_SYS_ARGS(__VA_ARGS__, 6, 5, 4, 3, 2, 1, 0))(__VA_ARGS__)
 
-/* Is the result of a system call an error (Linux, MAX_ERRNO)? For calls that return addresses, which may look negative. */
+/* Is the result an error (Linux: MAX_ERRNO)? For calls that return addresses, which may look negative. */
 static inline int mpy_sys_failed(long result) { return result < 0 && result > -4096; }
 
 /* Milliseconds of CLOCK_MONOTONIC, where libc may not be called; elsewhere mpy_now_ms of lowerhalf/base/now.h. */

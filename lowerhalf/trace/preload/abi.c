@@ -60,7 +60,8 @@ static const mpy_abi_t mpich = {
     .any_source = MPI_ANY_SOURCE, .any_tag = MPI_ANY_TAG, .proc_null = MPI_PROC_NULL, .root = MPI_ROOT,
     .graph = MPI_GRAPH, .cart = MPI_CART, .dist_graph = MPI_DIST_GRAPH,
     .in_place = MPI_IN_PLACE, .status_ignore = MPI_STATUS_IGNORE,
-    .status_size = sizeof(MPI_Status), .status_source = offsetof(MPI_Status, MPI_SOURCE), .status_tag = offsetof(MPI_Status, MPI_TAG),
+    .status_size = sizeof(MPI_Status),
+    .status_source = offsetof(MPI_Status, MPI_SOURCE), .status_tag = offsetof(MPI_Status, MPI_TAG),
 };
 /* Open MPI's handles are addresses of its data, of which a program may have its own copies (copy relocations): those are what the library uses, too. */
 static const mpy_abi_t open_mpi = {

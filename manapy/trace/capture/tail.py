@@ -58,8 +58,8 @@ class Tail(TraceFile):
         return records[good]
 
     def entered(self, head: format.FileStruct, sent: list[int]) -> Iterator[tuple[int, bytes]]:
-        """(offset, bytes) of what is new in the tables of communicators and of members: what lies behind the first ``sent`` entries
-        of each, which is brought up to date."""
+        """(offset, bytes) of what is new in the tables of communicators and of members: what lies behind the first
+        ``sent`` entries of each, which is brought up to date."""
         comms = head.comms_offset, head.comms, ctypes.sizeof(format.CommStruct)
         members = head.members_offset, head.members, ctypes.sizeof(ctypes.c_int32)
         for table, (offset, count, each) in enumerate((comms, members)):
