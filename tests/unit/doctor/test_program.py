@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from compiling import SHARED, build
-from manapy.doctor import Level, check_program, check_system
+from manapy.doctor import Level, _elf, check_program, check_system
 from manapy.mpi._find import PLACES
 
 SOURCE = "int main(void) { return 0; }\n"
@@ -115,6 +117,35 @@ def test_io_uring_is_named(tmp_path: Path) -> None:
 def test_system_says_something_about_everything(tmp_path: Path) -> None:
     subjects = {f.subject for f in check_system(str(tmp_path / "none"), tmp_path)}
     assert {"CPU", "kernel", "seccomp", "open files", "stack", "overcommit", "installation", "MPI by --mpi", "mpi4py", "job directory"} <= subjects
+
+
+def test_elf_files_are_read_as_readelf_reads_them(tmp_path: Path) -> None:
+    library = stub_library(tmp_path, "libstub.so.3")
+    ours = build(tmp_path / "ours", SOURCE, "-Wl,--no-as-needed", library, f"-Wl,-rpath,{tmp_path}:/b,--disable-new-dtags")
+    for path in (ours, library, Path(shutil.which("true") or ""), Path(sys.executable).resolve()):
+        said = subprocess.run(["readelf", "-W", "-h", "-l", "-d", path], check=True, capture_output=True, text=True).stdout
+        elf = _elf.read(path)
+        assert elf.needed == re.findall(r"\(NEEDED\).*\[(.*)\]", said)
+        for name, found in (("RPATH", elf.rpath), ("RUNPATH", elf.runpath)):
+            assert ":".join(found) == "".join(re.findall(rf"\({name}\).*\[(.*)\]", said))
+        assert [elf.interpreter] == (re.findall(r"interpreter: (.*)\]", said) or [None])
+        assert (elf.bits, elf.machine, elf.dynamic) == (64, "EM_X86_64", True) and elf.kind == f"ET_{said.split('Type:')[1].split()[0]}"
+
+
+def test_damaged_elf_files_are_refused_or_read(tmp_path: Path) -> None:
+    """Nothing but NotElf comes of them."""
+    whole, some, path = compile_program(tmp_path).read_bytes(), random.Random(1), tmp_path / "damaged"
+    refused = 0
+    for round in range(200):
+        data = bytearray(whole[: some.randrange(len(whole)) if round % 4 == 0 else None])
+        for _ in range(some.randrange(1, 12) if data else 0):
+            data[some.randrange(min(len(data), 1200))] = some.randrange(256)  # heads and tables, mostly
+        path.write_bytes(data)
+        try:
+            _elf.read(path)
+        except _elf.NotElf:
+            refused += 1
+    assert 20 < refused < 200
 
 
 def test_libraries_are_looked_for_where_the_launcher_looks(root: Path) -> None:
