@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..ckpt.store import known
 from ..core.errors import ManapyError, explained
 from ..core.files import reading, write_record
 from .lock import Lock
@@ -125,6 +126,7 @@ def create(directory: Path, record: dict[str, Any]) -> Chain:
         if (directory / "chain.json").exists():
             raise ManapyError(f"{directory} holds a chain already")
         Chain(directory, record).write()
+    known.note(directory)
     return Chain(directory.resolve(), record)
 
 
@@ -142,11 +144,14 @@ def read(directory: Path) -> Chain:
 
 
 def find(which: str | None) -> Chain:
-    """The chain meant by a directory, or nothing: then the newest one here. Raises ManapyError."""
+    """The chain meant by a directory or a name (ckpt/store/known.py), or nothing: then the newest one here. Raises
+    ManapyError."""
     if which is not None:
-        if is_chain(Path(which)):
-            return read(Path(which))
-        raise ManapyError(f"{which}: no chain's directory (`manapy run` and `manapy slurm chain` make them)")
+        if (directory := known.find(which, is_chain)) is not None:
+            return read(directory)
+        raise ManapyError(
+            f"{which}: no such chain: neither its directory nor its name (`manapy run` and `manapy slurm chain` make them)"
+        )
     found = [read(path) for path in Path().iterdir() if is_chain(path)]
     if not found:
         raise ManapyError(f"no chain in {Path().resolve()}: name its directory")

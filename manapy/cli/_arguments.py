@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from . import _naming
+
 if TYPE_CHECKING:
     from ..chain.attempt import Policy
     from ..chain.policy import Limits
@@ -19,12 +21,21 @@ if TYPE_CHECKING:
 
 def add_job(parser: argparse.ArgumentParser) -> None:
     """JOB, optional."""
-    parser.add_argument("job", nargs="?", metavar="JOB", help="job directory or id; may be left out if exactly one live job is in this directory")
+    parser.add_argument(
+        "job",
+        nargs="?",
+        metavar="JOB",
+        help="a job, by its directory, its name, one of its checkpoints or its chain (default: the only live job in this directory)",
+    )
 
 
 def add_checkpoint(parser: argparse.ArgumentParser) -> None:
     """CHECKPOINT, required."""
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", type=Path, help="a checkpoint directory, or a job directory: its latest checkpoint")
+    parser.add_argument(
+        "checkpoint",
+        metavar="CHECKPOINT",
+        help="a checkpoint's directory, JOB/ckpt-N, or a job: its latest checkpoint",
+    )
 
 
 def add_schedule(parser: argparse.ArgumentParser) -> None:
@@ -33,17 +44,29 @@ def add_schedule(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schedule", metavar="S", type=schedule, help=f"of a training job, so that its micro-batches are named: {names} (default: found in its calls, if it can be)")
 
 
-def add_hosts(parser: argparse.ArgumentParser) -> None:
-    """Where a recorded job runs, and how to get there: `recording` needs both."""
+def add_recording(parser: argparse.ArgumentParser) -> None:
+    """JOB of what is recorded, where it runs, and how to get there: `recording` needs all three."""
+    parser.add_argument(
+        "job",
+        nargs="?",
+        metavar="JOB",
+        help="a job as for 'manapy status', the name of a recording, or a folder of trace files (default: the only live job in this directory)",
+    )
     parser.add_argument("--hosts", metavar="HOST,...", type=names, default=[], help="the job's hosts (default: those of a job of manapy-launch)")
     parser.add_argument("--rsh", metavar="CMD", type=shlex.split, help="how to get to them: a host's name and a command are put behind it (default: srun in an allocation of Slurm, else ssh)")
 
 
 def recording(options: argparse.Namespace, out: Output) -> Found:
     """The recording that JOB, --hosts and --rsh mean; said, if nobody has named it. Raises JobError."""
+    from ..core.errors import JobError
     from ..trace.capture import locate
 
-    found = locate.find(options.job, options.hosts, options.rsh)
+    try:
+        found = locate.find(options.job, options.hosts, options.rsh)
+    except JobError:
+        if options.job is None or not _naming.is_chain(options.job):
+            raise
+        found = locate.find(str(_naming.job(options.job).dir), options.hosts, options.rsh)
     if found.guessed:
         out.note(found.guessed)
     return found

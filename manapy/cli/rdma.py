@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.units import ago, size
 from . import _arguments
+from . import _naming
 from ._output import Output
 
 if TYPE_CHECKING:
@@ -46,9 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     events = commands.add_parser("events", help="what has happened to them", description="What has happened to the queue pairs of this host's programs: one line of JSON each.")
     events.add_argument("--follow", action="store_true", help="go on until the agent ends")
     for command in (status, events):
-        command.add_argument("job", nargs="?", metavar="JOB", help="(default: the only one that runs here; of status: all)")
+        command.add_argument("job", nargs="?", metavar="JOB", help="a job as for 'manapy status', or the name that 'manapy rdma run' was given (default: the only one with an agent on this host; of status: all)")
     move = commands.add_parser("move", help="move traffic to another RNIC now", description="Move the traffic of programs on this host to another RNIC, e.g. before maintenance.")
-    move.add_argument("job", metavar="JOB")
+    move.add_argument("job", metavar="JOB", help="as for 'manapy rdma status'")
     move.add_argument("target", metavar="RANK|PID|*", help="which program; '*': all of the job on this host")
     move.add_argument("device", metavar="DEV", help="the RNIC that is to carry it: a backup, or the default one")
     move.add_argument("--qp", metavar="N", default="*", help="this queue pair only")
@@ -151,10 +152,27 @@ def _running(job: str | None) -> list[Place]:
     from ..rdma import place
 
     if job is not None:
-        return [place.of(job)]
+        return [_named(job)]
     if found := place.places():
         return found
     raise AgentError(f"no agent runs on this host (for this user, in {place.root()})")
+
+
+def _named(job: str) -> Place:
+    """The place of the agents that are called so; if there is none, of the job of manapy-launch that is."""
+    from ..core.errors import JobError, UsageError
+    from ..rdma import place
+    from ._shift import job_name
+
+    try:
+        if (found := place.of(job)).is_alive():
+            return found
+    except UsageError:  # a path
+        pass
+    try:
+        return place.of(job_name(_naming.job(job).dir))
+    except JobError:
+        return place.of(job)
 
 
 def _only(job: str | None) -> Place:

@@ -8,7 +8,7 @@
 
 A program may pause the recording of a thread's calls by MPI_Pcontrol(0), until MPI_Pcontrol(1).
 
-`manapy why` says what is wrong with a job that is recorded. JOB: a job directory, what `trace run` was given as --dir
+`manapy why` says what is wrong with a job that is recorded. JOB: a job, what `trace run` was given as --dir
 (its last part is enough if no other recording has it), or a folder with trace files.
 """
 
@@ -43,25 +43,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--dir", metavar="DIR", type=Path, help="what this job is called for other commands (default: a new manapy-trace-<time> here; nothing is written there)")
     run.add_argument("--mpi", choices=("mpich", "openmpi", "intel"), help="whose library the program uses (default: found out from the command)")
     record = commands.add_parser("record", help="keep on disk what a job records", description="Copy what a job records to disk, until it has ended or Ctrl-C; other commands take the folder for JOB.")
-    record.add_argument("job", nargs="?", metavar="JOB")
-    _arguments.add_hosts(record)
+    _arguments.add_recording(record)
     record.add_argument("--out", metavar="DIR", type=Path, required=True, help="a folder for it")
     record.add_argument("--limit", metavar="SIZE", type=_quantities.size, default=10**9, help="at most so much, the newest of all ranks, such as 200MB (default 1GB)")
     record.add_argument("--every", metavar="TIME", type=_arguments.seconds, default=0.1, help="before rings have gone round: 65536 calls of a thread (default 100ms)")
     record.add_argument("--for", metavar="TIME", type=_arguments.seconds, dest="duration", help="stop after so long")
     export = commands.add_parser("export", help="for other tools", description="Write what was recorded in another format.")
-    export.add_argument("job", nargs="?", metavar="JOB")
-    _arguments.add_hosts(export)
+    _arguments.add_recording(export)
     export.add_argument("--format", choices=("json", "openmetrics", "perfetto", "otf2"), required=True, help="otf2 makes a folder and needs pip install 'manapy[trace]'")
     export.add_argument("--out", metavar="FILE", type=Path, help="(default: trace.json, .prom, .pftrace or .otf2 here)")
     report = commands.add_parser("report", help="a page of HTML", description="Write what was recorded, and what `manapy why` says of it, as one page of HTML that needs nothing else.")
-    report.add_argument("job", nargs="?", metavar="JOB")
-    _arguments.add_hosts(report)
+    _arguments.add_recording(report)
     report.add_argument("--out", metavar="FILE", type=Path, default=Path("report.html"), help="(default: report.html here)")
     _arguments.add_schedule(report)
     top = commands.add_parser("top", help="what each rank is doing now", description="A live view: a line for each rank, and what is wrong. Ctrl-C leaves it.")
-    top.add_argument("job", nargs="?", metavar="JOB")
-    _arguments.add_hosts(top)
+    _arguments.add_recording(top)
     top.add_argument("--interval", metavar="TIME", type=_arguments.seconds, default=1.0, help="between two looks; longer if a look costs too much (default 1s)")
     top.add_argument("--once", action="store_true", help="look once and print (where stdout is no terminal, always)")
     top.add_argument("--json", action="store_true", help="the same as data; once")

@@ -31,9 +31,8 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("job", nargs="?", metavar="JOB", help="job directory or id, name of a recording, or folder of trace files (default: the only live job here)")
     parser.add_argument("--json", action="store_true", help="as data; in `unreachable` the hosts that could not be looked at, and why")
-    _arguments.add_hosts(parser)
+    _arguments.add_recording(parser)
     _arguments.add_schedule(parser)
     parser.add_argument("--waits", action="store_true", help="also a table of what each rank has waited in which calls, and for whom")
     parser.add_argument("--watch", action="store_true", help="go on until the job has ended, or Ctrl-C; each new verdict is said")

@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 
 from ...core.errors import CheckpointError, ManifestError, explained
 from ...core.files import discard, reading, sync, write_record
-from . import own
+from . import known, own
 
 MAGIC = "manapy checkpoint"
 FORMAT = 1
@@ -92,8 +92,10 @@ def is_checkpoint(path: Path) -> bool:
     return (path / "manifest.json").is_file()
 
 
-def resolve(path: Path) -> Path:
-    """The checkpoint directory meant by a path: itself, or the latest one of a job directory. Raises ManifestError."""
+def resolve(which: str | Path) -> Path:
+    """The checkpoint directory meant by a path or a name (known.py): itself, or the latest one of a job directory.
+    Raises ManifestError; JobError if several have the name."""
+    path = known.find(str(which), lambda path: is_checkpoint(path) or (path / "job.json").is_file()) or Path(which)
     if is_checkpoint(path):
         return path.resolve()
     newest = latest(path)
