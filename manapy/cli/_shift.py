@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
-import re
 from pathlib import Path
 
 from ._output import Output
@@ -27,15 +25,9 @@ def run(options: argparse.Namespace, out: Output) -> int:
         if why is not None:
             out.line(f"NONE\t{why}")
             return 0
-        where = place.make(job_name(options.dir))
+        where = place.make(place.job_name(options.dir))
         trouble = prepare.agent(where, prepare.store_url(where), pid=options.pid, guarded=options.dir if options.guard else None)
         out.line(f"ERROR\t{trouble}" if trouble is not None else f"OK\t{where.address}\t{where.job}\t{backups}")
     except (ManapyError, OSError) as error:
         out.line(f"ERROR\t{error}")
     return 0
-
-
-def job_name(directory: Path) -> str:
-    """Of the agent of the job in this directory: the same on all its ranks and hosts. Directories of the same name are told apart."""
-    readable = re.sub("[^A-Za-z0-9._-]", "-", directory.name).lstrip("._-")[:40]
-    return f"{readable or 'job'}-{hashlib.sha256(bytes(directory)).hexdigest()[:8]}"

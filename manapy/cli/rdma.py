@@ -162,7 +162,6 @@ def _named(job: str) -> Place:
     """The place of the agents that are called so; if there is none, of the job of manapy-launch that is."""
     from ..core.errors import JobError, UsageError
     from ..rdma import place
-    from ._shift import job_name
 
     try:
         if (found := place.of(job)).is_alive():
@@ -170,7 +169,7 @@ def _named(job: str) -> Place:
     except UsageError:  # a path
         pass
     try:
-        return place.of(job_name(_naming.job(job).dir))
+        return place.of(place.job_name(_naming.job(job).dir))
     except JobError:
         return place.of(job)
 
