@@ -1,5 +1,5 @@
-"""The command line. Nothing but names here: the module of the command `list` would hide the builtin from code in this file."""
+"""The command line: `manapy COMMAND`. Its commands are in folders, which are the groups of `manapy --help`."""
 
-from ._main import COMMANDS, EXIT_DONE, EXIT_FAILED, EXIT_USAGE, GROUPS, HIDDEN, main
+from ._main import COMMANDS, EXIT_DONE, EXIT_FAILED, EXIT_USAGE, GROUPS, HIDDEN, main, module_of
 
-__all__ = ["COMMANDS", "EXIT_DONE", "EXIT_FAILED", "EXIT_USAGE", "GROUPS", "HIDDEN", "main"]
+__all__ = ["COMMANDS", "EXIT_DONE", "EXIT_FAILED", "EXIT_USAGE", "GROUPS", "HIDDEN", "main", "module_of"]

@@ -1,0 +1,18 @@
+"""Checking all images of a checkpoint with a progress bar: for `manapy verify` and before a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...ckpt.store import verify
+from ...ckpt.store.publish import Manifest
+from .output import Output
+
+
+def check(checkpoint: Path, manifest: Manifest, out: Output, *, signed: bool = True) -> list[str]:
+    """Check that the job has written it (unless ``signed`` is False), and every image against the manifest and byte by byte; one line for each bad one, in rank order."""
+    headers, problems = verify.headers(checkpoint, manifest, signed=signed)
+    if problems:
+        return problems
+    with out.bar("checking images", sum(h.memory_bytes for h in headers.values())) as advance:
+        return verify.images(checkpoint, manifest, advance, signed=signed)

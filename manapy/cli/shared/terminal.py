@@ -1,0 +1,40 @@
+"""Does what this process writes appear on a terminal? Of a rank, it may although isatty() says no: an mpirun on this host reads it from a pipe, and passes it on."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+from ...core.proc import PARENT, stat_fields
+
+LAUNCHERS = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun")
+TERMINALS = ("/dev/pts/", "/dev/tty")
+
+
+def shown(stream: TextIO) -> bool:
+    """stream: stdout or stderr, on the terminal itself or on that of the launcher that reads it."""
+    try:
+        number = stream.fileno()
+        return os.isatty(number) or (stat.S_ISFIFO(os.fstat(number).st_mode) and _launcher_has_one(number))
+    except (OSError, ValueError):  # no descriptor, or a process that ends, or somebody else's
+        return False
+
+
+def _launcher_has_one(number: int) -> bool:
+    """As the descriptor of that number."""
+    for process in _ancestors():
+        if (process / "comm").read_text().strip() in LAUNCHERS:
+            return os.readlink(process / "fd" / str(number)).startswith(TERMINALS)
+    return False
+
+
+def _ancestors() -> Iterator[Path]:
+    """Their folders, the parent's first."""
+    pid = os.getppid()
+    while pid > 1:
+        process = Path(f"/proc/{pid}")
+        yield process
+        pid = int(stat_fields(process)[PARENT])
