@@ -251,7 +251,7 @@ static void on_ticket(char *line) {
     char *reason = mpy_field(&line);
     if (!ok && reason != NULL && mpy_wire_decode(reason)) {
         char text[1200];
-        snprintf(text, sizeof text, "the checkpoint that the program asked for failed: %s", reason);
+        snprintf(text, sizeof text, "the checkpoint that the program requested has failed: %s", reason);
         if (plane.config.job->rank == 0) say(text);
     }
     __atomic_store_n(&WORDS->tickets_done, ok ? ticket : -ticket, __ATOMIC_SEQ_CST);
@@ -408,7 +408,7 @@ static void go_on_without_coordinator(bool was_connected) {
     __atomic_store_n(&WORDS->lost, 1, __ATOMIC_SEQ_CST);
     /* Said before the coordinator notices: it may end the job then. */
     if (plane.wire.tampered)
-        say("the connection to the coordinator was altered on its way: it is given up; "
+        say("the connection to the coordinator was changed on the network and is closed; "
             "the job goes on, but can't be checkpointed any more");
     else if (was_connected && !WORDS->finish_asked && plane.config.job->rank == 0)
         say("the coordinator is lost; the job goes on, but can't be checkpointed any more");

@@ -75,7 +75,7 @@ static void *vector_push(vector_t *v, size_t count) { /* exits on lack of memory
 /* Another rank's disk may be full: then all stand until the last one has noticed. */
 static int given_up(writer_t *w) {
     if (!mpy_control_cancelled()) return 0;
-    snprintf(w->error, w->n, "the checkpoint was given up");
+    snprintf(w->error, w->n, "the checkpoint was cancelled");
     return -1;
 }
 

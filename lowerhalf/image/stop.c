@@ -307,7 +307,7 @@ static int still_running(char *error, size_t n) {
             int sleeping = records[i].syscall_nr;
             char where[96] = "it is running";
             if (records[i].was_busy)
-                strcpy(where, "it stays in a signal handler, or in MPI, where a restart couldn't go on");
+                strcpy(where, "it stays in a signal handler, or in MPI, where a restart could not continue it");
             else if (sleeping >= 0) snprintf(where, sizeof where, "it is in system call %d", sleeping);
             snprintf(error, n, "thread %d can't be stopped: %s (waited for %d s)", mpy_id_shown(records[i].tid), where, STOP_SECONDS);
         }
@@ -326,7 +326,7 @@ int mpy_stop_all(char *error, size_t n) {
         if (mpy_stop_check(error, n)) return -1;
         clock_gettime(CLOCK_MONOTONIC, &now);
         if (now.tv_sec - begin.tv_sec > STOP_SECONDS) return still_running(error, n);
-        if (mpy_control_cancelled()) { snprintf(error, n, "the checkpoint was given up"); return -1; }
+        if (mpy_control_cancelled()) { snprintf(error, n, "the checkpoint was cancelled"); return -1; }
         struct timespec nap = {0, 200000}; /* BUSY threads are asked again soon; the futex tells of the others */
         mpy_sys(SYS_futex, &progress, MPY_FUTEX_WAIT, seen, &nap);
     }

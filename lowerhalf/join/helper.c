@@ -65,7 +65,7 @@ bool mpy_helper_ask(char *const argv[], char *answer, size_t size, char *error, 
     if (child < 0) return snprintf(error, n, "cannot start %s: fork: %s", argv[0], strerror(cause)), false;
     while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {}
     char *end = strchr(answer, '\n');
-    if (end == NULL) return snprintf(error, n, "`manapy %s` gave no answer", argv[1]), false;
+    if (end == NULL) return snprintf(error, n, "`manapy %s` did not answer", argv[1]), false;
     *end = '\0';
     return true;
 }

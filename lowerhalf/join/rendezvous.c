@@ -77,7 +77,7 @@ static bool job_address(struct sockaddr_storage *out, socklen_t *size, char *err
         }
         freeifaddrs(interfaces);
     }
-    if (!found) snprintf(error, n, "no address of host %s that other hosts can reach; set MANAPY_ADDRESS", given != NULL ? given : name);
+    if (!found) snprintf(error, n, "host %s has no address that other hosts can reach; set MANAPY_ADDRESS", given != NULL ? given : name);
     return found;
 }
 
@@ -196,7 +196,7 @@ static bool lookup(mpy_pmi_t *pmi, char *text, size_t size, char *error, size_t 
         if (ok) mpy_text_add(&hex, "%s", from);
     }
     if (ok && (hex.length / 2 >= size || !mpy_hex_decode(hex.data, text, hex.length / 2))) {
-        snprintf(error, n, "what rank 0 has published is unreadable");
+        snprintf(error, n, "the data that rank 0 has published is unreadable");
         ok = false;
     }
     if (ok) text[hex.length / 2] = '\0';
@@ -227,7 +227,7 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
     *say = job->rank == 0;
     if (pmi.fd >= 0 && !mpy_pmi_is_hydra()) mpy_leftovers_remove(pmi.kvsname);
     if (options->expected_ranks > 0 && options->expected_ranks != job->size) {
-        snprintf(error, n, "the checkpoint holds %d ranks, but %d were started: use mpirun -n %d", options->expected_ranks, job->size, options->expected_ranks);
+        snprintf(error, n, "the checkpoint has %d ranks, but %d were started: use mpirun -n %d", options->expected_ranks, job->size, options->expected_ranks);
         return false;
     }
     if (job->rank == 0) {
@@ -258,7 +258,7 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
     int at = 0;
     size_t length = 0;
     if (sscanf(text, "%d %255s %zu %n", &job->port, job->host, &length, &at) != 3 || at == 0 || length >= sizeof job->dir || length > strlen(text + at)) {
-        snprintf(error, n, "what rank 0 has published is unreadable: %.200s", text);
+        snprintf(error, n, "the data that rank 0 has published is unreadable: %.200s", text);
         return false;
     }
     snprintf(job->dir, sizeof job->dir, "%.*s", (int)length, text + at);

@@ -34,7 +34,7 @@ static void cannot(const mpy_job_t *job, int quiet, const char *format, ...) {
         if (job->rank) usleep(SPEAKER_US);
         mpy_fail(1, "--shift require: %s", why);
     }
-    if (!quiet && job->rank == 0) dprintf(2, "%s: RDMA traffic goes unprotected: %s\n", mpy_options.command, why);
+    if (!quiet && job->rank == 0) dprintf(2, "%s: RDMA traffic is not protected: %s\n", mpy_options.command, why);
 }
 
 /* How many there are; `name`: of one. */
@@ -53,13 +53,13 @@ void mpy_rdma_prepare(const mpy_job_t *job) {
     if (!strcmp(mpy_options.shift, "off") || getenv("MANAPY_SHIFT_AGENT")) return; /* the latter: by `manapy rdma run`, in front of us */
     int rnics = count_rnics(name);
     if (rnics == 0) return cannot(job, 1, "this host has no RNIC");
-    if (rnics == 1) return cannot(job, 1, "this host has one RNIC only, %s: nothing can stand in for it", name);
+    if (rnics == 1) return cannot(job, 1, "this host has only one RNIC, %s: there is no backup for it", name);
     if (job->local_size < job->size && !getenv("MANAPY_SHIFT_KV"))
-        return cannot(job, 0, "the job's hosts need a store that they share: name it in MANAPY_SHIFT_KV (etcd://host:port,... or sqlite:///shared/dir/keys.db)");
+        return cannot(job, 0, "the job's hosts need a shared store; name it in MANAPY_SHIFT_KV (etcd://host:port,... or sqlite:///shared/dir/keys.db)");
     snprintf(library, sizeof library, "%s/../libmanapy_shift.so", mpy_upper_dir());
     if (access(library, R_OK)) {
         library[0] = 0;
-        return cannot(job, 0, "this manapy was built without libmanapy_shift.so: its build needs the headers of libibverbs (Debian: libibverbs-dev)");
+        return cannot(job, 0, "this manapy was built without libmanapy_shift.so; the build needs the headers of libibverbs (Debian: libibverbs-dev)");
     }
     snprintf(pid, sizeof pid, "%d", (int)getpid());
     char *argv[] = {command, "_shift", "--dir", (char *)job->dir, "--pid", pid, strcmp(mpy_options.on_failover, "checkpoint") ? NULL : "--guard", NULL};
@@ -83,7 +83,7 @@ void mpy_rdma_prepare(const mpy_job_t *job) {
 void mpy_rdma_load(void) {
     if (!library[0] || dlopen(library, RTLD_NOW | RTLD_GLOBAL)) return;
     char line[PATH_MAX + 256];
-    snprintf(line, sizeof line, "RDMA traffic goes unprotected: cannot load %s", dlerror());
+    snprintf(line, sizeof line, "RDMA traffic is not protected: cannot load %s", dlerror());
     if (!strcmp(mpy_options.shift, "require")) MPY_LOWER->svc->die(line, 1);
     MPY_LOWER->svc->say(line);
 }

@@ -61,7 +61,7 @@ void mpy_advice_place(const mpy_image_region_t *r) {
 
 static void locked(int failed) {
     static int said;
-    if (failed && !said++) MPY_LOWER->svc->say("memory that the program has locked can't be locked here (ulimit -l): it may be swapped out");
+    if (failed && !said++) MPY_LOWER->svc->say("memory that the program has locked cannot be locked here (ulimit -l); it may be swapped out");
 }
 
 void mpy_advice_apply(const mpy_image_region_t *r) {

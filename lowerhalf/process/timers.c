@@ -65,7 +65,7 @@ static int probe(char *err, size_t n)
     struct itimerspec left;
     for (int id = 0; id < ID_PROBES; id++)
         if (syscall(SYS_timer_gettime, id, &left) == 0)
-            return mpy_reason(err, n, "the program has a POSIX timer and this kernel doesn't list them (/proc/PID/timers); delete it before the checkpoint");
+            return mpy_reason(err, n, "the program has a POSIX timer and this kernel does not list them (/proc/PID/timers); delete it before the checkpoint");
     return 0;
 }
 
@@ -148,7 +148,7 @@ static int posix_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size
         syscall(SYS_timer_gettime, timer->id, &timer->left);
         int tid = timer->notify == NOTIFY_TID && virtual_tid ? virtual_tid(timer->tid) : timer->tid;
         if (!rc && tid == 0)
-            rc = mpy_reason(err, n, "POSIX timer %d notifies thread %d, which isn't one of the program's", timer->id, timer->tid);
+            rc = mpy_reason(err, n, "POSIX timer %d notifies thread %d, which is not a thread of the program", timer->id, timer->tid);
         mpy_blob_put_u32(b, (uint32_t)timer->id);
         mpy_blob_put_u32(b, (uint32_t)timer->signal);
         mpy_blob_put_u32(b, (uint32_t)timer->notify);

@@ -66,7 +66,7 @@ int main(int argc, char **argv, char **envp) {
     const char *checkpoint = mpy_lower_join(argv + first, NULL, 0, 0);
     if (checkpoint) mpy_continue(checkpoint);
     mpy_blocks_map_saved();
-    if (mpy_arena_init()) mpy_fail(1, "address %#lx, which manapy needs, is taken", (unsigned long)MPY_HEAP_LO);
+    if (mpy_arena_init()) mpy_fail(1, "address %#lx, which manapy needs, is in use", (unsigned long)MPY_HEAP_LO);
     MPY_TRAP->pid = MPY_TRAP->real_pid = getpid();
     MPY_UPPER->clock.protocol = MPY_LOWER->protocol;
     uint64_t entry, sp;

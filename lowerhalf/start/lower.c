@@ -50,7 +50,7 @@ void mpy_fail(int code, const char *format, ...) {
 
 void mpy_fixed_map(uint64_t address, uint64_t bytes) {
     void *p = mmap((void *)address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-    if (p != (void *)address) mpy_fail(1, "address %#lx, which manapy needs, is taken", (unsigned long)address);
+    if (p != (void *)address) mpy_fail(1, "address %#lx, which manapy needs, is in use", (unsigned long)address);
 }
 
 void mpy_blocks_map(void) {
@@ -58,7 +58,7 @@ void mpy_blocks_map(void) {
     mpy_fixed_map(MPY_SERVICE_STACK_ADDR, MPY_SERVICE_STACK_SIZE);
     mpy_code_install();
     int r = mpy_arena_attach();
-    if (r) mpy_fail(1, "no memory that children don't inherit (%s): manapy needs Linux 5.9 or newer", strerror(-r));
+    if (r) mpy_fail(1, "cannot map memory that children do not inherit (%s): manapy needs Linux 5.9 or newer", strerror(-r));
 }
 
 void mpy_blocks_map_saved(void) {

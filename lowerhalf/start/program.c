@@ -70,7 +70,7 @@ int mpy_program_find(const char *path, char **argv, mpy_program_t *out, char *er
         if (fd >= 0) close(fd);
         if (got < 0) { snprintf(error, n, "cannot read '%s': %s", out->path, strerror(errno)); return 126; }
         if (got >= 4 && !memcmp(head, "\177ELF", 4)) return 0;
-        if (depth == 4) { snprintf(error, n, "cannot run '%s': its interpreters are nested too deep", out->path); return 126; }
+        if (depth == 4) { snprintf(error, n, "cannot run '%s': its interpreters are nested too deeply", out->path); return 126; }
         if (head[0] != '#' || head[1] != '!') { /* execvp's fallback */
             out->argv = prepend(out->argv, 1, 2, (char *[]){"/bin/sh", out->path});
             out->path = strdup("/bin/sh");

@@ -295,7 +295,7 @@ bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret
         snprintf(error, n, line == NULL ? "the coordinator did not answer" : "the coordinator's greeting is not manapy's");
         return false;
     case MPY_HANDSHAKE_VERSION:
-        snprintf(error, n, "the coordinator speaks protocol version %d, this program version %d", version, MPY_PROTOCOL_VERSION);
+        snprintf(error, n, "the coordinator uses protocol version %d, this program uses version %d", version, MPY_PROTOCOL_VERSION);
         return false;
     case MPY_HANDSHAKE_RANDOM: snprintf(error, n, "getrandom: %s", strerror(errno)); return false;
     }

@@ -114,7 +114,7 @@ def _interfaces(name: str) -> int:
 def _tool(tools: Tools) -> Path:
     found = next((path for path in (tools.sources / "nodes", tools.sources.parent / "tools" / "nodes") if path.exists()), None)
     if found is None:
-        raise ManapyError("tools/nodes is missing: this manapy is not installed completely")
+        raise ManapyError("tools/nodes is missing: this installation of manapy is incomplete")
     return found
 
 

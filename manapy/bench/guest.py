@@ -41,7 +41,7 @@ class Guest:
         """A module of tools/vm; "" is the package."""
         place = next((path for path in (self._tools.sources, self._tools.sources.parent / "tools") if (path / "vm" / "machine.py").exists()), None)
         if place is None:
-            raise ManapyError("tools/vm is missing: this manapy is not installed completely")
+            raise ManapyError("tools/vm is missing: this installation of manapy is incomplete")
         if str(place) not in sys.path:
             sys.path.insert(0, str(place))
         return importlib.import_module(f"vm.{name}" if name else "vm")

@@ -55,7 +55,7 @@ def sources() -> Path:
     tree = Path(__file__).resolve().parents[2] / "osu_bench"
     found = installation.library("osu_bench") or (tree if tree.is_dir() else None)
     if found is None:
-        raise ManapyError("osu_bench is missing: this manapy is not installed completely")
+        raise ManapyError("osu_bench is missing: this installation of manapy is incomplete")
     return found
 
 
@@ -90,7 +90,7 @@ def compile_one(source: Path, target: Path, *flags: str) -> None:
 def _needed(name: str) -> Path:
     found = installation.executable(name)
     if found is None:
-        raise ManapyError(f"{name} is missing: this manapy is not installed completely")
+        raise ManapyError(f"{name} is missing: this installation of manapy is incomplete")
     return found
 
 

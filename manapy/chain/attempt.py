@@ -248,7 +248,10 @@ class Attempt:
         interval = timing.daly(cost, self.policy.mtbf)
         if abs(interval - self._told_interval) > 0.1 * self._told_interval:
             young = timing.young(cost, self.policy.mtbf)
-            self.say(f"a checkpoint takes {cost:.2f} s, failures come every {self.policy.mtbf:.0f} s: one every {interval:.0f} s (Daly; Young: {young:.0f} s)")
+            self.say(
+                f"a checkpoint takes {cost:.2f} s, and failures occur every {self.policy.mtbf:.0f} s:"
+                f" one checkpoint every {interval:.0f} s (Daly's formula; Young's: {young:.0f} s)"
+            )
             self._told_interval = interval
         return interval
 
@@ -319,8 +322,9 @@ class Attempt:
     def _fallback(self) -> str:
         taken = self.chain.events("checkpoint")
         if not taken:
-            return "there is no earlier one; the job goes on"
-        return f"the job goes on, and the one of {time.strftime('%H:%M:%S', time.localtime(taken[-1]['time']))}, {taken[-1]['path']}, stays"
+            return "there is no earlier checkpoint; the job goes on"
+        when = time.strftime("%H:%M:%S", time.localtime(taken[-1]["time"]))
+        return f"the job goes on; the last checkpoint, of {when}, remains: {taken[-1]['path']}"
 
     # ---- the end
 

@@ -92,7 +92,11 @@ def open_in_job(directory: Path | None, command: Sequence[str], options: Sequenc
         chain.write()
         return chain
     if not command:
-        raise ManapyError(f"{directory}: no chain's directory" if directory else "which script? manapy slurm guard -- \"$0\" \"$@\"")
+        raise ManapyError(
+            f"{directory}: not the directory of a chain"
+            if directory
+            else 'the script is missing: manapy slurm guard -- "$0" "$@"'
+        )
     where = task_directory(directory or Path.cwd() / f"manapy-chain-{os.environ.get('SLURM_ARRAY_JOB_ID', os.environ.get('SLURM_JOB_ID', ''))}")
     if record.is_chain(where):
         return record.read(where)
@@ -137,7 +141,8 @@ def guard(supervisor: Supervisor, budget: float | None, poll: float) -> int:
             say(f"{outcome.reason}: starting again")
             continue
         _exclude(chain, allocation, unwell, say)
-        say(f"{outcome.reason}: to be continued in the next allocation" + ("" if outcome.how in ("left", "yielded") else ", from the last checkpoint"))
+        source = "" if outcome.how in ("left", "yielded") else ", from the last checkpoint"
+        say(f"{outcome.reason}: the job continues in the next allocation{source}")
         return again()
 
 
@@ -150,7 +155,7 @@ def _cancelled(supervisor: Supervisor, job: str) -> int:
 def _give_up(supervisor: Supervisor, why: str) -> int:
     _cancel_successor(supervisor.chain)
     supervisor.stop(why)
-    supervisor.say(f"giving up: {why}; the last checkpoint stays (manapy history {supervisor.chain.dir})")
+    supervisor.say(f"giving up: {why}; the last checkpoint remains (manapy history {supervisor.chain.dir})")
     return EXIT_GAVE_UP
 
 
@@ -159,10 +164,13 @@ def _requeue_later(chain: Chain, allocation: slurm.Allocation, say: Callable[[st
     if chain.record["mode"] == "requeue" and allocation.requeueable():
         return lambda: _requeue(allocation, say)
     if chain.record["mode"] == "requeue":
-        say("this job may not be requeued (sbatch --no-requeue, or JobRequeue=0 in slurm.conf): a dependent job follows instead")
+        say(
+            "this job must not be requeued (sbatch --no-requeue, or JobRequeue=0 in slurm.conf):"
+            " a dependent job continues it instead"
+        )
     successor = slurm.submit(chain.dir / "batch.sh", [*chain.record["sbatch"], f"--dependency=afterany:{allocation.job}"])
     chain.append("successor", chain.attempts(), id=successor)
-    say(f"job {successor} goes on after this one")
+    say(f"job {successor} continues after this one")
     return lambda: 0
 
 
@@ -176,7 +184,7 @@ def _requeue(allocation: slurm.Allocation, say: Callable[[str], None]) -> int:
     deadline = time.monotonic() + REQUEUED_SECONDS
     while time.monotonic() < deadline:  # Slurm kills us
         time.sleep(1)
-    say("Slurm has taken the job back into the queue, but doesn't end it")
+    say("Slurm has requeued the job, but does not end it")
     return EXIT_GAVE_UP
 
 
@@ -196,6 +204,6 @@ def _exclude(chain: Chain, allocation: slurm.Allocation, nodes: Sequence[str], s
         try:
             slurm.command("scontrol", "update", f"JobId={job}", f"ExcNodeList={','.join(nodes)}")
         except slurm.SlurmError as error:
-            say(f"{', '.join(nodes)} can't be excluded ({error})")
+            say(f"cannot exclude {', '.join(nodes)} ({error})")
             return
-    say(f"{', '.join(nodes)} left out from now on")
+    say(f"{', '.join(nodes)}: excluded from now on")

@@ -55,7 +55,13 @@ def lost(chain: Chain) -> Event | None:
     last = chain.attempts()
     if last == 0 or chain.events("end", last):
         return None
-    return chain.append("end", last, how="lost", code=0, reason="it ended without a word: killed at its limit, or its first node was lost")
+    return chain.append(
+        "end",
+        last,
+        how="lost",
+        code=0,
+        reason="it ended without a record: it was killed at its limit, or its first node was lost",
+    )
 
 
 def came_further(chain: Chain, attempt: int) -> bool:
@@ -85,15 +91,17 @@ def refusal(chain: Chain, limits: Limits) -> str:
     """Why there must not be another attempt; empty: there may. To be asked before its event is noted."""
     ran = chain.attempts()
     if limits.restarts is not None and ran > limits.restarts:
-        return f"it was restarted {ran - 1} times, which is the maximum (--max-restarts {limits.restarts})"
+        return f"it was restarted {ran - 1} times, the maximum (--max-restarts {limits.restarts})"
     if limits.budget is not None and used(chain) >= limits.budget:
-        return f"its attempts took {used(chain):.0f} s together, which is its budget (--budget)"
+        return f"its attempts took {used(chain):.0f} s together, the whole budget (--budget)"
     ends = chain.events("end")
     in_a_row = 0
     while in_a_row < len(ends) and ends[-1 - in_a_row]["how"] == "crashed" and len(chain.events("checkpoint", ends[-1 - in_a_row]["attempt"])) < RECOVERED:
         in_a_row += 1
     if in_a_row >= limits.crashes:
-        return f"it crashed {in_a_row} times in a row (--max-crashes {limits.crashes}), the last time: {ends[-1]['reason']}"
+        return (
+            f"it crashed {in_a_row} times in a row (--max-crashes {limits.crashes}); last reason: {ends[-1]['reason']}"
+        )
     last = range(max(ran - limits.stuck, 0) + 1, ran + 1)
     if ran >= limits.stuck and not any(came_further(chain, number) for number in last):
         why = ends[-1]["reason"] if ends else ""

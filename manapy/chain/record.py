@@ -123,7 +123,7 @@ def create(directory: Path, record: dict[str, Any]) -> Chain:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if (directory / "chain.json").exists():
-            raise ManapyError(f"{directory} holds a chain already")
+            raise ManapyError(f"{directory} already contains a chain")
         Chain(directory, record).write()
     except OSError as error:
         raise ManapyError(f"cannot make the chain's directory {error.filename or directory}: {error.strerror}") from error
@@ -148,7 +148,7 @@ def find(which: str | None) -> Chain:
     if which is not None:
         if is_chain(Path(which)):
             return read(Path(which))
-        raise ManapyError(f"{which}: no chain's directory (`manapy run` and `manapy slurm chain` make them)")
+        raise ManapyError(f"{which}: not the directory of a chain (`manapy run` and `manapy slurm chain` make one)")
     found = [read(path) for path in Path().iterdir() if is_chain(path)]
     if not found:
         raise ManapyError(f"no chain in {Path().resolve()}: name its directory")

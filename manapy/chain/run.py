@@ -68,7 +68,7 @@ def _reason(number: int) -> str:
 
 
 def _signal_within(seconds: float) -> str:
-    """Wait; why to leave if a signal comes meanwhile."""
+    """Wait. If a signal arrives, return the reason to end; else an empty string."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         got = signal.sigtimedwait(SIGNALS, seconds)
@@ -81,7 +81,7 @@ def _over(supervisor: Supervisor, outcome: Outcome) -> int:
     if outcome.how == "finished":
         return supervisor.finish(outcome)
     supervisor.stop(outcome.reason)
-    state = "saved" if outcome.how in ("left", "yielded") else "not saved since the last checkpoint"
+    state = "saved" if outcome.how in ("left", "yielded") else "the work since the last checkpoint is lost"
     supervisor.say(f"{outcome.reason}: {state}; continue: manapy run --dir {supervisor.chain.dir}")
     return EXIT_INTERRUPTED
 

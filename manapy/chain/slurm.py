@@ -100,7 +100,10 @@ class Allocation:
         self.job = os.environ.get("SLURM_JOB_ID", "")
         self.nodes = os.environ.get("SLURM_JOB_NODELIST", "")
         if not self.job or not self.nodes:
-            raise ManapyError("this is no Slurm batch job (SLURM_JOB_ID is not set); submit the script with sbatch, or with `manapy slurm chain`")
+            raise ManapyError(
+                "this is not a Slurm batch job (SLURM_JOB_ID is not set); submit the script with sbatch, or with "
+                "`manapy slurm chain`"
+            )
         self._budget_end = budget_end
         self._restarts = ""
         self._promised = 0.0  # the last deadline while the job ran
@@ -118,9 +121,9 @@ class Allocation:
         if job.get("JobState") == "RUNNING":
             self._restarts, self._promised = job.get("Restarts", ""), min(ends, default=time.time() + ANSWER_SECONDS)
         if _epoch(job.get("PreemptTime", "")) is not None:
-            leave = "a job of higher priority takes the nodes"
+            leave = "a job of higher priority needs the nodes"
         elif leaving:
-            leave = f"{', '.join(leaving)} shall be freed"
+            leave = f"{', '.join(leaving)} must be freed"
         self._last = Look(min(ends, default=None), leave)
         return self._last
 
@@ -153,7 +156,7 @@ class Allocation:
         if outcome.how != "crashed":
             return outcome
         if self.taken_back():
-            return outcome._replace(how="taken", reason="Slurm has taken the job back into its queue")
+            return outcome._replace(how="taken", reason="Slurm has requeued the job")
         leave = self.look().leave
         return outcome._replace(how="taken", reason=leave) if leave else outcome
 

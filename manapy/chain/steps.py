@@ -42,7 +42,10 @@ def decide(chain: Chain, argv: Sequence[str], ranks: int, directory: Path | None
         here = chain.events("step", attempt)
         for step in here:
             if (run := current(step)) is not None and run.state in ENDED_EARLY and fate(run.dir).kind != "done":
-                raise ManapyError(f"step {step['step']} has ended before its program ({run.state}): no other one starts before it has been continued")
+                raise ManapyError(
+                    f"step {step['step']} has ended before its program ({run.state}):"
+                    " no other step can start until this one has been continued"
+                )
         occurrence = sum(step["argv"] == list(argv) for step in here)
         before = _before(chain, argv, occurrence)
         number = before["step"] if before else len({s["step"] for s in chain.events("step")}) + 1
@@ -93,7 +96,7 @@ def fate(directory: Path) -> Fate:
     if record["state"] == "done" or (record["state"] == "failed" and first.get("code")):
         return Fate("done", int(record.get("code", 0)))
     if record["state"] in ("failed", "ended"):  # in a chain a program that ends by itself always says so
-        reason = f"rank {first['rank']} died on {first['host']}" if first else "ranks ended before they were up"
+        reason = f"rank {first['rank']} died on {first['host']}" if first else "ranks ended during their start"
         return Fate("crashed", host=str(first.get("host", "")), reason=reason)
     return Fate("open")
 
@@ -106,7 +109,10 @@ def _verdict(chain: Chain, attempt: int, step: Event, where: Path, ranks: int, s
     if found is None:
         return Verdict("new", where)
     if len(found.manifest.ranks) != ranks:
-        raise ManapyError(f"{found.path} holds {len(found.manifest.ranks)} ranks, but this step runs with {ranks}: it needs as many tasks as before")
+        raise ManapyError(
+            f"{found.path} has {len(found.manifest.ranks)} ranks, but this step runs with {ranks}:"
+            " it needs the same number of tasks as before"
+        )
     return Verdict("resume", found.path)
 
 
@@ -125,10 +131,10 @@ def newest_whole(chain: Chain, attempt: int, directory: Path, since: float, say:
             return publish.Checkpoint(path.resolve(), manifest)
         if not any(event["path"] == str(path) for event in chain.events("skipped")):
             chain.append("skipped", attempt, path=str(path), reason=problems[0])
-        say(f"{path} is damaged ({problems[0]}): it is left out")
+        say(f"{path} is damaged ({problems[0]}) and is not used")
         damaged += 1
     if damaged:
-        text = f"{directory}: no whole checkpoint is left: the program starts from the beginning"
+        text = f"{directory}: no undamaged checkpoint is left: the program starts from the beginning"
         chain.append("note", attempt, text=text)
         say(text)
     return None

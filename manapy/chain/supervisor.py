@@ -37,23 +37,31 @@ class Supervisor:
         self._lock.acquire(LOCK_WAIT)
 
     def refusal(self) -> str:
-        """Why there must not be another attempt; empty: there may. Raises ManapyError if one goes on that has lost its supervisor."""
+        """Why no further attempt is allowed; empty if one is.
+
+        Raises ManapyError if an attempt still runs that has lost its supervisor.
+        """
         if self._lock.lost:
-            raise ManapyError(f"{self.chain.dir}: another manapy has taken this chain over: this one was stopped for too long")
+            raise ManapyError(
+                f"{self.chain.dir}: another manapy has taken over this chain, because this one was stopped for too long"
+            )
         self._await_orphans()
         if (end := policy.lost(self.chain)) is not None:
-            self.say(f"the attempt before: {end['reason']}")
+            self.say(f"the previous attempt: {end['reason']}")
         return policy.refusal(self.chain, self.limits)
 
     def _await_orphans(self) -> None:
-        """A supervisor that was killed leaves its script running, and that its jobs: nothing may run twice."""
+        """Wait for jobs of a supervisor that was killed. Its script and their jobs still run, and must not run twice."""
         number = self.chain.attempts()
         if self.chain.events("end", number):
             return
         deadline = time.monotonic() + ORPHAN_WAIT
         while live := [run.dir for step in self.chain.events("step", number) if (run := steps.current(step)) is not None and run.is_live()]:
             if time.monotonic() > deadline:
-                raise ManapyError(f"{self.chain.dir}: {live[0]} still runs, though manapy is gone: wait for its end, or manapy stop {live[0]}, then continue")
+                raise ManapyError(
+                    f"{self.chain.dir}: {live[0]} still runs although its manapy has ended:"
+                    f" wait until it ends, or run manapy stop {live[0]}, then continue"
+                )
             time.sleep(0.2)
 
     def attempt(self, identity: str, nodes: Sequence[str], watch: Watch, env: Mapping[str, str]) -> Outcome:
@@ -63,7 +71,7 @@ class Supervisor:
         self.chain.append("attempt", number, id=identity, nodes=list(nodes), deadline=look.deadline, output=_output())
         outcome = Attempt(self.chain, number, self.chain.record["command"], self.how, watch, self.say, env).run(look)
         if outcome.how == "finished" and outcome.code and (left := policy.unfinished(self.chain, number)):
-            outcome = Outcome("crashed", outcome.code, f"exit code {outcome.code}, though {left} isn't finished")
+            outcome = Outcome("crashed", outcome.code, f"exit code {outcome.code}, although {left} is not finished")
         outcome = watch.judge(outcome)
         self.chain.append("end", number, how=outcome.how, code=outcome.code, reason=outcome.reason)
         return outcome
@@ -72,7 +80,10 @@ class Supervisor:
         """The chain has ended by itself; its exit code."""
         self.chain.append("finished", self.chain.attempts(), code=outcome.code)
         if not self.chain.events("step"):
-            self.say("nothing in it was started with manapy-launch, so nothing could be saved: mpirun -n 4 manapy-launch PROGRAM")
+            self.say(
+                "nothing was saved, because no program was started with manapy-launch:"
+                " mpirun -n 4 manapy-launch PROGRAM"
+            )
         return outcome.code
 
     def stop(self, reason: str) -> None:

@@ -25,10 +25,10 @@ Progress = Callable[[str], None]
 
 
 class Connection(connection.Connection):
-    """An authenticated connection for one command. Raises CoordinatorError, with one line that says what is wrong."""
+    """An authenticated connection for one command. Raises CoordinatorError with a one-line reason."""
 
     def __init__(self, job: Job, patience: float = END_SECONDS) -> None:
-        """patience: seconds for a coordinator that is just ending to note that."""
+        """patience: seconds to wait for a coordinator that is ending and has not recorded its end yet."""
         self._job = job
         secret = job.secret()
         where = f"no coordinator at {job.host} port {job.port}"
@@ -39,10 +39,16 @@ class Connection(connection.Connection):
                 connected, secret, handshake.COORDINATOR, what=str(job.dir), lost=lost, secret_path=job.dir / "secret", timeout=ANSWER_SECONDS, limit=protocol.ANSWER_MAX
             )
         except ConnectionRefusedError as error:
-            raise GoneError(_end_of(job, patience) or f"{job.dir}: the job is not running any more ({where}), though it has not noted its end: see {job.dir / 'coordinator.log'}") from error
+            raise GoneError(
+                _end_of(job, patience)
+                or f"{job.dir}: the job is no longer running ({where}), but has not recorded its end:"
+                f" see {job.dir / 'coordinator.log'}"
+            ) from error
         except OSError as error:
-            raise CoordinatorError(job.end() or f"{job.dir}: {where} can be reached from here: {error.strerror or error}") from error
-        except CoordinatorError as error:  # another program has its port by now
+            raise CoordinatorError(
+                job.end() or f"{job.dir}: {where} can be reached from here: {error.strerror or error}"
+            ) from error
+        except CoordinatorError as error:  # another program may have this port now
             if end := job.end():
                 raise GoneError(end) from error
             raise

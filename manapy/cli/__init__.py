@@ -1,4 +1,7 @@
-"""The command line. Nothing but names here: the module of the command `list` would hide the builtin from code in this file."""
+"""The command line.
+
+This file only imports names. The module of the command `list` would hide the builtin from code in this file.
+"""
 
 from ._main import COMMANDS, EXIT_DONE, EXIT_FAILED, EXIT_USAGE, GROUPS, HIDDEN, main
 

@@ -1,4 +1,4 @@
-"""What a checkpoint holds: program, ranks, memory, threads. With --rank R, the memory map of one rank."""
+"""Show what a checkpoint contains: program, ranks, memory, threads. With --rank R, show the memory map of one rank."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._output import Output
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     _arguments.add_checkpoint(parser)
-    parser.add_argument("--rank", metavar="R", type=int, help="regions and threads of one rank")
+    parser.add_argument("--rank", metavar="R", type=int, help="show the memory regions and threads of rank R")
     parser.add_argument("--json", action="store_true")
 
 

@@ -12,7 +12,14 @@ from ._output import Output
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("dir", nargs="?", metavar="DIR", type=Path, default=Path(), help="a directory with jobs, or a job directory (default: here)")
+    parser.add_argument(
+        "dir",
+        nargs="?",
+        metavar="DIR",
+        type=Path,
+        default=Path(),
+        help="a directory that contains jobs, or a job directory (default: the working directory)",
+    )
     parser.add_argument("--json", action="store_true")
 
 

@@ -12,12 +12,14 @@ from ._output import Output
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("dir", metavar="DIR", type=Path, help="job directory")
-    parser.add_argument("--keep", metavar="K", type=_arguments.positive, required=True, help="how many to keep")
+    parser.add_argument(
+        "--keep", metavar="K", type=_arguments.positive, required=True, help="keep the K newest checkpoints"
+    )
     parser.add_argument("--json", action="store_true")
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
-    """Delete and say what was."""
+    """Delete, and print what was deleted."""
     from ..ckpt.store import job, publish
     from ..core.errors import ManapyError
 

@@ -26,7 +26,9 @@ class Connection:
             line, expected = handshake.answer(secret, greeting, "command", service)
             self.send(line)
             if not hmac.compare_digest(self.receive().encode(), expected.encode()):
-                raise service.error(f"{what}: the {service.name} refuses: {secret_path} is not its secret")
+                raise service.error(
+                    f"{what}: the {service.name} refuses the connection: {secret_path} is not its secret"
+                )
             if service.sealed:
                 self._seals = handshake.seals(secret, greeting, line, client=True)
         except BaseException:
@@ -54,15 +56,17 @@ class Connection:
             try:
                 line = self._seals.open(line)
             except handshake.AlteredError as error:
-                raise self._service.error(f"{self._what}: the connection to the {self._service.name} was altered on its way: its answer can't be believed") from error
+                raise self._service.error(
+                    f"{self._what}: the {self._service.name}'s answer was changed on the network: it is not used"
+                ) from error
         return line.decode("utf-8", "replace")
 
     def patient(self) -> None:
-        """From now on an answer may take as long as it takes."""
+        """Wait for answers without a time limit from now on."""
         self._socket.settimeout(None)
 
     def fileno(self) -> int:
-        """For select and poll, when all that has come was received."""
+        """The socket's descriptor, for select and poll. Receive all complete lines before."""
         return self._socket.fileno()
 
     def _lost(self, error: OSError | None) -> Exception:
@@ -71,7 +75,7 @@ class Connection:
         return self._service.error(f"{self._what}: {self._lost_text}")
 
     def close(self) -> None:
-        """Any number of times."""
+        """Close the connection. Further calls do nothing."""
         self._stream.close()
         self._socket.close()
 

@@ -63,11 +63,11 @@ class Seals:
         return self._seal(self._ours, self._sent - 1, line) + b" " + line
 
     def open(self, line: bytes) -> bytes:
-        """The next line that has come, without its seal. Raises AlteredError; nothing that comes after it can be believed."""
+        """The next received line, without its seal. Raises AlteredError; then no later line can be trusted."""
         seal, _, rest = line.partition(b" ")
         self._received += 1
         if not hmac.compare_digest(seal, self._seal(self._theirs, self._received - 1, rest)):
-            raise AlteredError("a line was altered on its way")
+            raise AlteredError("a line was changed on the network")
         return rest
 
 
@@ -138,8 +138,10 @@ def answer(secret: bytes, greeting_line: str, role: str, service: Service = COOR
     """Client: the AUTH line for a greeting, and the line that the server must answer. Raises the service's error."""
     fields = greeting_line.split(" ")
     if len(fields) != 3 or fields[0] != service.word or not _NONCE.match(fields[2]):
-        raise service.error(f"what answers at the {service.name}'s address is not a{'n' if service.name[0] in 'aeiou' else ''} {service.name}")
+        raise service.error(f"another program, not the {service.name}, answers at the {service.name}'s address")
     if fields[1] != str(service.version):
-        raise service.error(f"the {service.name} speaks protocol version {fields[1]}, this command version {service.version}")
+        raise service.error(
+            f"the {service.name} uses protocol version {fields[1]}, this command uses version {service.version}"
+        )
     mine = nonce()
     return f"AUTH {role} {mine} {client_hash(secret, fields[2], mine, role)}", f"OK {server_hash(secret, fields[2], mine)}"

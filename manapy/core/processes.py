@@ -24,7 +24,9 @@ def raise_limit() -> None:
 def is_scarce(fd: int) -> str:
     """Why a new descriptor (they get the lowest free number) should be given back, or empty."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return f"the coordinator may open {soft} files only: raise that limit where rank 0 runs (ulimit -Hn)" if fd >= soft - RESERVED else ""
+    if fd < soft - RESERVED:
+        return ""
+    return f"the coordinator can open only {soft} files: raise this limit on the host of rank 0 (ulimit -Hn)"
 
 
 def watch(pid: int, ended: Callable[[], None]) -> None:

@@ -17,7 +17,7 @@ from manapy.bench.cluster import Cluster
 
 NODES = emulated.names(2)
 BITS = 8e6  # of a slow link
-NEVER = r"a message from rank 0 can't be received \(was its communicator freed before\?\)"
+NEVER = r"a message from rank 0 cannot be received \(was its communicator freed before\?\)"
 PERIOD = 2  # seconds without a move that a drain waits for
 
 

@@ -70,7 +70,7 @@ def test_nobody_else_but_root_sees_anything(job: Job) -> None:
             assert f"another user (uid {OWNER})" in done.stderr if which == job.dir else "Permission denied" in done.stderr, (command, done)
     for command in ("checkpoint", "status", "stop"):
         done = manapy(command, job.dir, inside=user(OTHER), cwd=Path("/"))
-        assert (done.returncode, done.stdout, done.stderr) == (1, "", f"manapy: {job.dir}: a job of another user (uid {OWNER}), to which nobody else but root may say anything\n")
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", f"manapy: {job.dir}: a job of another user (uid {OWNER}): only this user and root may send it commands\n")
     assert {path.name for path in job.where.iterdir()} == {"job", before}
     assert job.process is not None and job.process.poll() is None
 

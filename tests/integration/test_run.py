@@ -173,7 +173,7 @@ def test_second_interrupt(job: Run) -> None:
     begin = time.monotonic()
     assert job.wait() == 130
     assert time.monotonic() - begin < 30
-    assert "interrupted twice: not saved since the last checkpoint; continue" in job.output()
+    assert "interrupted twice: the work since the last checkpoint is lost; continue" in job.output()
     assert gone(below) and job.ends() == ["expired"] and job.events("checkpoint") == []
 
 
@@ -235,7 +235,7 @@ def test_program_that_always_aborts(job: Run) -> None:
     job.run("--max-crashes", "2", "--back-off", "100ms", command=[*LAUNCH, "-c", program])
     assert job.wait() == 1
     assert job.ends() == ["crashed", "crashed"]
-    assert re.search(r"giving up: it crashed 2 times in a row \(--max-crashes 2\), the last time: (rank [01] died|ranks ended before they were up)", job.output())
+    assert re.search(r"giving up: it crashed 2 times in a row \(--max-crashes 2\); last reason: (rank [01] died|ranks ended during their start)", job.output())
     assert f"one more attempt: manapy run --dir {job.chain} --force" in job.output()
     job.run()
     assert job.wait() == 1 and len(job.events("attempt")) == 2, "it has given up"
@@ -248,10 +248,10 @@ def test_limits(job: Run) -> None:
     job.wait_for_event("checkpoint")
     job.kill_rank()
     assert job.wait() == 1
-    assert "giving up: it was restarted 0 times, which is the maximum (--max-restarts 0)" in job.output()
+    assert "giving up: it was restarted 0 times, the maximum (--max-restarts 0)" in job.output()
     job.run("--budget", "1ms")
     assert job.wait() == 1
-    assert "which is its budget (--budget)" in job.output()
+    assert "the whole budget (--budget)" in job.output()
     assert len(job.events("attempt")) == 1
     job.run()
     job.finish()
@@ -261,9 +261,9 @@ def test_interval_by_mtbf(job: Run, undisturbed: bytes) -> None:  # noqa: F811
     job.run("--mtbf", "2s", command=HEAT)
     job.finish()
     assert result(job) == undisturbed
-    (line,) = [line for line in job.output().splitlines() if "(Daly; Young:" in line][:1]
-    assert "failures come every 2 s: one every" in line
-    interval = float(line.partition("one every ")[2].split()[0])
+    (line,) = [line for line in job.output().splitlines() if "(Daly's formula; Young's:" in line][:1]
+    assert "failures occur every 2 s: one checkpoint every" in line
+    interval = float(line.partition("one checkpoint every ")[2].split()[0])
     times = [event["time"] for event in job.events("checkpoint")]
     assert job.events("checkpoint")[0]["cause"] == "measure"
     assert all(later - earlier > 0.5 * interval for earlier, later in zip(times, times[1:], strict=False))
@@ -337,7 +337,7 @@ def test_killed_supervisor(job: Run, undisturbed: bytes) -> None:  # noqa: F811
     try:
         job.run()
         assert job.wait() == 1
-        assert "still runs, though manapy is gone: wait for its end, or manapy stop" in job.output() and len(job.output().splitlines()) == 1
+        assert "still runs although its manapy has ended: wait until it ends, or run manapy stop" in job.output() and len(job.output().splitlines()) == 1
         assert len(job.events("attempt")) == 1
         assert manapy("stop", job.dir).returncode == 0
         assert gone(below)

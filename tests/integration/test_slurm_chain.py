@@ -412,8 +412,8 @@ def test_bad_input(cluster: Cluster, tmp_path: Path) -> None:
         (["slurm", "chain", "--sbatch=--nodes=99", good], "scontrol: slurm_suspend error: Requested partition configuration not available now|sbatch: Batch job submission failed"),
         (["slurm", "chain", "--sbatch=--nonsense", good], "nonsense"),
         (["slurm", "chain", "--margin", "0.5", good], "--margin must be at least 1"),
-        (["slurm", "guard"], "which script?"),
-        (["slurm", "guard", "--", good], "no Slurm batch job"),
+        (["slurm", "guard"], "the script is missing"),
+        (["slurm", "guard", "--", good], "not a Slurm batch job"),
     ]
     for arguments, expected in cases:
         done = manapy(*arguments, env=cluster.env, cwd=tmp_path)

@@ -325,10 +325,10 @@ def test_wrong_arguments(tmp_path: Path, trace_root: Path, arguments: list[str],
 @pytest.mark.parametrize(
     ("command", "code", "said"),
     [
-        ([], 2, "what is to be run?"),
+        ([], 2, "the command is missing"),
         (["no-such-program"], 2, "no-such-program: no such program"),
         (["mpirun", "-n", "2", "manapy-launch", "true"], 2, "manapy-launch records by itself"),
-        (["env", "PMI_RANK=0", BIN / "manapy", "trace", "run", "--", "true"], 2, "this is a rank already"),
+        (["env", "PMI_RANK=0", BIN / "manapy", "trace", "run", "--", "true"], 2, "this process is a rank"),
         (["true"], 1, "nothing was recorded on this host: no process of true"),
         (["sh", "-c", "exit 7"], 7, "nothing was recorded"),
         (["sh", "-c", "kill -9 $$"], 137, "nothing was recorded"),
@@ -365,7 +365,7 @@ def test_what_an_earlier_run_has_left_is_not_taken_for_this_one(tmp_path: Path, 
     try:
         job.wait_for("recorded as")
         third = manapy("trace", "run", *place, "true")
-        assert third.returncode == 2 and "a job that still runs is recorded under this name" in third.stderr
+        assert third.returncode == 2 and "a running job is recorded under this name" in third.stderr
     finally:
         job.end()
     assert list(files(trace_root))

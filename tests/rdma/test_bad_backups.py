@@ -79,7 +79,7 @@ def test_memory_refused(rdma_vm: VM, stamps: Path) -> None:
     pair = Pair.start(rdma_vm, stamps, "-n", 1000, inside=limited(3_500_000), env=environment(rdma_vm))
     run_well(pair)
     for process, device in zip(pair.both, ("rxb1", "rxa1"), strict=True):
-        assert messages(process) == [f"manapy shift: {device} refuses to register memory (Cannot allocate memory): requests that use it can't be carried over"]
+        assert messages(process) == [f"manapy shift: {device} cannot register memory (Cannot allocate memory): requests that use it cannot move to a backup"]
 
 
 def test_memory_given_back(rdma_vm: VM, rdma_program: Callable[[str], Path]) -> None:
@@ -87,7 +87,7 @@ def test_memory_given_back(rdma_vm: VM, rdma_program: Callable[[str], Path]) -> 
     program = [*limited(9_000_000), rdma_program("late_memory.c"), "rxa0", "3000000", "4000000"]
     done = rdma_vm.run(program, env=environment(rdma_vm))
     assert done.returncode == 0 and done.stdout == "ok\n", done
-    assert "manapy shift: memory that can be locked is used up: what was registered on backups of rxa0 is given back; " in done.stderr, done
+    assert "manapy shift: lockable memory is exhausted: registrations on the backups of rxa0 are released; " in done.stderr, done
 
 
 @pytest.fixture

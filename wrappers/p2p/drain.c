@@ -339,15 +339,15 @@ static bool work(effort_t *e) {
     e->from = missing_from(e->expected, e->size);
     if (rc == MPI_ERR_NO_MEM) {
         e->failed = true;
-        mpy_text_format(e->error, e->n, "there is no memory for a message that is under way");
+        mpy_text_format(e->error, e->n, "there is no memory for a message in flight");
     } else if (rc) {
         e->failed = true;
-        mpy_text_format(e->error, e->n, "the MPI library failed while messages were taken in (error %d)", rc);
+        mpy_text_format(e->error, e->n, "the MPI library failed while messages were received (error %d)", rc);
     } else if (e->from < 0 && all_done && gone) {
         e->empty = true;
     } else if (MPY_LOWER->cancelled) {
         e->failed = true;
-        mpy_text_format(e->error, e->n, MPY_LOWER->abandoned ? "the coordinator is lost" : "the checkpoint was given up");
+        mpy_text_format(e->error, e->n, MPY_LOWER->abandoned ? "the coordinator is lost" : "the checkpoint was cancelled");
     }
     return moved;
 }
@@ -387,9 +387,9 @@ static int vote(effort_t *e, ballot_t *mine, ballot_t *all) {
 static void give_up(effort_t *e) {
     e->failed = true;
     if (e->from >= 0)
-        mpy_text_format(e->error, e->n, "a message from rank %d can't be received (was its communicator freed before?)", e->from);
+        mpy_text_format(e->error, e->n, "a message from rank %d cannot be received (was its communicator freed before?)", e->from);
     else
-        mpy_text_format(e->error, e->n, "a send or a nonblocking collective doesn't finish though everything was received");
+        mpy_text_format(e->error, e->n, "a send or a nonblocking collective does not complete although all messages were received");
 }
 
 /* Until the last vote; returns that of an error. */

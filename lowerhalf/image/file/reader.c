@@ -146,7 +146,7 @@ static int check_seal(const mpy_image_t *im, char *err, size_t n) {
         mpy_hmac_update(&m, content[s->kind], s->bytes);
     }
     mpy_image_seal_finish(&m, &im->header, seal);
-    if (memcmp(seal, im->header.seal, sizeof seal)) FAIL("%s: was not written so by its job: its seal is wrong", im->path);
+    if (memcmp(seal, im->header.seal, sizeof seal)) FAIL("%s: changed after its job had written it: its seal is wrong", im->path);
     return 0;
 }
 

@@ -57,7 +57,7 @@ int mpy_image_check_sum(const mpy_image_t *im, const mpy_image_run_t *run, mpy_i
     if (!im->keys) return 0;
     mpy_image_seal_run(im->keys, run, &sum->hash, seal);
     if (memcmp(seal, run->seal, sizeof seal))
-        FAIL("%s: was not written so by its job: the seal of the memory at 0x%llx is wrong", im->path, (unsigned long long)run->address);
+        FAIL("%s: changed after its job had written it: the seal of the memory at 0x%llx is wrong", im->path, (unsigned long long)run->address);
     return 0;
 }
 

@@ -208,7 +208,7 @@ static int place(mpy_fdtable_t *t, char *err, size_t n)
     for (int i = 0; i < t->nnumbers; i++) {
         const mpy_fdnumber_t *number = &t->numbers[i];
         if (mpy_fd_is_lower(number->number))
-            return mpy_reason(err, n, "descriptor %d of the program is taken by the new process's own connections: too many descriptors were open at the checkpoint", number->number);
+            return mpy_reason(err, n, "descriptor %d of the program is in use by the new process's own connections: too many descriptors were open at the checkpoint", number->number);
         if (dup3(t->descs[number->desc].made, number->number, number->cloexec ? O_CLOEXEC : 0) < 0)
             return mpy_reason(err, n, "can't put descriptor %d back: %s", number->number, strerror(errno));
     }

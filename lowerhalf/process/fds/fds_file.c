@@ -56,7 +56,7 @@ static int file_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
     struct stat st;
     (void)t;
     if (strlen(d->path) >= 4096 || lstat(d->path, &st))
-        return mpy_reason(err, n, "descriptor %d is open on %s, which can't be found by that name any more: %s", d->number, d->path, strerror(errno));
+        return mpy_reason(err, n, "descriptor %d is open on %s, which no longer exists under that name: %s", d->number, d->path, strerror(errno));
     if ((st.st_mode & S_IFMT) != (d->st.st_mode & S_IFMT) && !S_ISLNK(st.st_mode))
         return mpy_reason(err, n, "descriptor %d is open on %s, but another file has that name now", d->number, d->path);
     return 0;
@@ -99,9 +99,9 @@ static int file_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
     if (r->failed || offset < 0 || bytes < 0)
         return mpy_reason(err, n, "descriptor %d: damaged record", d->number);
     if (((d->flags & O_PATH && d->flags & O_NOFOLLOW) ? lstat : stat)(path, &st))
-        return mpy_reason(err, n, "%s, which the program had open as descriptor %d at the checkpoint, can't be found: %s", path, d->number, strerror(errno));
+        return mpy_reason(err, n, "%s, which the program had open as descriptor %d at the checkpoint, cannot be found: %s", path, d->number, strerror(errno));
     if ((st.st_mode & S_IFMT) != (d->st.st_mode & S_IFMT))
-        return mpy_reason(err, n, "%s, which the program had open as descriptor %d at the checkpoint, isn't a %s any more", path, d->number, directory ? "directory" : "file");
+        return mpy_reason(err, n, "%s, which the program had open as descriptor %d at the checkpoint, is no longer a %s", path, d->number, directory ? "directory" : "file");
 
     int flags = d->flags & OPEN_FLAGS;
     if (!(flags & O_PATH))
@@ -118,7 +118,7 @@ static int file_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
         return 0;
     if (S_ISREG(st.st_mode) && !is_virtual(path)) {
         if (writable(flags) && st.st_size < bytes)
-            return mpy_reason(err, n, "%s, which the program was writing, is shorter now (%lld bytes) than at the checkpoint (%lld)", path, (long long)st.st_size, (long long)bytes);
+            return mpy_reason(err, n, "%s, which the program was writing, is shorter (%lld bytes) than at the checkpoint (%lld)", path, (long long)st.st_size, (long long)bytes);
         if (st.st_size < offset && offset <= bytes)
             return mpy_reason(err, n, "%s, which the program was reading at byte %lld, has only %lld bytes now", path, (long long)offset, (long long)st.st_size);
         if (writable(flags) && st.st_size > bytes && cut_later(d, bytes))

@@ -204,7 +204,7 @@ static int fifo_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
     struct stat st;
     int bytes = 0;
     if (stat(d->path, &st) || !S_ISFIFO(st.st_mode))
-        return mpy_reason(err, n, "descriptor %d is the FIFO %s, which can't be found by that name any more", d->number, d->path);
+        return mpy_reason(err, n, "descriptor %d is the FIFO %s, which no longer exists under that name", d->number, d->path);
     if ((d->flags & O_ACCMODE) == O_RDONLY && end_of(t, d, O_WRONLY) < 0 && ioctl(d->number, FIONREAD, &bytes) == 0 && bytes)
         return mpy_reason(err, n, "descriptor %d is the FIFO %s with %d bytes from another process in it; read them before the checkpoint", d->number, d->path, bytes);
     return 0;

@@ -84,7 +84,7 @@ static int pair_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
 {
     unix_state_t state;
     if (unix_state(d->st.st_ino, &state))
-        return mpy_reason(err, n, "descriptor %d is a connected Unix socket and this kernel doesn't tell to whom (no unix_diag); close it before the checkpoint", d->number);
+        return mpy_reason(err, n, "descriptor %d is a connected Unix socket, and this kernel does not say to what (no unix_diag); close it before the checkpoint", d->number);
     if (state.peer && !by_inode(t, state.peer)) {
         struct sockaddr_un peer = {0};
         socklen_t bytes = sizeof peer;
@@ -180,7 +180,7 @@ static int queue_save(const mpy_desc_t *d, int type, mpy_blob_t *b, char *err, s
     mpy_blob_put_u32(b, 0);
     if (!buffer || setsockopt(d->number, SOL_SOCKET, SO_PEEK_OFF, &zero, sizeof zero)) {
         free(buffer);
-        return mpy_reason(err, n, "descriptor %d: what is queued in this Unix socket can't be read: %s", d->number, strerror(errno));
+        return mpy_reason(err, n, "descriptor %d: the data queued in this Unix socket cannot be read: %s", d->number, strerror(errno));
     }
     ssize_t got = 0;
     ioctl(d->number, FIONREAD, &pending);
@@ -196,7 +196,7 @@ static int queue_save(const mpy_desc_t *d, int type, mpy_blob_t *b, char *err, s
     if (rights)
         return mpy_reason(err, n, "descriptor %d is a Unix socket in which descriptors are being passed; receive them before the checkpoint", d->number);
     if (failed)
-        return mpy_reason(err, n, "descriptor %d: what is queued in this Unix socket can't be read: %s", d->number, strerror(errno));
+        return mpy_reason(err, n, "descriptor %d: the data queued in this Unix socket cannot be read: %s", d->number, strerror(errno));
     mpy_blob_set_u32(b, at, count);
     return 0;
 }
@@ -326,7 +326,7 @@ static int socket_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
         struct tcp_info info = {0};
         bytes = sizeof info;
         if (getsockopt(d->number, IPPROTO_TCP, TCP_INFO, &info, &bytes) || (info.tcpi_state != TCP_STATE_CLOSE && info.tcpi_state != TCP_STATE_LISTEN))
-            return mpy_reason(err, n, "descriptor %d is a TCP socket whose connection isn't over yet; close it before the checkpoint", d->number);
+            return mpy_reason(err, n, "descriptor %d is a TCP socket whose connection has not ended yet; close it before the checkpoint", d->number);
         if (info.tcpi_state == TCP_STATE_LISTEN && info.tcpi_unacked)
             return mpy_reason(err, n, "descriptor %d is a listening TCP socket with a connection waiting; accept it before the checkpoint", d->number);
     }

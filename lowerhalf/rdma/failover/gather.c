@@ -84,7 +84,7 @@ static void take(shift_cq_t *c, int path, const struct ibv_wc *wc)
             shift_fail(q, NULL);
         return;
     case SHIFT_SRQ_LATE:
-        shift_release(q, "a message came in after its path was left");
+        shift_release(q, "a message arrived after its path was left");
         return;
     case SHIFT_SRQ_DELIVER:
         if (wc->status != IBV_WC_SUCCESS)

@@ -23,7 +23,7 @@ static void peer_begins(shift_qp_t *q, uint32_t a, uint32_t b)
     int from = (int)(b >> 8 & 0xff), to = (int)(b & 0xff);
     bool moved = b >> 16 & 1;
     if (from != q->path || to >= q->o.device->paths || !q->legs[to].qp || (!q->legs[to].ready && to != from)) {
-        shift_release(q, "its peer went another way");
+        shift_release(q, "its peer has taken another path");
         return;
     }
     shift_away(q, true);
@@ -56,7 +56,7 @@ static void agree(shift_qp_t *q, uint32_t a, uint32_t b)
     bool theirs = mine < 0 || !told || mine == from || (to != from && to < mine);
     int chosen = theirs ? to : mine, other = theirs ? mine : to;
     if (to >= q->o.device->paths || (chosen != from && !q->legs[chosen].ready)) {
-        shift_release(q, "its peer went another way");
+        shift_release(q, "its peer has taken another path");
         return;
     }
     if (told && other != chosen && other != from)

@@ -181,7 +181,7 @@ const char *shift_read_back(shift_qp_t *q)
 {
     shift_journal_t sends = {0}, recvs = {0};
     if (!q->legs[0].drained_sends || !q->legs[0].drained_recvs)
-        return "its RNIC does not give back what was posted to it";
+        return "its RNIC does not return the requests that were posted to it";
     switch (decode(q, &sends, &recvs)) {
     case 0:
         append_sends(q, &sends);
@@ -192,10 +192,10 @@ const char *shift_read_back(shift_qp_t *q)
     case -EOPNOTSUPP:
         shift_journal_free(&sends);
         shift_journal_free(&recvs);
-        return "a request was outstanding that can't be repeated";
+        return "an outstanding request cannot be repeated";
     default:
         shift_journal_free(&sends);
         shift_journal_free(&recvs);
-        return "what was outstanding can't be told from its RNIC's queues";
+        return "its RNIC's queues do not show which requests were outstanding";
     }
 }

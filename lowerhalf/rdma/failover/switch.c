@@ -134,7 +134,7 @@ static bool receives_ready(shift_qp_t *q)
     if (shift_srq_clean(q->srq, q->target))
         return ms > DRAIN_MS + RECEIVES_MS;
     if (ms > PEER_MS)
-        shift_release(q, "its shared receive queue can't be emptied for the way back");
+        shift_release(q, "its shared receive queue cannot be emptied for the return");
     return false;
 }
 
@@ -146,7 +146,7 @@ static void tell_progress(shift_qp_t *q)
     struct ibv_qp_init_attr init;
     q->times.drained = shift_now();
     if (shift_real()->query_qp(q->legs[q->path].qp, &a, IBV_QP_RQ_PSN, &init) != 0)
-        shift_report("%s can't be asked how far it got: trailing RDMA writes may be repeated", q->o.device->path[q->path].name);
+        shift_report("%s does not say how far it got: trailing RDMA writes may be repeated", q->o.device->path[q->path].name);
     q->legs[q->path].closed = true;
     q->posted_recvs = q->recvs.first;
     shift_phase(q, SHIFT_WAITING);
@@ -258,7 +258,7 @@ static void switched(shift_qp_t *q)
     shift_retire_done(q);
     q->path = q->target;
     if (!sound) {
-        shift_release(q, "a request was executed whose result did not come back, and it can't be repeated");
+        shift_release(q, "a request was executed, but its result was lost, and it cannot be repeated");
         return;
     }
     q->has_trouble = false;

@@ -105,6 +105,6 @@ void shift_take_commands(shift_device_t *d)
         if (sscanf(line, "MOVE %31s %63s", which, device) == 2)
             move(d, which, device);
         else
-            shift_report("the agent asks for something unknown: %s", line);
+            shift_report("the agent has sent an unknown request: %s", line);
     }
 }

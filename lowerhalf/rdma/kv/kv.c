@@ -151,7 +151,7 @@ static int send_line(shift_kv_t *kv, const char *line, size_t n, int64_t deadlin
             int rc = wait_for(kv, POLLOUT, deadline);
             if (rc != 0) { /* half a line can't be taken back */
                 disconnect(kv);
-                return failed(kv, rc, "the agent takes no requests");
+                return failed(kv, rc, "the agent accepts no requests");
             }
         } else if (errno != EINTR) {
             int rc = -errno;
@@ -258,7 +258,7 @@ static int ask(shift_kv_t *kv, char **fields, int64_t deadline) {
         char *reason = strchr(answer + 6, ' ');
         return failed(kv, error_code(answer + 6), reason != NULL ? reason + 1 : "the agent refuses");
     }
-    return failed(kv, -EPROTO, "the agent's answer makes no sense");
+    return failed(kv, -EPROTO, "the agent's answer is invalid");
 }
 
 /* ---- requests that carry keys ---- */
@@ -316,7 +316,7 @@ static int greet(shift_kv_t *kv, const uint8_t secret[MPY_SECRET_BYTES], int64_t
     int version = SHIFT_KV_VERSION, rc = wait_line(kv, &line, deadline);
     if (rc != 0) return rc;
     if (mpy_handshake_answer(&h, line, SHIFT_KV_SERVICE, &version, "program", secret) != MPY_HANDSHAKE_GOOD)
-        return failed(kv, -EPROTO, "what listens there is no agent, or one of another version");
+        return failed(kv, -EPROTO, "another program listens there, or an agent of another version");
     size_t n = strlen(h.line);
     h.line[n] = '\n';
     rc = send_line(kv, h.line, n + 1, deadline);
@@ -487,7 +487,7 @@ static int take_value(shift_kv_t *kv, char **fields, shift_kv_found_t *found) {
     bool none = digits == 0 && *end == '-';
     end += none;
     bool ends = *end == ' ' || *end == '\0';
-    if (!ends || digits % 2 != 0 || (digits == 0) != none || digits > 2 * SHIFT_KV_VALUE) return failed(kv, -EPROTO, "the agent's value makes no sense");
+    if (!ends || digits % 2 != 0 || (digits == 0) != none || digits > 2 * SHIFT_KV_VALUE) return failed(kv, -EPROTO, "the agent's value is invalid");
     found->size = (uint32_t)digits / 2;
     for (size_t i = 0; i < found->size; i++) {
         const char digit[3] = {(*fields)[2 * i], (*fields)[2 * i + 1], '\0'};
@@ -518,7 +518,7 @@ int shift_kv_get(shift_kv_t *kv, const char *key, void *value, size_t room) {
     strcpy(asked.key, key);
     int rc = shift_kv_find(kv, &asked, 1);
     if (rc != 0) return rc;
-    if (asked.size > room) return failed(kv, -EMSGSIZE, "the value is longer than the room for it");
+    if (asked.size > room) return failed(kv, -EMSGSIZE, "the value is longer than its buffer");
     memcpy(value, asked.value, asked.size);
     return (int)asked.size;
 }
@@ -547,7 +547,7 @@ int shift_kv_command(shift_kv_t *kv, char *line, size_t room) {
     const char *command = kv->commands[kv->first_command % COMMANDS];
     size_t n = strlen(command);
     kv->first_command++, kv->n_commands--;
-    if (n >= room) return failed(kv, -EMSGSIZE, "the command is longer than the room for it");
+    if (n >= room) return failed(kv, -EMSGSIZE, "the command is longer than its buffer");
     memcpy(line, command, n + 1);
     return (int)n;
 }

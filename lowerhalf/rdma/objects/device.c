@@ -199,7 +199,7 @@ static const char *open_path(shift_path_t *path, uint8_t port, const struct ibv_
     path->pd = real->alloc_pd(path->context);
     path->cq = path->channel ? real->create_cq(path->context, 4096, NULL, path->channel, 0) : NULL;
     if (!path->pd || !path->cq || path->cq->context->ops.req_notify_cq(path->cq, 0) != 0)
-        return "its resources are used up (or RLIMIT_MEMLOCK is too low)";
+        return "its resources are exhausted (or RLIMIT_MEMLOCK is too low)";
     return NULL;
 }
 

@@ -80,7 +80,7 @@ static struct ibv_mr *record_mr(struct ibv_pd *pd, struct ibv_mr *mr, const shif
     m->memory = *asked;
     m->memory.fd = -1;
     if (asked->dmabuf && p->o.device->paths > 1 && (m->memory.fd = shift_dup(asked->fd)) < 0)
-        shift_report("no descriptor for dmabuf memory (%s): requests that use it can't be carried over", strerror(errno));
+        shift_report("no descriptor for dmabuf memory (%s): requests that use it cannot move to a backup", strerror(errno));
     if (shift_map_put(&p->o.device->mrs, mr->lkey, m) < 0) {
         free_mr(m);
         return mr;
@@ -119,7 +119,7 @@ static bool give_back_mrs(const struct ibv_pd *pd)
     }
     pthread_mutex_unlock(&d->lock);
     if (any)
-        shift_report("memory that can be locked is used up: what was registered on backups of %s is given back; requests that use it can't be carried over", d->path[0].name);
+        shift_report("lockable memory is exhausted: registrations on the backups of %s are released; requests that use it cannot move to a backup", d->path[0].name);
     return any;
 }
 
@@ -194,7 +194,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
     if (r == 0 && (flags & IBV_REREG_MR_CHANGE_TRANSLATION))
         now = (shift_memory_t){.address = addr, .length = length, .iova = (uintptr_t)addr, .access = now.access};
     if (now.dmabuf) /* the program has its descriptor, if anybody */
-        shift_report("dmabuf memory that is registered again is not registered on backups: requests that use it can't be carried over");
+        shift_report("dmabuf memory that is registered again is not registered on backups: requests that use it cannot move to a backup");
     else
         record_mr(mr->pd, mr, &now);
     return r;

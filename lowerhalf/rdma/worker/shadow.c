@@ -69,7 +69,7 @@ static bool shadow_mr(shift_device_t *d, shift_mr_t *m)
         if (!m->on[i] && !m->given_back)
             UNLOCKED(d, m->on[i] = shift_register(pd, &m->memory));
         if (!m->on[i] && !m->given_back)
-            shift_report("%s refuses to register memory (%s): requests that use it can't be carried over", d->path[i].name, strerror(errno));
+            shift_report("%s cannot register memory (%s): requests that use it cannot move to a backup", d->path[i].name, strerror(errno));
         else if (m->on[i])
             keys[i] = m->on[i]->rkey;
     }
@@ -93,7 +93,7 @@ static bool shadow_cq(shift_device_t *d, shift_cq_t *c)
             if (cq)
                 cq->context->ops.req_notify_cq(cq, 0);
             else
-                shift_report("%s gives no completion queue (%s): connections that need it are not protected", d->path[i].name, strerror(errno));
+                shift_report("%s cannot make a completion queue (%s): connections that need it are not protected", d->path[i].name, strerror(errno));
             c->on[i] = cq;
         }
     return true;
@@ -110,7 +110,7 @@ static bool shadow_srq(shift_device_t *d, shift_srq_t *s)
             return false;
         UNLOCKED(d, srq = shift_real()->create_srq(s->pd->on[i], &init));
         if (!srq)
-            shift_report("%s gives no shared receive queue (%s): connections that need it are not protected", d->path[i].name, strerror(errno));
+            shift_report("%s cannot make a shared receive queue (%s): connections that need it are not protected", d->path[i].name, strerror(errno));
         s->on[i].srq = srq;
     }
     return true;
@@ -129,7 +129,7 @@ static bool make_leg(shift_device_t *d, shift_qp_t *q, int path)
     struct ibv_qp *qp;
     UNLOCKED(d, qp = shift_real()->create_qp(q->pd->on[path], &init));
     if (!qp) {
-        shift_report("%s gives no queue pair (%s): connections that need it are not protected", d->path[path].name, strerror(errno));
+        shift_report("%s cannot make a queue pair (%s): connections that need it are not protected", d->path[path].name, strerror(errno));
         return false;
     }
     leg->qp = qp;

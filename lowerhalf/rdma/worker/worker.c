@@ -201,7 +201,7 @@ static void *work(void *arg)
         poll(fds, (nfds_t)n, ms);
         uint64_t woken;
         if (read(d->wake, &woken, sizeof woken) < 0 && errno != EAGAIN)
-            shift_report("the background thread can't read its event: %s", strerror(errno));
+            shift_report("the background thread cannot read its event: %s", strerror(errno));
         pthread_mutex_lock(&d->lock);
         shift_take_commands(d);
         for (int p = 0; p < d->paths; p++)

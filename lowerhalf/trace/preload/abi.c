@@ -42,7 +42,7 @@ void *mpy_resolve(int index, int p) {
     const char *name = mpy_names[index] + (p ? 0 : 1);
     void *found = mpy_library_function(name);
     if (found == NULL) {
-        fprintf(stderr, "manapy trace: the program calls %s, which its MPI library hasn't got\n", name);
+        fprintf(stderr, "manapy trace: the program calls %s, which its MPI library does not have\n", name);
         exit(1);
     }
     return mpy_real[index][p] = found;
@@ -77,7 +77,7 @@ bool mpy_abi_find(const char **why_not) {
     if (init == NULL || dladdr(init, &where) == 0) return false;
     if (strstr(where.dli_fname, "manapy/upper/")) return false; /* manapy-launch's: it records by itself */
     if (strstr(where.dli_fname, "libmpi_abi.so")) {
-        *why_not = "programs made for the standard ABI (libmpi_abi.so) can't be recorded this way";
+        *why_not = "programs for the standard ABI (libmpi_abi.so) cannot be recorded this way";
         return false;
     }
     if (address("ompi_mpi_comm_world") == 0) {

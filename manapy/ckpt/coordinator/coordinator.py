@@ -272,11 +272,13 @@ class Coordinator:
             self._prune()
 
     async def _until_started(self) -> None:
-        """CheckpointError if ranks have never come, and won't any more."""
+        """Wait until all ranks have connected. Raises CheckpointError if ranks are missing and no longer try."""
         while missing := self.ranks.missing():
             left = self._begun + CONNECT_SECONDS - time.monotonic()
             if left <= 0:
-                raise CheckpointError(f"{self._explain(missing)}; they don't try any more: this run of the job can't be checkpointed")
+                raise CheckpointError(
+                    f"{self._explain(missing)}; they no longer try: this run of the job cannot be checkpointed"
+                )
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._started.wait(), min(left, LATE_SECONDS))
         await self._started.wait()
@@ -288,7 +290,7 @@ class Coordinator:
         self._answer_tickets(self.requests.published(path), "ok", str(path))
 
     def _prune(self) -> None:
-        """Delete old checkpoints, when the ranks go on again and while they do; what is left behind by our end, the next time."""
+        """Start to delete old checkpoints, beside the running ranks. If the job ends first, a later run deletes the rest."""
         if self.settings.keep > 0 and (self._pruning is None or self._pruning.done()):
             self._pruning = asyncio.ensure_future(asyncio.to_thread(self._prune_now))
 
@@ -304,7 +306,7 @@ class Coordinator:
         return {"manapy": __version__, "job": self.record["id"], "generation": generation, **{k: self.record.get(k) for k in keys}}
 
     def _on_place(self, rank: int, choice: str) -> None:
-        """Whoever says it last decides, for all ranks: a checkpoint is one directory."""
+        """A rank has chosen a directory for checkpoints. The last choice applies to all ranks: a checkpoint is one directory."""
         self.flow.place = publish.place(self.dir, choice)
         log.info("rank %d sends checkpoints to %s", rank, self.flow.place)
         self.record["checkpoint_dir"] = str(self.flow.place)
@@ -430,7 +432,7 @@ class Coordinator:
     def _explain(self, missing: list[int]) -> str:
         if time.monotonic() - self._begun < LATE_SECONDS and not self._busy:
             return f"rank {missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''} not started yet"
-        why = self._busy or f"see what they say on their standard error, and {self.dir / 'coordinator.log'}"
+        why = self._busy or f"see their standard error and {self.dir / 'coordinator.log'}"
         return f"{name_ranks(missing)} {'has' if len(missing) == 1 else 'have'} not connected to the coordinator: {why}"
 
     def status(self) -> dict[str, Any]:

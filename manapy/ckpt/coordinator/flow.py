@@ -172,7 +172,7 @@ class Flow:
         return []
 
     async def measure(self) -> None:
-        """Bring ``written`` up to date, if it isn't; in a thread, for there may be as many images as ranks, on a slow file system."""
+        """Update ``written`` if it is out of date. A thread does this: a slow file system may have one image per rank."""
         temporary = self.temporary
         if temporary is None:
             self.written = 0
@@ -181,7 +181,7 @@ class Flow:
             self.written = await asyncio.to_thread(_bytes_in, temporary)
 
     def rank_state(self, rank: int) -> tuple[str, str | None]:
-        """What a rank does, in a word, and whom it waits for."""
+        """The state of a rank, in one word, and what it waits for."""
         if self.phase is Phase.CLOCK:
             thread = self.controller.ranks[rank].first
             return thread.state.value, self._waits_for(thread)
@@ -253,10 +253,11 @@ class Flow:
             self._send_all(self.controller.on_message(rank, from_wire(line)))  # type: ignore[arg-type]
         except (WireError, LookupError, ValueError) as error:
             log.exception("rank %d sent %r", rank, line[:500])
-            self.fail(f"rank {rank} sent a report that does not fit ({error})")
+            self.fail(f"rank {rank} sent an invalid report ({error})")
             return
         if self.controller.epoch != self.epoch:
-            log.info("checkpoint %d goes on as %d: a collective call of rank %d failed on its arguments", self.epoch, self.controller.epoch, rank)
+            text = "checkpoint %d continues as %d: a collective call of rank %d failed on its arguments"
+            log.info(text, self.epoch, self.controller.epoch, rank)
             self.epoch = self.controller.epoch
         if self.controller.converged:
             self._finish_step(None)
@@ -272,7 +273,7 @@ class Flow:
         if self.phase not in (Phase.IDLE, Phase.CHECK):
             if self.controller.pending:
                 self._send_all(self.controller.abort(reason))
-            else:  # the controller gave up by itself; ranks that have heard of it already ignore this
+            else:  # the controller gave up by itself; ranks that know this already ignore the message
                 for rank in range(self.size):
                     self._send(rank, protocol.join("ABORT", self.epoch, reason))
         if self.temporary is not None:
@@ -312,7 +313,7 @@ def _entry(rank: int, fields: list[str]) -> publish.Entry:
         size, file_bytes, crc, seconds, host, seal = fields
         return publish.Entry(rank, f"rank-{rank:05d}.img", int(size), int(file_bytes), int(crc), float(seconds), protocol.decode_text(host), protocol.decode_text(seal))
     except ValueError as error:
-        raise CheckpointError(f"rank {rank} reported its image in a way that does not fit: {fields}") from error
+        raise CheckpointError(f"rank {rank} sent an invalid report of its image: {fields}") from error
 
 
 def _publish(temporary: Path, record: dict[str, Any], entries: list[publish.Entry], secret: bytes) -> publish.Checkpoint:

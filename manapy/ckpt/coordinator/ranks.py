@@ -108,7 +108,7 @@ class Ranks:
         number, size = int(fields[0]), int(fields[1])
         before = self.known.get(number)
         if size != self.size or not 0 <= number < size or (before is not None and (before.connected or before.done)):
-            log.error("rank %d of %d does not belong to this job, or is here already", number, size)
+            log.error("rank %d of %d does not belong to this job, or is already connected", number, size)
             return None
         self._gone -= before is not None and before.gone
         rank = self.known[number] = Rank(number, protocol.decode_text(fields[2]), int(fields[3]), int(fields[4]), channel)

@@ -282,7 +282,7 @@ _PROGRESS = ctypes.CFUNCTYPE(None, c_uint64)
 def _library() -> ctypes.CDLL:
     path = installation.library("libmanapy_image.so")
     if path is None:
-        raise ImageError("libmanapy_image.so is missing: this manapy is not installed completely")
+        raise ImageError("libmanapy_image.so is missing: this installation of manapy is incomplete")
     library = ctypes.CDLL(str(path))
     library.mpy_image_verify.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_char_p, _PROGRESS, ctypes.c_char_p, ctypes.c_size_t]
     library.mpy_image_verify.restype = ctypes.c_int

@@ -43,12 +43,15 @@ class Job(NamedTuple):
                 raise CoordinatorError(why)
             return (self.dir / "secret").read_bytes()
         except PermissionError as error:
-            raise CoordinatorError(f"{self.dir}: a job of another user (uid {self.dir.stat().st_uid}), to which nobody else but root may say anything") from error
+            raise CoordinatorError(
+                f"{self.dir}: a job of another user (uid {self.dir.stat().st_uid}):"
+                " only this user and root may send it commands"
+            ) from error
         except OSError as error:
             raise CoordinatorError(f"{self.dir / 'secret'}: {error.strerror}") from error
 
     def end(self) -> str | None:
-        """How it has ended, as a line for people, if job.json says so (now, not when this was read)."""
+        """How the job has ended, as a line for people; None if it has not. Reads job.json again."""
         try:
             record = read(self.dir).record
         except JobError:
@@ -64,9 +67,9 @@ class Job(NamedTuple):
                 "failed": f"exit code {code}" if code else "ranks died",
                 "checkpointed": "after a checkpoint",
                 "stopped": "by manapy stop",
-            }.get(record["state"], "nobody saw how")
+            }.get(record["state"], "for an unknown reason")
         when = time.strftime(" at %Y-%m-%d %H:%M:%S", time.localtime(record["changed"])) if "changed" in record else ""
-        return f"{self.dir}: the job is not running any more: it has ended{when}, {how}"
+        return f"{self.dir}: the job is no longer running: it has ended{when}, {how}"
 
     def is_live(self) -> bool:
         """Does its coordinator answer?"""

@@ -192,10 +192,11 @@ def _belongs(where: Path, directory: Path) -> bool:
 
 
 def _open_place(where: Path, directory: Path) -> None:
-    where.parent.mkdir(mode=0o700, exist_ok=True)  # but no more than this one, as DMTCP does
+    where.parent.mkdir(mode=0o700, exist_ok=True)  # make only one parent, as DMTCP does
     where.mkdir(mode=0o700, exist_ok=True)
     if where.is_symlink() or (why := own.complaint(where)):
-        raise CheckpointError(f"the program sends checkpoints to a place that can't be used: {f'{where} is a link' if where.is_symlink() else why}")
+        reason = f"{where} is a link" if where.is_symlink() else why
+        raise CheckpointError(f"the program's directory for checkpoints cannot be used: {reason}")
     if not (where / _OWNER).is_symlink():
         (where / _OWNER).symlink_to(directory)
 
@@ -204,12 +205,15 @@ def _open_place(where: Path, directory: Path) -> None:
 
 
 def begin(directory: Path, where: Path | None = None) -> Path:
-    """Make the temporary directory of a new checkpoint of a job, in ``where`` if that isn't the job directory. Raises CheckpointError."""
+    """Make the temporary directory of a new checkpoint of a job, in ``where`` (default: the job directory).
+
+    Raises CheckpointError.
+    """
     where = path = directory if where is None else where
     if where != directory and not where.is_absolute():
-        raise CheckpointError(f"the program sends checkpoints to '{where}', which is no directory's absolute path")
+        raise CheckpointError(f"the program's directory for checkpoints is not an absolute path: '{where}'")
     if len(os.fsencode(where)) > PATH_MAX:
-        raise CheckpointError(f"the program sends checkpoints to a directory whose path is too long: {where}")
+        raise CheckpointError(f"the path of the program's directory for checkpoints is too long: {where}")
     try:
         if where != directory:
             _open_place(where, directory)

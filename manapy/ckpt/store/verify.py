@@ -13,18 +13,24 @@ from . import image, own, publish
 from .publish import Manifest
 
 THREADS_MAX = 8
-ANYWAY = "manapy restart --unsigned takes it as it is"
+ANYWAY = "manapy restart --unsigned uses it anyway"
 
 
 def origin(checkpoint: Path, manifest: Manifest) -> str | None:
-    """What is wrong with it, if its job can't be shown to have written it; None: nothing."""
+    """Why there is no proof that the job has written this checkpoint; None if there is a proof."""
     secret, why = publish.secret_of(checkpoint)
     if "signature" not in manifest.record:
-        return f"{checkpoint}: its manifest isn't signed: an older manapy has made it, or somebody has changed it; {ANYWAY}"
+        return (
+            f"{checkpoint}: its manifest is not signed: an older manapy has written it, or somebody has changed it;"
+            f" {ANYWAY}"
+        )
     if secret is None:
-        return f"{checkpoint}: its signature can't be checked, for the secret of its job isn't there ({why}): copy it from the job directory into the checkpoint; {ANYWAY}"
+        return (
+            f"{checkpoint}: its signature cannot be checked without the job's secret ({why}):"
+            f" copy the secret from the job directory into the checkpoint; {ANYWAY}"
+        )
     if not hmac.compare_digest(publish.sign(manifest.record, secret), str(manifest.record["signature"])):
-        return f"{checkpoint}: its manifest was not written so by its job: the signature is wrong"
+        return f"{checkpoint}: its manifest was changed after the job had written it: the signature is wrong"
     return None
 
 
@@ -45,7 +51,7 @@ def headers(checkpoint: Path, manifest: Manifest, *, signed: bool = True) -> tup
         if found[entry.rank].crc != entry.crc:
             problems.append(f"{path}: not the image that the manifest names (checksum {found[entry.rank].crc:08x} instead of {entry.crc:08x})")
         elif found[entry.rank].seal != entry.seal:
-            problems.append(f"{path}: not the image that the manifest names (its seal is another)")
+            problems.append(f"{path}: not the image that the manifest names (its seal differs)")
     return found, problems
 
 

@@ -72,7 +72,7 @@ def test_job_that_cannot_be_reached_was_not_saved(history: History) -> None:
     run = Run(history)
     run.step(port=1)
     outcome = run.outcome()
-    assert outcome.how == "expired" and "not running any more" in outcome.reason
+    assert outcome.how == "expired" and "no longer running" in outcome.reason
     assert [event["cause"] for event in history.chain.events("failed")] == ["it is time"]
 
 

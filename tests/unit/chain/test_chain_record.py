@@ -106,7 +106,7 @@ def test_over(history: History) -> None:
 
 
 def test_create_where_a_chain_is(history: History) -> None:
-    with pytest.raises(ManapyError, match="holds a chain already"):
+    with pytest.raises(ManapyError, match="already contains a chain"):
         record.create(history.chain.dir, {})
 
 
@@ -133,9 +133,9 @@ def test_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ManapyError, match="no chain in .*: name its directory"):
         record.find(None)
-    with pytest.raises(ManapyError, match="nothing: no chain's directory"):
+    with pytest.raises(ManapyError, match="nothing: not the directory of a chain"):
         record.find("nothing")
-    with pytest.raises(ManapyError, match="no chain's directory"):
+    with pytest.raises(ManapyError, match="not the directory of a chain"):
         record.find(str(tmp_path))
     for name in ("b", "a", "c"):
         History(tmp_path / name)

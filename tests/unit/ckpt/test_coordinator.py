@@ -161,7 +161,7 @@ def test_rank_comes_back_after_exec(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_contradicting_report(tmp_path: Path) -> None:
     async def test(fake: FakeJob) -> None:
         fake.ranks[0].act["INTENT"] = "ROWS {epoch} 1 1 nonsense"
-        assert (await fake.checkpoint()).startswith("RESULT failed rank 0 sent a report that does not fit")
+        assert (await fake.checkpoint()).startswith("RESULT failed rank 0 sent an invalid report")
         fake.ranks[0].act.clear()
         assert "ok" in await fake.checkpoint()
 
@@ -236,11 +236,11 @@ def test_ranks_that_find_no_room(tmp_path: Path, progress: None, monkeypatch: py
         for rank in fake.ranks[1:]:
             with pytest.raises(AssertionError):
                 await rank.connect(fake.dir)
-        reason = f"ranks 1, 2 have not connected to the coordinator: the coordinator may open {soft} files only: raise that limit where rank 0 runs (ulimit -Hn)"
+        reason = f"ranks 1, 2 have not connected to the coordinator: the coordinator can open only {soft} files: raise this limit on the host of rank 0 (ulimit -Hn)"
         command = await fake.ask("CHECKPOINT continue -1")
         assert await command.until("PROGRESS") == f"PROGRESS {reason}"
         monkeypatch.setattr(coordinator, "CONNECT_SECONDS", 0.0)  # it is over
-        assert (await command.end())[-1].startswith(f"RESULT failed {reason}; they don't try any more")
+        assert (await command.end())[-1].startswith(f"RESULT failed {reason}; they no longer try")
         assert (await fake.status())["waiting"] == [reason]
         monkeypatch.setattr(processes, "RESERVED", 0)
         await fake.join(*fake.ranks[1:])

@@ -570,7 +570,7 @@ def test_altered_stream(start: Callable[..., Pair], trick: str) -> None:
     server.connection.sendall({"inserted": b"KILL 5 x\n", "repeated": first, "altered": second.replace(b"KILL 5", b"KILL 6"), "left out": third}[trick])
     assert server.receive() == ""
     assert pair.rank.end() == 0
-    assert "altered on its way" in pair.rank.process.stderr.read()
+    assert "changed on the network" in pair.rank.process.stderr.read()
 
 
 def test_tickets(start: Callable[..., Pair]) -> None:

@@ -130,13 +130,13 @@ def test_store_that_cannot_be_reached_is_one_line_and_the_program_runs(env: Envi
     with closed_port() as port:
         done = rdma("run", "--kv", f"etcd://127.0.0.1:{port}", "--job", "e", "--backup", "a", "--", "echo", "hello", env=env)
     assert (done.returncode, done.stdout) == (0, "hello\n")
-    assert done.stderr.startswith(f"manapy: etcd://127.0.0.1:{port}: ") and done.stderr.endswith("; nothing is protected until it can be reached\n") and done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"manapy: etcd://127.0.0.1:{port}: ") and done.stderr.endswith("; nothing is protected until the agent can be reached\n") and done.stderr.count("\n") == 1
     done = rdma("run", "--kv", f"sqlite://{short}/missing/keys.db", "--job", "s", "--backup", "a", "--", "echo", "hello", env=env)
     assert (done.returncode, done.stdout) == (0, "hello\n") and done.stderr.count("\n") == 1 and f"{short}/missing/keys.db" in done.stderr
 
 
 def test_bad_usage(env: Environment, short: Path) -> None:
-    assert "what is to be run?" in failure("run", env=env, code=2)
+    assert "the program is missing" in failure("run", env=env, code=2)
     assert "nothing may follow" in failure("status", "--", "x", env=env, code=2)
     assert "no such program" in failure("run", "--", "no-such-program", env=env, code=2)
     assert "not DEV,DEV" in failure("run", "--backup", "a b", "--", "true", env=env, code=2)
@@ -145,7 +145,7 @@ def test_bad_usage(env: Environment, short: Path) -> None:
     assert "too long for a socket" in failure("run", "--backup", "a", "--", "true", env={**env, "MANAPY_SHIFT_DIR": f"{short}/{'x' * 100}"}, code=2)
     assert "not a store" in failure("agent", "--kv", "redis://h", env=env, code=2)
     assert "not a store" in failure("run", "--kv", "redis://h", "--backup", "a", "--", "true", env=env)
-    assert "not a program" in failure("move", "j", "rank0", "rxa1", env=env, code=2)
+    assert "expected a program" in failure("move", "j", "rank0", "rxa1", env=env, code=2)
     assert "no agent of job j runs" in failure("move", "j", "0", "rxa1", env=env)
     assert "no agent of job j runs" in failure("status", "j", env=env)
     assert "no agent runs on this host" in failure("status", env=env)
@@ -160,7 +160,7 @@ def test_another_store_for_the_same_job_is_refused(env: Environment, short: Path
 
 def test_second_agent_is_refused(agent: Start, env: Environment) -> None:
     host = agent()
-    assert "runs on this host already" in failure("agent", "--job", host.job, env={**env, "MANAPY_SHIFT_DIR": str(host.dir)})
+    assert "already runs on this host" in failure("agent", "--job", host.job, env={**env, "MANAPY_SHIFT_DIR": str(host.dir)})
 
 
 @pytest.mark.parametrize("what", ["open", "link", "file"])

@@ -60,7 +60,7 @@ def test_gids_that_move(driver: tuple[Path, Path], tmp_path: Path) -> None:
     done = subprocess.run(run, capture_output=True, text=True, env=environment(tmp_path, {}), timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("ok ") and int(done.stdout.split()[1]) >= 10
-    away = "manapy shift: {} has lost the address that its connections use: they wait for it to come back"
+    away = "manapy shift: {} has lost the address that its connections use; they wait until it returns"
     assert set(done.stderr.splitlines()) <= {away.format("null0"), away.format("null1")}
 
 
