@@ -51,7 +51,7 @@ def check_program(program: str, search_path: str | None = None) -> list[Finding]
             path = interpreter
             continue
         return findings + _binary(path, elf) + _python(path)
-    return [*findings, Finding(str(path), Level.BAD, "its #! line leads back to itself")]
+    return [*findings, Finding(str(path), Level.BAD, "its #! line names the script itself")]
 
 
 def _locate(program: str, search_path: str | None) -> Path | None:
@@ -94,7 +94,7 @@ def _script(path: Path) -> tuple[Path | None, Finding]:
 def _binary(path: Path, elf: _elf.Elf) -> list[Finding]:
     name = str(path)
     if elf.bits == 32:
-        return [Finding(name, Level.BAD, "a 32-bit program: manapy runs 64-bit ones")]
+        return [Finding(name, Level.BAD, "a 32-bit program: manapy supports only 64-bit programs")]
     if elf.machine != _elf.EM_X86_64:
         return [Finding(name, Level.BAD, f"for another machine (ELF machine {elf.machine})")]
     if elf.interpreter is None:
@@ -112,7 +112,7 @@ def _binary(path: Path, elf: _elf.Elf) -> list[Finding]:
             if library.startswith(prefix):
                 findings.append(Finding(library, Level.NOTE, text))
         if where is None and not library.startswith(("libmpi", "libmpich")):
-            findings.append(Finding(library, Level.NOTE, "not found by the search done here"))
+            findings.append(Finding(library, Level.NOTE, "not found by this check"))
     return findings
 
 

@@ -80,7 +80,7 @@ def assess(job: Job) -> list[Option]:
     if not 0 <= job.tau <= 1:
         raise ValueError(f"tau is between 0 and 1, not {job.tau:g}")
     if job.tau and job.device is None:
-        raise ValueError("tau is a share of the device's memory, which isn't given")
+        raise ValueError("tau is a share of the device's memory, which is not given")
     return [_option(job, name) for name in costs.STRATEGIES]
 
 

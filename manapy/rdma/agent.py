@@ -364,7 +364,7 @@ class Agent:
                 case "EVENT":
                     return self._on_event(client, fields[0])
                 case _:  # BYE
-                    self._leave(client, "it has said so")
+                    self._leave(client, "it has announced its end")
                     return "OK"
 
         try:

@@ -39,7 +39,7 @@ class Connection(connection.Connection):
         number, _, rest = self.receive().partition(" ")
         outcome, _, text = rest.partition(" ")
         if number != str(self._number) or outcome not in ("OK", "ERROR"):
-            raise AgentError(f"the agent's answer makes no sense: {number[:20]} {outcome[:20]}")
+            raise AgentError(f"the agent's answer is invalid: {number[:20]} {outcome[:20]}")
         if outcome == "ERROR":
             raise AgentError(text.partition(" ")[2])
         return text

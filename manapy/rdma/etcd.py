@@ -39,15 +39,17 @@ class EtcdStore(Store):
     def __init__(self, url: Url, job: str, ttl: float) -> None:
         self._endpoints = [_endpoint(url, text) for text in url.place.split(",")]
         if url.path not in ("", "/"):
-            raise UsageError(f"{url.text}: nothing may follow the hosts but options (?user=...): the job is the prefix of the keys")
+            raise UsageError(
+                f"{url.text}: only options (?user=...) may follow the hosts: the job is the prefix of the keys"
+            )
         self._user, password_file = url.take("user"), url.take("password-file")
         if (self._user is None) != (password_file is None):
-            raise UsageError(f"{url.text}: user and password-file belong together")
+            raise UsageError(f"{url.text}: user and password-file need each other")
         self._tls = {"ca_cert": url.take("ca"), "cert_cert": url.take("cert"), "cert_key": url.take("key")}
         if (self._tls["cert_cert"] is None) != (self._tls["cert_key"] is None):
-            raise UsageError(f"{url.text}: cert and key belong together")
+            raise UsageError(f"{url.text}: cert and key need each other")
         if self._tls["cert_cert"] is not None and self._tls["ca_cert"] is None:
-            raise UsageError(f"{url.text}: cert and key need ca, by which the server is checked")
+            raise UsageError(f"{url.text}: cert and key need ca, which authenticates the server")
         url.done(_OPTIONS)
         self._password = None if password_file is None else _read(Path(password_file)).decode().rstrip("\n")
         for path in filter(None, self._tls.values()):

@@ -163,7 +163,10 @@ def make(job: str) -> Place:
             directory.mkdir(mode=0o700)
         found = directory.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-            raise AgentError(f"{directory} must be a directory of this user's that nobody else may enter (mode 0700): remove it, or set MANAPY_SHIFT_DIR")
+            raise AgentError(
+                f"{directory} must be a directory of this user that nobody else can enter (mode 0700): remove it, or "
+                "set MANAPY_SHIFT_DIR"
+            )
     return place
 
 

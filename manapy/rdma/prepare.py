@@ -27,7 +27,7 @@ def backups(wanted: str | None = None) -> tuple[str, str | None]:
     if chosen := devices.backup_list(found):
         return chosen, None
     names = ", ".join(device.name for device in found) or "there is none"
-    return "", f"no RNIC on this host can stand in for another ({names})"
+    return "", f"no RNIC on this host can be a backup of another ({names})"
 
 
 def store_url(where: place.Place) -> str:

@@ -174,5 +174,5 @@ def _reason(error: Exception) -> str:
     if "locked" in text:
         return "locked for too long: another process holds it, or locks don't work on this file system"
     if "unable to open" in text:
-        return "cannot be opened or made: is its directory there, and writable?"
+        return "cannot be opened or created: does its directory exist, and is it writable?"
     return text

@@ -81,7 +81,10 @@ class Url:
         parts = urlsplit(text)
         self.scheme, self.place, self.path = parts.scheme, parts.netloc, parts.path
         if "@" in self.place:
-            raise UsageError("a store's URL holds no password, everybody can read it: etcd://HOST?user=NAME&password-file=FILE")
+            raise UsageError(
+                "a store's URL must not contain a password, because everybody can read it: "
+                "etcd://HOST?user=NAME&password-file=FILE"
+            )
         self._options: dict[str, str] = {}
         try:
             for name, value in parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)):

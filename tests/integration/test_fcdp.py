@@ -270,7 +270,7 @@ def test_a_program_leaves_the_block(make_job: Make, code: int, who: str, fails: 
         (["--strategy", "ddp"], 4, f"SetupError: unknown strategy 'ddp': choose {', '.join(STRATEGIES)}"),
         (["--tau", "1.5"], 4, "SetupError: tau must be between 0 and 1, not 1.5"),
         (["--tau", "nan"], 4, "SetupError: tau must be between 0 and 1, not nan"),
-        (["--tau", "0.5", "--strategy", "zero3"], 4, "SetupError: tau is for fcdp, fcdp_sched and fcdp_comm; zero3 has nothing to put back into the host's memory"),
+        (["--tau", "0.5", "--strategy", "zero3"], 4, "SetupError: tau is for fcdp, fcdp_sched and fcdp_comm; zero3 keeps no parameters in the host's memory"),
         (["--budget", "10000"], 4, "BudgetError: unit 'first' needs 6624 bytes of the device beside 5296 bytes of shards and caches, the budget is 10000 bytes: 1920 bytes are missing"),
         ([], 3, "TopologyError: all nodes need the same number of ranks: node 0 has 2, node 1 has 1"),
     ],

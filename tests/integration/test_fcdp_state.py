@@ -38,10 +38,10 @@ ERRORS = {  # by name of what must be refused, what each of two ranks raises; DI
     "exists": ["StateError: DIR/good exists already", "StateError: rank 0: DIR/good exists already"],
     "differs": ["StateError: DIR/differs: extra, the optimizer's scalars or the generators' names are not the same on ranks 0 and 1"] * 2,
     "two-names": ["StateError: two parameters of the model are called 'weight'"] * 2,
-    "within": ["OrderError: a step has begun, and its gradients are no part of a state: save and load after updated()"] * 2,
+    "within": ["OrderError: a step has begun, and its gradients are not part of a state: save and load after updated()"] * 2,
     "moments": ["StateError: the optimizer's 'first' of unit 'last' has shape (3,), the values have (88,)"] * 2,
     "wider": ["StateError: DIR/good: parameter 'first.weight' is float32 of shape (24, 33) there, float32 of shape (24, 34) here"] * 2,
-    "without-adapters": ["StateError: DIR/good: another model's: parameter 'first.adapter.down' isn't in this one"] * 2,
+    "without-adapters": ["StateError: DIR/good: state of another model: parameter 'first.adapter.down' is not in this model"] * 2,
 }
 ERRORS_IN_PART = {
     "truncated": "StateError: DIR/truncated/shard-00001-of-00002.safetensors has 100 bytes instead of ",
@@ -51,7 +51,7 @@ ERRORS_IN_PART = {
 ERRORS_OF_THE_LAST = {  # which the others say with its number
     "other-content": "shard-00001-of-00002.safetensors: Error while deserializing header",
     "no-room": "shard-00001-of-00002.safetensors: Error while serializing: I/O error: File too large",
-    "no-package": "states are written and read by the package safetensors, which isn't installed: pip install 'manapy[fcdp]'",
+    "no-package": "states are written and read by the package safetensors, which is not installed: pip install 'manapy[fcdp]'",
     "not-json": "extra, or the optimizer's scalars, can't be written as JSON: set is no JSON",
 }
 

@@ -102,7 +102,7 @@ def test_a_resumed_training_goes_on_bit_by_bit(make_job: Make, base: dict[str, A
     ("options", "code", "said"),
     [
         (["--strategy", "ddp"], 2, "argument --strategy: invalid choice: 'ddp'"),
-        (["--tau", "0.5"], 2, "manapy: --tau is a share of --device-memory, which isn't given"),
+        (["--tau", "0.5"], 2, "manapy: --tau is a share of --device-memory, which is not given"),
         (["--resume", "STATE", "--hidden", "64"], 2, "manapy: STATE holds another model: --hidden 32 there, 64 here"),
         (["--out", "STATE/index.json"], 1, "manapy: STATE/index.json: File exists"),
         (["--hidden", "40000000", "--heads", "1"], 1, "manapy: the model can't be made: "),

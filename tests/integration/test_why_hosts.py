@@ -65,9 +65,9 @@ def test_a_rank_stuck_on_the_other_host(job: Job, tmp_path: Path) -> None:
 
     code, said, errors = why(job, rsh="false")
     assert code == 1 and all(verdict["rank"] is None for verdict in said["verdicts"]), said
-    assert f"{THERE} can't be looked at, nothing is known of its ranks: false ended with 1" in errors
+    assert f"{THERE} cannot be reached; nothing is known of its ranks: false ended with 1" in errors
     assert said["unreachable"] == {THERE: "false ended with 1"}, said
-    assert "rank 1, of which there is no trace" in said["verdicts"][0]["sentence"], said
+    assert "rank 1, which has no trace" in said["verdicts"][0]["sentence"], said
 
 
 def test_stopped_and_killed_on_the_other_host(job: Job) -> None:

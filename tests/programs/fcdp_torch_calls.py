@@ -83,7 +83,7 @@ def each_layer_is_there_for_its_own_passes() -> None:
         with sharded.summon_full_params():
             whole.load_state_dict(model.state_dict())
             assert (model(examples()) == outputs).all()
-            with pytest.raises(OrderError, match="once at a time"), sharded.summon_full_params():
+            with pytest.raises(OrderError, match="not inside itself"), sharded.summon_full_params():
                 pass
         assert (whole(examples()) == outputs).all()
         assert sharded.engine.arena.used == stays and not any(map(is_there, model))
@@ -95,11 +95,11 @@ def steps_end_when_they_should() -> None:
     model = layers()
     with fully_shard(model, topology=topology) as sharded:
         optimizer = sharded.shard_optimizer(sgd)
-        with pytest.raises(OrderError, match="gradients aren't complete"):
+        with pytest.raises(OrderError, match="gradients are incomplete"):
             optimizer.step()
         with sharded.no_sync():
             model(examples()).sum().backward()
-        with pytest.raises(OrderError, match="gradients aren't complete"):
+        with pytest.raises(OrderError, match="gradients are incomplete"):
             sharded.clip_grad_norm_(1)
         for number in sharded.accumulate(2):
             assert sharded.engine.last_micro_batch == (number == 1)
@@ -244,14 +244,14 @@ def ranks_use_different_parameters_of_a_unit() -> None:
 def what_would_train_nothing_is_refused() -> None:
     model = layers()
     pending = fully_shard(model, topology=topology)
-    with pytest.raises(AttributeError, match="no 'shard_optimizer': it is entered by `with"):
+    with pytest.raises(AttributeError, match="no 'shard_optimizer': enter it once for the whole model: `with"):
         pending.shard_optimizer(sgd)  # type: ignore[attr-defined]
-    with pytest.raises(OrderError, match="was called, and not entered"):
+    with pytest.raises(OrderError, match="was called but not entered"):
         model(examples())
     own = torch.optim.SGD(model.parameters(), lr=0.1)
     with pending as sharded:
         loss = model(examples()).sum()
-        with pytest.raises(OrderError, match="the sharded module's own parameters: sharded.shard_optimizer"):
+        with pytest.raises(OrderError, match="the sharded module's own parameters, and cannot train them: make it with sharded.shard_optimizer"):
             own.step()
         for use in (copy.deepcopy, pickle.dumps):
             for part in (model, model[1]):

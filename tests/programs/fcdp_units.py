@@ -65,11 +65,11 @@ for strategy in STRATEGIES:
         add(engine, "two", 1)
         add(engine, "one", 1)
         engine.finish()
-        refused(OrderError, "updated() comes after finish()", engine.updated)
+        refused(OrderError, "call updated() after finish()", engine.updated)
         engine.last_micro_batch = True
         use(engine, "one", 0)
         add(engine, "one", 2)
-        refused(OrderError, "gradients aren't complete", engine.clip_gradients, 1.0)
+        refused(OrderError, "gradients are incomplete", engine.clip_gradients, 1.0)
         engine.finish()
         refused(OrderError, "call updated()", engine.gradients, "one")
         for norm in (-1.0, np.nan):  # which would turn gradients round, and leave them as they are

@@ -164,7 +164,9 @@ class Engine:
     def parts(self) -> list[Part]:
         """What this rank keeps, in the order of units. Raises OrderError in the middle of a step."""
         if self._accumulating or any(mine.residence is Residence.IN_USE for mine in self._order):
-            raise OrderError("a step has begun, and its gradients are no part of a state: save and load after updated()")
+            raise OrderError(
+                "a step has begun, and its gradients are not part of a state: save and load after updated()"
+            )
         return [Part(mine.unit, mine.layout, mine.start, mine.values) for mine in self._order]
 
     def load_part(self, part: Part, values: np.ndarray) -> None:
@@ -268,7 +270,7 @@ class Engine:
     def check_complete(self) -> None:
         """Raise OrderError unless the step's gradients are complete."""
         if not self._summed:
-            raise OrderError("gradients aren't complete: finish() with last_micro_batch comes first")
+            raise OrderError("gradients are incomplete: call finish() with last_micro_batch first")
 
     def clip_gradients(self, max_norm: float) -> float:
         """Collective. Scale all gradients so that their global 2-norm is at most max_norm; returns the norm before.
@@ -283,10 +285,10 @@ class Engine:
     def updated(self) -> None:
         """The optimizer has changed the shards' values: what was gathered of trainable units is out of date, and gradients begin at zero."""
         if not self._summed:
-            raise OrderError("updated() comes after finish() with last_micro_batch")
+            raise OrderError("call updated() after finish() with last_micro_batch")
         in_use = next((mine for mine in self._order if mine.residence is Residence.IN_USE), None)
         if in_use:
-            raise OrderError(f"unit '{in_use.unit.name}' is in use: release() comes before updated()")
+            raise OrderError(f"unit '{in_use.unit.name}' is in use: call release() before updated()")
         self._summed = self._accumulating = False
         for mine in self._order:
             if mine.gradient is not None:
@@ -300,7 +302,7 @@ class Engine:
         """
         in_use = next((mine for mine in self._order if mine.residence is Residence.IN_USE), None)
         if in_use:
-            raise OrderError(f"unit '{in_use.unit.name}' is in use: release() comes before discard()")
+            raise OrderError(f"unit '{in_use.unit.name}' is in use: call release() before discard()")
         self._settle()
         self.allgather(None)  # here, and not with wrong sums, ends who has reduced something else than others
         self._parameters.drop_unused()

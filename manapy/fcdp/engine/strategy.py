@@ -79,5 +79,5 @@ def find(name: str, tau: float) -> Strategy:
         raise SetupError(f"tau must be between 0 and 1, not {tau:g}")
     strategy = STRATEGIES[name]
     if tau and strategy.keep is not Keep.HOST:
-        raise SetupError(f"tau is for fcdp, fcdp_sched and fcdp_comm; {name} has nothing to put back into the host's memory")
+        raise SetupError(f"tau is for fcdp, fcdp_sched and fcdp_comm; {name} keeps no parameters in the host's memory")
     return strategy

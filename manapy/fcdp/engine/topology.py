@@ -53,7 +53,10 @@ class Topology:
 
 def _check_threads() -> TopologyError | None:
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-        return TopologyError("MPI must be initialised with MPI_THREAD_MULTIPLE (mpi4py does so unless mpi4py.rc.thread_level says otherwise): a thread of its own communicates")
+        return TopologyError(
+            "MPI must be initialised with MPI_THREAD_MULTIPLE (mpi4py's default, see mpi4py.rc.thread_level): manapy "
+            "communicates in a thread of its own"
+        )
     return None
 
 

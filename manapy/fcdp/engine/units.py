@@ -102,7 +102,7 @@ def check(units: Iterable[Unit]) -> None:
             raise SetupError(f"two parameters of unit '{unit.name}' have the same name")
         for dtype in (unit.dtype, unit.gathered):
             if not _is_floating(dtype):
-                raise SetupError(f"unit '{unit.name}' is of type {dtype}: parameters are floating-point numbers")
+                raise SetupError(f"unit '{unit.name}' is of type {dtype}: parameters must be floating-point numbers")
     if not seen:
         raise SetupError("there are no units")
 

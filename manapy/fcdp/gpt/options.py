@@ -36,7 +36,7 @@ class Training:
 
     def __post_init__(self) -> None:
         if self.hidden % self.heads:
-            raise UsageError(f"--heads must divide --hidden: {self.heads} heads don't share {self.hidden} evenly")
+            raise UsageError(f"--heads must divide --hidden: {self.heads} does not divide {self.hidden}")
 
     @property
     def shape(self) -> dict[str, int]:
@@ -62,9 +62,9 @@ class Run:
 
     def __post_init__(self) -> None:
         if self.base and self.resume:
-            raise UsageError("--base begins a training, --resume goes on with one: not both")
+            raise UsageError("--base begins a training, --resume continues one: give only one of them")
         if self.tau and self.device_memory is None:
-            raise UsageError("--tau is a share of --device-memory, which isn't given")
+            raise UsageError("--tau is a share of --device-memory, which is not given")
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def saved(directory: Path) -> Saved:
             raise KeyError
         return Saved(Training(**extra["training"]), int(extra["step"]), str(extra["text"]), [float(loss) for loss in extra["losses"]])
     except (KeyError, TypeError, ValueError):
-        raise StateError(f"{directory} is no state of `{KIND}`") from None
+        raise StateError(f"{directory} is not a state of `{KIND}`") from None
 
 
 def settle(given: Mapping[str, Any], run: Run) -> tuple[Training, Saved | None]:
@@ -97,7 +97,7 @@ def settle(given: Mapping[str, Any], run: Run) -> tuple[Training, Saved | None]:
     if run.base:
         base = saved(run.base).training
         if base.lora:
-            raise UsageError(f"{run.base} has adapters (--lora {base.lora}): a base is one that was trained as a whole")
+            raise UsageError(f"{run.base} has adapters (--lora {base.lora}): a base must be a whole model")
         return Training(**_same(base.shape, given, run.base), **{name: value for name, value in given.items() if name not in SHAPE}), None
     if run.resume:
         before = saved(run.resume)
@@ -106,7 +106,7 @@ def settle(given: Mapping[str, Any], run: Run) -> tuple[Training, Saved | None]:
         _same({**before.training.shape, "lora": before.training.lora}, given, run.resume)
         return Training(**{**asdict(before.training), **given}), before
     if given.get("lora"):
-        raise UsageError(f"--lora trains adapters of a model: --base DIR, which `{KIND} --save DIR` has written")
+        raise UsageError(f"--lora needs the model to adapt: --base DIR, written by `{KIND} --save DIR`")
     return Training(**given), None
 
 
@@ -124,7 +124,10 @@ def check_targets(run: Run) -> None:
         if run.save.exists():
             raise StateError(f"{run.save} exists already")
         if importlib.util.find_spec("safetensors") is None:
-            raise StateError("states are written and read by the package safetensors, which isn't installed: pip install 'manapy[fcdp]'")
+            raise StateError(
+                "states are written and read by the package safetensors, which is not installed: pip install "
+                "'manapy[fcdp]'"
+            )
     for directory in filter(None, (run.out, run.save and run.save.parent)):
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):

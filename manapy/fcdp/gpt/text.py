@@ -47,7 +47,10 @@ def load(file: Path | None, adapters: bool, context: int) -> Text:
     bytes_ = np.frombuffer(data, np.uint8)
     cut = bytes_.size * 9 // 10
     if bytes_.size - cut < context + 1:
-        raise SetupError(f"{name}: {bytes_.size} bytes are too few: the last tenth is for validation and needs more than a context, {context} bytes")
+        raise SetupError(
+            f"{name}: {bytes_.size} bytes are too few: the last tenth is the validation set and must be longer than a "
+            f"context, {context} bytes"
+        )
     return Text(name, hashlib.blake2b(data, digest_size=16).hexdigest(), bytes_[:cut], bytes_[cut:])
 
 

@@ -111,7 +111,10 @@ def _prepare(given: Mapping[str, Any], run: Run, topology: Topology) -> tuple[Tr
         raise SetupError(f"--batch {training.batch} isn't a multiple of {share}: {topology.size} ranks, {run.micro_batches} micro-batches")
     data = text.load(run.text, bool(training.lora), training.context)
     if before and before.text != data.digest:
-        raise SetupError(f"{run.resume} has learned another text than {data.name}: --base begins a new training with its model")
+        raise SetupError(
+            f"{run.resume} was trained on another text than {data.name}: use --base to begin a new training with its "
+            "model"
+        )
     return training, before, data
 
 

@@ -54,7 +54,7 @@ def groups_of(root: nn.Module, units: Units, param_dtype: torch.dtype | None = N
     paths = {module: path for path, module in root.named_modules()}
     chosen = set(units(root))
     if not chosen <= paths.keys():
-        raise SetupError("units gives modules that are no part of the model")
+        raise SetupError("units contains modules that are not part of the model")
     chosen_paths = {paths[module] for module in chosen}
     places = _places(root)
     homes: dict[str, str | None] = {}  # None: what is left over or shared
@@ -110,9 +110,12 @@ def _check(name: str, parameter: nn.Parameter) -> None:
     if parameter.device.type not in ("cpu", "cuda", "meta"):
         raise SetupError(f"parameter {name} is on {parameter.device}: only CPUs and CUDA can be used")
     if not parameter.dtype.is_floating_point:
-        raise SetupError(f"parameter {name} is of type {kind}: parameters are floating-point numbers")
+        raise SetupError(f"parameter {name} is of type {kind}: parameters must be floating-point numbers")
     if parameter.requires_grad and parameter.dtype not in TRAINABLE:
-        raise SetupError(f"parameter {name} is {kind} and trainable: its gradients are summed and it is updated in float32 or float64; mp_policy says in which type it is used")
+        raise SetupError(
+            f"parameter {name} is {kind}: trainable parameters must be float32 or float64;"
+            " mp_policy gives the type in which they are used"
+        )
 
 
 def _members(root: nn.Module, path: str, names: list[str], param_dtype: torch.dtype | None) -> list[Member]:

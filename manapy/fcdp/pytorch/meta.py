@@ -68,5 +68,5 @@ def _collect(flat: np.ndarray, member: Member, values: Values | None) -> None:
 def _fill(target: np.ndarray, name: str, values: Values) -> None:
     found = to_numpy(values(name))
     if found.shape != target.shape:
-        raise SetupError(f"values gives {name} in shape {found.shape}, the model has {target.shape}")
+        raise SetupError(f"values gives {name} with shape {found.shape}, the model has {target.shape}")
     target[...] = found

@@ -86,7 +86,7 @@ class Pieces:
         names = {id(piece.values): piece.name for piece in self}
         for values in parameters_of(optimizer):
             if id(values) not in names:
-                raise SetupError("an optimizer's parameters are those that the factory gets")
+                raise SetupError("the optimizer must use the parameters that the factory receives")
             if id(values) in taken:
                 raise SetupError(f"parameter {names[id(values)]} has an optimizer already")
         _check_elementwise(optimizer)
@@ -98,7 +98,10 @@ class Pieces:
     def check(self) -> None:
         """Raise OrderError if some optimizers have stepped and others not: caches wouldn't know that they are out of date."""
         if self._stepped:
-            raise OrderError(f"{len(self._stepped)} of {len(self.optimizers)} optimizers have stepped: all do, one after the other, or discard() ends the step")
+            raise OrderError(
+                f"{len(self._stepped)} of {len(self.optimizers)} optimizers have stepped: call step() of each, or end "
+                "the step with discard()"
+            )
 
     def end_step(self) -> None:
         """Without those that haven't stepped."""
@@ -108,9 +111,12 @@ class Pieces:
 
     def _attach(self, optimizer: Optimizer, *_: Any) -> None:
         if not self._engine.is_complete:
-            raise OrderError("gradients aren't complete: step() follows the step's last backward(), the one outside of no_sync(), and takes no closure that makes one")
+            raise OrderError(
+                "gradients are incomplete: call step() after the step's last backward(), outside no_sync(), and "
+                "without a closure that calls backward()"
+            )
         if optimizer in self._stepped:
-            raise OrderError(f"{type(optimizer).__name__} has stepped already, other optimizers haven't")
+            raise OrderError(f"{type(optimizer).__name__} has stepped already, but other optimizers have not")
         gradients = {id(piece.values): piece.gradient for piece in self}
         for values in parameters_of(optimizer):
             values.grad = gradients[id(values)]
@@ -134,13 +140,19 @@ def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:
 
 @contextmanager
 def refused(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
-    """Inside, optimizers that have these parameters can't step: a sharded module's get no gradients, and a step would silently do nothing."""
+    """Inside this context, optimizers with these parameters raise an error in step().
+
+    A sharded module's own parameters get no gradients, so that a step would silently do nothing.
+    """
     ours = {id(parameter) for parameter in parameters}
 
     def check(optimizer: Optimizer, *_: Any) -> None:
         if not ours.isdisjoint(map(id, parameters_of(optimizer))):
             kind = type(optimizer).__name__
-            raise OrderError(f"this {kind} has the sharded module's own parameters: sharded.shard_optimizer(lambda shards: {kind}(shards.values(), ...)) makes one that trains them")
+            raise OrderError(
+                f"this {kind} has the sharded module's own parameters, and cannot train them: make it with"
+                f" sharded.shard_optimizer(lambda shards: {kind}(shards.values(), ...))"
+            )
 
     handle = register_optimizer_step_pre_hook(check)
     try:

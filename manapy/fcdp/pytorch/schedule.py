@@ -126,7 +126,10 @@ class Schedule:
     def prepare(self) -> None:
         """Before a pass, and what comes between steps. Collective if requires_grad has changed: divides the model anew. Raises OrderError if it isn't the time."""
         if self._pass != NO_PASS:
-            raise OrderError("a backward pass has raised, and gradients are incomplete: discard() ends the step on all ranks")
+            raise OrderError(
+                "a backward pass has raised an exception, and gradients are incomplete: end the step with discard() on "
+                "all ranks"
+            )
         if any(unit.gathered for group in self._groups for unit in group.units):
             return  # within a forward pass, or whole
         self._division.pieces.check()
@@ -207,7 +210,8 @@ class Schedule:
             Variable._execution_engine.queue_callback(self._end_backward)  # as torch's own sharding does: autograd has no public way
         elif self._pass != _current_pass():
             raise OrderError(
-                "a backward pass begins before another one has ended: activation checkpointing needs use_reentrant=False; if a backward pass has raised, discard() comes first"
+                "a backward pass begins before another one has ended: activation checkpointing needs "
+                "use_reentrant=False; if a backward pass has raised an exception, call discard() first"
             )
 
     def _accumulated(self, group: _Hooked, unit: _Unit, name: str, parameter: nn.Parameter) -> None:
@@ -226,7 +230,10 @@ class Schedule:
         """Have zeros to add gradients to."""
         if not unit.sums:
             if self._engine.is_complete:
-                raise OrderError("gradients are complete: optimizer.step() comes next, and all but the last backward() of a step are inside no_sync()")
+                raise OrderError(
+                    "gradients are complete: call optimizer.step() next; all backward() calls of a step except the "
+                    "last one must be inside no_sync()"
+                )
             unit.sums = {key: torch.from_numpy(array) for key, array in self._engine.gradients(unit.name).items()}
 
     def _add(self, unit: _Unit, name: str, gradient: torch.Tensor) -> None:
@@ -296,7 +303,9 @@ class Schedule:
         self._division.check_values()
         self.prepare()
         if self._summoned or any(unit.gathered for group in self._groups for unit in group.units):
-            raise OrderError("parameters are summoned outside of the forward and the backward pass, and once at a time")
+            raise OrderError(
+                "summon_full_params() is allowed only outside the forward and the backward pass, and not inside itself"
+            )
         parts = self._engine.parts() if writeback else []
         for group in self._groups:
             self._gather(group, Phase.STATE)

@@ -67,7 +67,12 @@ def fully_shard(
     @contextmanager
     def block() -> Iterator[Sharded]:
         ranks = topology or Topology()
-        agree(ranks.comm, SetupError("the module, or a part of it, is sharded already: fully_shard is called once, of the whole model") if is_sharded(module) else None)
+        agree(
+            ranks.comm,
+            SetupError("the module, or a part of it, is sharded already: call fully_shard once, for the whole model")
+            if is_sharded(module)
+            else None,
+        )
         with Division(module, ranks, units, policy, device, options) as division, refused(module.parameters()):
             division.fill(values)
             yield Sharded(division, Schedule(division, policy))
@@ -93,11 +98,11 @@ class _Block(AbstractContextManager["Sharded"]):
         raise AttributeError(f"fully_shard has no '{name}': {ENTERED}")
 
 
-ENTERED = "it is entered by `with fully_shard(model) as sharded:`, once for the whole model"
+ENTERED = "enter it once for the whole model: `with fully_shard(model) as sharded:`"
 
 
 def _refuse(*_: Any) -> None:
-    raise OrderError(f"fully_shard of this module was called, and not entered: {ENTERED}")
+    raise OrderError(f"fully_shard of this module was called but not entered: {ENTERED}")
 
 
 class Sharded:

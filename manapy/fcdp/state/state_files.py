@@ -47,7 +47,9 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         from safetensors import SafetensorError
     except ImportError:
-        raise StateError("states are written and read by the package safetensors, which isn't installed: pip install 'manapy[fcdp]'") from None
+        raise StateError(
+            "states are written and read by the package safetensors, which is not installed: pip install 'manapy[fcdp]'"
+        ) from None
     try:
         yield
     except OSError as error:

@@ -186,7 +186,7 @@ def check_surplus(index: Index, units: Iterable[Unit], name_of: Naming, where: P
     known = {f"parameter/{name_of(unit, parameter)}" for unit in units for parameter, _ in unit.parameters}
     other = next((key for key in index.tensors if key.startswith("parameter/") and key not in known), None)
     if other:
-        raise StateError(f"{where}: another model's: {_words(other)} isn't in this one")
+        raise StateError(f"{where}: state of another model: {_words(other)} is not in this model")
 
 
 def check_tensor(index: Index, key: str, shape: tuple[int, ...], dtype: str, where: Path) -> None:

@@ -161,7 +161,10 @@ def align(found: list[Line], base: int, of: np.ndarray, events: np.ndarray) -> N
         at, shift, doubt = _asked(line, found[base])
         if not len(when) and not len(at):
             line.uncertainty = UNSURE
-            line.problems.append(f"{line.host}: no collective and no answer shows how its clock lies to that of {found[base].host}; both are believed, ±{UNSURE // SECOND} s")
+            line.problems.append(
+                f"{line.host}: no collective and no answer relates its clock to that of {found[base].host}; both are "
+                f"assumed to be right, ±{UNSURE // SECOND} s"
+            )
             continue
         mine = events[of == i]["enter"]
         ends = np.array([mine.min(), mine.max()] if len(mine) else [], np.int64)  # it must hold for them, too

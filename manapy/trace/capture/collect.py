@@ -209,7 +209,7 @@ class _Host:
     def open(self, shell: Sequence[str], job: str, keep: int, sample: bool) -> None:
         """Start what answers there. LostError. A name that would be an option of the remote shell is none: job.json, which it may be from, may be another user's."""
         if self.name.startswith("-"):
-            raise LostError("that is no host's name")
+            raise LostError("not a host name")
         program = shlex.quote(str(installation.executable("manapy") or "manapy"))  # as it is here; ssh hands it to a shell
         command = [*shell, self.name, program, "_collect"]
         try:
@@ -253,7 +253,7 @@ class _Host:
     def _copy(self, name: str, inode: int, size: int) -> IO[bytes]:
         path = self.folder / name
         if format.rank_and_generation(path) is None or path.parent != self.folder:
-            raise LostError(f"what it sends isn't a trace file: {name!r}")
+            raise LostError(f"it sends something other than a trace file: {name!r}")
         if self._inodes.get(name) != inode:
             path.unlink(missing_ok=True)
             self._inodes[name] = inode
@@ -342,7 +342,7 @@ class Hosts:
     @property
     def problems(self) -> list[str]:
         """With hosts that could not be reached, one line each."""
-        return [f"{name} can't be looked at, nothing is known of its ranks: {why}" for name, why in self.lost.items()]
+        return [f"{name} cannot be reached; nothing is known of its ranks: {why}" for name, why in self.lost.items()]
 
     def poll(self) -> None:
         """Look at all of them. New ones are asked twice: first for all that they have, and then, with the others, for what has come meanwhile: the sooner all have answered, the

@@ -44,7 +44,10 @@ def find(which: str | None, hosts: Sequence[str] = (), shell: Sequence[str] | No
     if is_recording(found.folder):
         return found
     name = found.job.dir if found.job else which
-    raise JobError(f"{name}: nothing of it is recorded on this host (did it run on others: --hosts? Was it started with --no-trace, or before the last restart of the machine?)")
+    raise JobError(
+        f"{name}: this host has no recording of it (did it run on other hosts: --hosts? Was it started with "
+        "--no-trace, or before the last restart of the machine?)"
+    )
 
 
 def _find(which: str | None, hosts: Sequence[str]) -> Found:
@@ -140,5 +143,7 @@ def _of_job(found: job.Job) -> Found:
     owner = found.dir.stat().st_uid
     root = format.root(owner)
     if owner != os.getuid() and root.is_dir() and not os.access(root, os.R_OK | os.X_OK):
-        raise JobError(f"{found.dir}: a job of another user (uid {owner}), whose recording nobody else but root may read")
+        raise JobError(
+            f"{found.dir}: a job of another user (uid {owner}): only this user and root may read its recording"
+        )
     return Found(root / format.job_name(found.dir), found)

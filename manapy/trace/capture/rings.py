@@ -261,7 +261,10 @@ class Reader:
             return files, []
         ours = max(groups.values(), key=lambda group: (len(group), max(sample.realtime for file in group for sample in [*file.samples(), clocks.Sample(0, 0, 0)])))
         others = [file for file in files if file not in ours]
-        return ours, [f"{file.path}: of another job ({format.text(file.head.job)}, {file.head.size} ranks), and left out" for file in others]
+        return ours, [
+            f"{file.path}: belongs to another job ({format.text(file.head.job)}, {file.head.size} ranks) and is ignored"
+            for file in others
+        ]
 
     def trace(self, newest: int | None = None) -> Trace:
         """All that is kept, or the newest so many records of each thread; those before them count as lost."""

@@ -48,7 +48,7 @@ class TraceFile:
             raise ValueError(f"{path}: truncated: {self.size} bytes, not even its head")
         head = self._head = self._head_now()
         if head.magic == 0:
-            raise UnfinishedError(f"{path}: its making was never finished")
+            raise UnfinishedError(f"{path}: its creation was never finished")
         if head.magic != format.MAGIC:
             raise ValueError(f"{path}: not a trace of manapy")
         if head.version != format.VERSION or head.record_size != format.RECORD.itemsize:

@@ -51,7 +51,7 @@ def find(search: Suspects) -> None:
             text + (f"; {calls.count(len(behind), 'rank')} for it" if behind else ""),
             since_ns=search.last_active(rank),
             evidence=tuple(search.facts(rank) + search.victims(rank)),
-            action="see the job's output for its last words; continue from the last checkpoint with `manapy restart`",
+            action="see the job's output (last lines); continue from the last checkpoint with `manapy restart`",
         )
     for rank in sorted(search.stopped):
         if search.idle(rank) < FLOOR:
@@ -74,11 +74,11 @@ def first(search: Suspects, rank: int, failed: Verdict | None) -> Verdict:
     kills all of its ranks. It can't be told if it waited for one that may have left. failed: another one, whose call
     has failed."""
     text = f"{search.name(rank)} was the first that was seen to die"
-    facts, action = (*search.facts(rank), *search.victims(rank)), "see the job's output for its last words"
+    facts, action = (*search.facts(rank), *search.victims(rank)), "see the last lines of the job's output"
     if failed is None and (left := search.ended(victim=rank)):
         return Verdict(
             State.UNKNOWN,
-            f"it can't be told who has ended the job: {text}, and it waited for a rank that may have left",
+            f"it is unknown which rank ended the job: {text}, and it waited for a rank that may have left",
             confidence=0.0,
             evidence=(*left, *facts),
             action=action,
@@ -94,7 +94,7 @@ def first(search: Suspects, rank: int, failed: Verdict | None) -> Verdict:
         evidence=facts,
         alternatives=(
             *((failed.sentence,) if failed is not None else ()),
-            "somebody has ended the whole job: Ctrl-C, a time limit, MPI_Abort of another rank",
+            "the whole job was ended: Ctrl-C, a time limit, MPI_Abort of another rank",
         ),
         confidence=0.5 if failed is not None else 0.7,
         action=f"{action}; continue from the last checkpoint with `manapy restart`",
@@ -133,7 +133,7 @@ def refusal(search: Suspects) -> Verdict | None:
         call=call,
         since_ns=found[rank],
         evidence=(*(f"{search.name(one)}: its {refused(search, one)}, too" for one in others), *search.victims(rank)),
-        action="see the job's output for what MPI says of that call",
+        action="see MPI's message on that call in the job's output",
     )
 
 
@@ -163,5 +163,5 @@ def failed(search: Suspects) -> Verdict | None:
         since_ns=int(events["exit"][at]),
         evidence=tuple(search.victims(rank)),
         confidence=0.9,
-        action="see the job's output for what MPI says of that call",
+        action="see MPI's message on that call in the job's output",
     )

@@ -35,7 +35,7 @@ def find(search: Suspects) -> None:
         call, want = direct[0]
         known = search.trace.ranks.get(rank)
         if known is None:
-            search.unproven.append(f"rank {call.rank} waits for rank {rank}, of which there is no trace")
+            search.unproven.append(f"rank {call.rank} waits for rank {rank}, which has no trace")
             continue
         if known.paused:
             search.doubt(call, want, f", perhaps for {search.unrecorded(rank)}")
@@ -74,7 +74,7 @@ def _awaited(search: Suspects, rank: int, call: Open, want: Want, typical: int, 
     needed, behind, idle = search.needed(want, rank), search.waiting.behind(rank), span(search.idle(rank))
     lacks = f"it never called {needed}" if not late else f"it has not called {needed} yet"
     if not want.ranks:
-        lacks = f"it has posted {needed}, but makes no call in which that could go on"
+        lacks = f"it has posted {needed}, but makes no call in which it could progress"
     others = (
         ()
         if typical
@@ -139,13 +139,13 @@ def _undecided(search: Suspects, rank: int, waited: int, call: Open, want: Want)
     search.undecided.append(
         Verdict(
             State.UNKNOWN,
-            f"whether {search.name(rank)} is stuck can't be told: rank {call.rank} has waited"
-            f" {span(search.trace.now - call.since)} for it ({search.needed(want, rank)}), but it had perhaps no"
+            f"it is unknown whether {search.name(rank)} is stuck: rank {call.rank} has waited"
+            f" {span(search.trace.now - call.since)} for it ({search.needed(want, rank)}), but it may have had no"
             f" processor for {span(waited)} of the last {span(search.idle(rank))}",
             peer=rank,
             confidence=0.0,
             evidence=tuple([*search.facts(rank), *search.victims(rank)]),
-            action="look again; `manapy why --watch` knows better who had a processor, and when",
+            action="look again; `manapy why --watch` observes which ranks have a processor",
         )
     )
 

@@ -246,11 +246,11 @@ class Suspects:
         return bool(IS_COMPLETION[self.matching.op[event]] and self.matching.post[event] < 0)
 
     def unrecorded(self, rank: int) -> str:
-        """`rank 1, of which there is no trace`: why nothing can be claimed of what it called."""
+        """`rank 1, which has no trace`: why nothing can be claimed of what it called."""
         known = self.trace.ranks.get(rank)
         if known is None:
-            return f"rank {rank}, of which there is no trace"
-        why = "of which records of that time are lost"
+            return f"rank {rank}, which has no trace"
+        why = "whose records of that time are lost"
         if known.pauses:
             why = f"whose recording {'is paused' if known.paused else 'was paused then'} (MPI_Pcontrol)"
         return f"rank {rank}, {why}"

@@ -130,7 +130,7 @@ def _slow(healthy: list[Verdict], found: list[Verdict], misfit: str, ended: bool
             found = [replace(healthy[0], evidence=(*healthy[0].evidence, *why))]
         else:
             nobody = "nobody is stuck so far" if healthy[0].detail == WAITING else "nobody is stuck"
-            text = f"{nobody}; whether anything is slow can't be told: {why[0]}"
+            text = f"{nobody}; it is unknown whether anything is slow: {why[0]}"
             found = [replace(found[0], sentence=text, evidence=(*healthy[0].evidence, *found[0].evidence, healthy[0].sentence)), *found[1:]]
     return [replace(found[0], evidence=(*found[0].evidence, misfit)), *found[1:]] if misfit else found
 

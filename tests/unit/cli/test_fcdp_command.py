@@ -84,7 +84,7 @@ def test_a_tau_that_keeps_too_much(capsys: pytest.CaptureFixture[str]) -> None:
         (["--lora", "16"], "--lora needs --layers and --hidden"),
         (["--lora", "16", "--trainable", "1%"], "not allowed with"),
         (["--tau", "1.5"], "--tau: not a share"),
-        (["--tau", "0.5"], "device's memory, which isn't given"),
+        (["--tau", "0.5"], "device's memory, which is not given"),
         (["--tflops", "70"], "--tflops and --tokens need each other"),
         (["--compute", "1s", "--tokens", "1M"], "not both"),
         (["--dtype", "int3"], "--dtype: invalid choice"),

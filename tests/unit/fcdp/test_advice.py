@@ -85,6 +85,6 @@ def test_the_first_step_of_lora() -> None:
 
 
 def test_errors() -> None:
-    for job, text in ((replace(FULL, tau=1.5), "tau is between 0 and 1"), (replace(FULL, tau=0.5), "device's memory, which isn't given"), (replace(FULL, collective="x"), "no collective 'x'")):
+    for job, text in ((replace(FULL, tau=1.5), "tau is between 0 and 1"), (replace(FULL, tau=0.5), "device's memory, which is not given"), (replace(FULL, collective="x"), "no collective 'x'")):
         with pytest.raises(ValueError, match=text):
             advice.assess(job)

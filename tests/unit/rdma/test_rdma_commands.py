@@ -73,7 +73,7 @@ def test_without_rnics_the_program_runs_and_it_is_said(env: Environment) -> None
     if list(Path("/sys/class/infiniband").glob("*")):
         pytest.skip("this host has RNICs")
     done = rdma("run", "--", "echo", "hello", env=env)
-    assert (done.returncode, done.stdout) == (0, "hello\n") and done.stderr == "manapy: no RNIC on this host can stand in for another (there is none): the program runs unprotected\n"
+    assert (done.returncode, done.stdout) == (0, "hello\n") and done.stderr == "manapy: no RNIC on this host can be a backup of another (there is none): the program runs unprotected\n"
 
 
 def test_ranks_that_start_together_get_one_agent(env: Environment, short: Path) -> None:

@@ -181,7 +181,7 @@ def test_files_that_are_no_store(url: str, tmp_path: Path) -> None:
         ("etcd://h:99999", "not host:port"),
         ("etcd://h,,g", "not host:port"),
         ("etcd://::1:2379", "not host:port"),
-        ("etcd://root:secret@h", "holds no password"),
+        ("etcd://root:secret@h", "must not contain a password"),
         ("etcd://h/job", "nothing may follow"),
         ("etcd://h?user=x", "belong together"),
         ("etcd://h?cert=a", "belong together"),

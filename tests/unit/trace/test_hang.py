@@ -1005,7 +1005,7 @@ def test_a_rank_with_a_busy_thread_in_a_call_may_seem_to_have_had_no_processor()
     delays = Delays({1: (moments, moments * 8 // 10)})
     found = only(verdicts(trace, delays=delays))
     assert (found.state, found.rank, found.peer) == (State.UNKNOWN, None, 1), found.sentence
-    assert found.sentence.startswith("whether rank 1 (node0) is stuck can't be told: rank 0 has waited 20.0 s for it (")
+    assert found.sentence.startswith("it is unknown whether rank 1 (node0) is stuck: rank 0 has waited 20.0 s for it (")
     trace.ranks[1] = replace(trace.ranks[1], doing="")
     found = only(verdicts(trace, delays=delays))
     assert (found.state, found.cause, found.rank) == (State.HUNG, Cause.COMPUTE, 1), found.sentence
