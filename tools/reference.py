@@ -5,8 +5,8 @@
     tools/reference.py --check    exit code 1 if the page is out of date
 
 The sources are the argparse parsers of manapy/cli and the usage texts of manapy-launch and manapy-restart in
-lowerhalf/start/options.c. A unit test compares the page with them. argparse's own help is not used: its layout depends on
-the Python version and on the terminal.
+lowerhalf/start/options.c. A unit test compares the page with them. argparse's own help is not used: its layout depends
+on the Python version and on the terminal.
 """
 
 from __future__ import annotations

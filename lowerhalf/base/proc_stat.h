@@ -11,8 +11,8 @@ typedef struct mpy_proc_stat {
     unsigned long long started; /* ticks since boot */
 } mpy_proc_stat_t;
 
-/* Returns 0, or -1: there is no such process. The command, in parentheses, may hold anything: what is read stands behind
- * the last one. */
+/* Returns 0, or -1: there is no such process. The command, in parentheses, may hold anything: what is read stands
+ * behind the last one. */
 static inline int mpy_proc_stat(long pid, mpy_proc_stat_t *out) {
     char path[64], text[1024];
     snprintf(path, sizeof path, "/proc/%ld/stat", pid);

@@ -1,11 +1,11 @@
-/* control.c - the control thread: this rank's end of the conversation with the coordinator (manapy/control.h). Lower half; libc;
- * all signals blocked.
+/* control.c - the control thread: this rank's end of the conversation with the coordinator (manapy/control.h). Lower
+ * half; libc; all signals blocked.
  *
  * Invariants
  *  1. This thread never runs a step of the engine itself (worker.c does), so that it always hears ABORT and KILL.
  *  2. Once engine->stop was asked for, engine->resume follows whatever happens, after the phase went back to NONE.
- *  3. Without a coordinator the program goes on: a pending checkpoint is given up, tickets fail, one line says so. At the start the
- *     connection is tried for minutes.
+ *  3. Without a coordinator the program goes on: a pending checkpoint is given up, tickets fail, one line says so. At
+ *     the start the connection is tried for minutes.
  */
 #define _GNU_SOURCE
 #include "control.h"
@@ -35,13 +35,16 @@
 #include "worker.h"
 
 #define CONNECT_MS 30000    /* for the coordinator's interpreter to start, on a busy machine */
-#define REFUSED_MS 1000     /* its socket is bound before any rank runs: refused for so long means that something is wrong */
+/* its socket is bound before any rank runs: refused for so long means that something is wrong */
+#define REFUSED_MS 1000
 #define CONNECT_TRIES_MS 300000 /* until it is given up; coordinator.py knows that (CONNECT_SECONDS) */
 #define CONNECT_PAUSE_MS 50     /* between tries at first, doubled each time */
 #define CONNECT_PAUSE_MAX_MS 10000
 #define FREEZE_POLL_NS 50000
 #define FINISH_WAIT_S 2         /* for the coordinator to take this rank's DONE */
-#define FINISH_WAIT_CHAIN_S 600 /* for NOTED: a chain must know how its steps have ended, and Slurm may end the coordinator with the last task of its node */
+/* for NOTED: a chain must know how its steps have ended, and Slurm may end the coordinator with the last task of its
+ * node */
+#define FINISH_WAIT_CHAIN_S 600
 
 typedef enum { GO_NOT_ASKED, GO_ASKED, GO_SENT, GO_GIVEN, GO_FAILED } go_t;
 
@@ -51,7 +54,8 @@ static struct {
     mpy_text_t out;
     uint64_t epoch;          /* pending; 0: none */
     uint64_t check_epoch;
-    bool check_waits;        /* CHECK came while a step of the last epoch runs, or while the program forbids checkpoints */
+    /* CHECK came while a step of the last epoch runs, or while the program forbids checkpoints */
+    bool check_waits;
     int check_grace_ms;
     bool stop_asked;         /* invariant 2 */
     bool resuming;           /* RESUME step runs; then done with the epoch */

@@ -69,9 +69,10 @@ static int process_manager_listens(void) {
     return WORDS->pmi_fd >= 0 && mpy_sys(SYS_fstat, WORDS->pmi_fd, &now) >= 0 && now.st_ino == WORDS->pmi_inode && now.st_dev == WORDS->pmi_device;
 }
 
-/* To hydra, a process that has spoken PMI and ends without finalize has crashed: it kills the others and forgets exit codes. MPICH 4
- * finalizes in MPI_Finalize, MPICH 5 in an exit handler of its libc, which never runs because the program leaves by its own. So
- * we do it, unless the library has closed the connection (and perhaps reused its number). */
+/* To hydra, a process that has spoken PMI and ends without finalize has crashed: it kills the others and forgets exit
+ * codes. MPICH 4 finalizes in MPI_Finalize, MPICH 5 in an exit handler of its libc, which never runs because the
+ * program leaves by its own. So we do it, unless the library has closed the connection (and perhaps reused its number).
+ */
 void mpy_control_leave_process_manager(void) {
     static const char request[] = "cmd=finalize\n";
     static volatile uint32_t left;
@@ -81,7 +82,8 @@ void mpy_control_leave_process_manager(void) {
     while (c != '\n' && mpy_sys(SYS_read, WORDS->pmi_fd, &c, 1) == 1) {}
 }
 
-/* Until the process manager has taken what was written to standard error: with the job it throws away what it hasn't read. */
+/* Until the process manager has taken what was written to standard error: with the job it throws away what it hasn't
+ * read. */
 static void wait_until_read(void) {
     struct stat now;
     struct timespec pause = {.tv_nsec = 1000000};
@@ -90,8 +92,8 @@ static void wait_until_read(void) {
     for (int tries = 0; tries < READ_WAIT_MS && mpy_sys(SYS_ioctl, 2, FIONREAD, &unread) == 0 && unread > 0; tries++) mpy_sys(SYS_nanosleep, &pause, 0);
 }
 
-/* Hydra overlooks about one in fifty ranks that leave before their MPI_Init while the others are in it, and these then wait for
- * ever: whoever gives up says so. */
+/* Hydra overlooks about one in fifty ranks that leave before their MPI_Init while the others are in it, and these then
+ * wait for ever: whoever gives up says so. */
 void mpy_control_abort(int code) {
     char request[] = "cmd=abort exitcode=0\n";
     if ((WORDS->pid != 0 && !ours()) || !process_manager_listens()) return;
@@ -106,13 +108,16 @@ void mpy_control_finished(int code) {
     if (!ours()) return;
     WORDS->exit_code = code & 0xff;
     tell_coordinator();
-    if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized) mpy_control_leave_process_manager(); /* else it is a crash, as natively */
+    /* else it is a crash, as natively */
+    if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized) mpy_control_leave_process_manager();
 }
 
 static void tell_coordinator(void) {
     __atomic_store_n(&WORDS->finish_asked, 1, __ATOMIC_SEQ_CST);
     mpy_control_notify();
-    if (WORDS->alone && !WORDS->connected) return; /* a short program doesn't wait for the coordinator's interpreter to start */
+    /* a short program doesn't wait for the coordinator's interpreter to start */
+    if (WORDS->alone && !WORDS->connected) return;
     struct timespec timeout = {.tv_sec = WORDS->finish_wait_s};
-    while (!WORDS->finish_taken && !WORDS->lost && mpy_sys(SYS_futex, &WORDS->finish_taken, MPY_FUTEX_WAIT, 0, &timeout) != -ETIMEDOUT) {} /* or a signal */
+    /* or a signal */
+    while (!WORDS->finish_taken && !WORDS->lost && mpy_sys(SYS_futex, &WORDS->finish_taken, MPY_FUTEX_WAIT, 0, &timeout) != -ETIMEDOUT) {}
 }

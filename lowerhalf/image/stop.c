@@ -32,7 +32,8 @@
 
 enum { FREE, REQUESTED, BUSY, STOPPED };
 enum { WAIT, HOOK, GO };
-enum { STOP_SECONDS = 30, TAKE_BACK_MS = 1000 }; /* for all threads to come out of the kernel: the others stand meanwhile */
+/* for all threads to come out of the kernel: the others stand meanwhile */
+enum { STOP_SECONDS = 30, TAKE_BACK_MS = 1000 };
 
 typedef struct record {
     int32_t tid; /* the kernel's; 0: unused */
@@ -164,7 +165,8 @@ static void reissue(const record_t *r, ucontext_t *uc) {
     if (r->syscall_nr == SYS_nanosleep && g[REG_RSI]) g[REG_RDI] = g[REG_RSI];
     if (r->syscall_nr == SYS_clock_nanosleep && !(g[REG_RSI] & 1 /* TIMER_ABSTIME */) && g[REG_R10]) g[REG_RDX] = g[REG_R10];
     int futex = (int)g[REG_RSI] & 127;
-    if (r->syscall_nr == SYS_futex && futex != 0 && futex != 9) return; /* FUTEX_WAIT: starts anew; FUTEX_WAIT_BITSET: absolute time-out */
+    /* FUTEX_WAIT: starts anew; FUTEX_WAIT_BITSET: absolute time-out */
+    if (r->syscall_nr == SYS_futex && futex != 0 && futex != 9) return;
     g[REG_RAX] = r->syscall_nr;
     g[REG_RIP] -= 2; /* the syscall instruction */
 }
@@ -332,7 +334,8 @@ int mpy_stop_all(char *error, size_t n) {
     }
 }
 
-/* After a stop that got only half way: the signals that are under way find nothing any more, nor do threads that stay in the kernel. */
+/* After a stop that got only half way: the signals that are under way find nothing any more, nor do threads that stay
+ * in the kernel. */
 static void take_back(void) {
     for (int waited = 0; waited < TAKE_BACK_MS; waited++) {
         int open = 0;

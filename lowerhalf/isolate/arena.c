@@ -6,8 +6,8 @@
  * aligned to 2 MiB so that the kernel can use huge pages.
  *
  * Invariants
- *  1. All state is in the trap block and in the table that it points to, under the lock; handlers run with every signal blocked, so the holder is never
- *     interrupted by a handler that wants the lock.
+ *  1. All state is in the trap block and in the table that it points to, under the lock; handlers run with every signal
+ *     blocked, so the holder is never interrupted by a handler that wants the lock.
  *  2. A range in the free list is unmapped, except for mappings the program put there itself with MAP_FIXED (those are
  *     carved out) - so callers still map with MAP_FIXED_NOREPLACE and retry.
  *  3. Losing a free range (the table is full) costs address space, never correctness.

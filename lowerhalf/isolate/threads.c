@@ -2,12 +2,13 @@
  *
  * Half: lower. mpy_thread_bind runs on the upper TLS (no libc); the donor threads are ordinary lower-half pthreads.
  *
- * A thread in the lower half needs a TLS block of the lower half's libc. The process's first thread has one of its own. For every
- * other upper thread a lower-half pthread is made that does nothing but lend its TLS: it parks for ever.
+ * A thread in the lower half needs a TLS block of the lower half's libc. The process's first thread has one of its own.
+ * For every other upper thread a lower-half pthread is made that does nothing but lend its TLS: it parks for ever.
  *
  * Invariants
  *  1. A donor's TLS is lent to one upper thread at a time.
- *  2. The word at mpy_thread_tls_offset() from a lower FS base holds the borrower's upper FS base (trampoline.S reads it).
+ *  2. The word at mpy_thread_tls_offset() from a lower FS base holds the borrower's upper FS base (trampoline.S reads
+ *     it).
  */
 #include "threads.h"
 #include "base/rank.h"

@@ -1,11 +1,15 @@
-/* rdma.c - backup RNICs for the real MPI: libmanapy_shift.so (rdma/) comes in front of the libibverbs that its transports load.
+/* rdma.c - backup RNICs for the real MPI: libmanapy_shift.so (rdma/) comes in front of the libibverbs that its
+ * transports load.
  *
- * Half: lower. mpy_rdma_prepare while there is one thread only, mpy_rdma_load on the lower TLS. A restart has a new lower half, so SHIFT begins anew, too.
+ * Half: lower. mpy_rdma_prepare while there is one thread only, mpy_rdma_load on the lower TLS. A restart has a new
+ * lower half, so SHIFT begins anew, too.
  *
  * Invariants
- *  1. The program sees nothing of it: its environment was copied before, and its dynamic linker knows nothing of our libraries.
+ *  1. The program sees nothing of it: its environment was copied before, and its dynamic linker knows nothing of our
+ *     libraries.
  *  2. With `auto` a host that hasn't two RNICs pays one look at a directory.
- *  3. The library is in the global scope before any that needs libibverbs is loaded. (One that looks up its verbs by dlsym escapes it.)
+ *  3. The library is in the global scope before any that needs libibverbs is loaded. (One that looks up its verbs by
+ *     dlsym escapes it.)
  */
 #include "rdma.h"
 #include "base/rank.h"
@@ -22,7 +26,8 @@ enum { SPEAKER_US = 500000 };
 
 static char library[PATH_MAX];
 
-/* What --shift was to do can't be done. It concerns all ranks alike, mostly: then rank 0 speaks, and the process manager ends the others. */
+/* What --shift was to do can't be done. It concerns all ranks alike, mostly: then rank 0 speaks, and the process
+ * manager ends the others. */
 static void cannot(const mpy_job_t *job, int quiet, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static void cannot(const mpy_job_t *job, int quiet, const char *format, ...) {
     char why[1024];
@@ -47,10 +52,12 @@ static int count_rnics(char name[256]) {
     return count;
 }
 
-/* Answer of `manapy _shift`: OK, the agent's socket, its job, the backups; or NONE or ERROR, and why. Separated by tabs. */
+/* Answer of `manapy _shift`: OK, the agent's socket, its job, the backups; or NONE or ERROR, and why. Separated by
+ * tabs. */
 void mpy_rdma_prepare(const mpy_job_t *job) {
     char error[1024], name[256] = "", command[PATH_MAX], pid[16], answer[PATH_MAX + 2048];
-    if (!strcmp(mpy_options.shift, "off") || getenv("MANAPY_SHIFT_AGENT")) return; /* the latter: by `manapy rdma run`, in front of us */
+    /* the latter: by `manapy rdma run`, in front of us */
+    if (!strcmp(mpy_options.shift, "off") || getenv("MANAPY_SHIFT_AGENT")) return;
     int rnics = count_rnics(name);
     if (rnics == 0) return cannot(job, 1, "this host has no RNIC");
     if (rnics == 1) return cannot(job, 1, "this host has only one RNIC, %s: there is no backup for it", name);
@@ -73,7 +80,8 @@ void mpy_rdma_prepare(const mpy_job_t *job) {
         setenv("MANAPY_SHIFT_AGENT", fields[1], 1);
         setenv("MANAPY_SHIFT_JOB", fields[2], 1);
         setenv("MANAPY_SHIFT_BACKUP", fields[3], 1);
-        if (!strcmp(mpy_options.shift, "auto") && job->rank) setenv("MANAPY_SHIFT_QUIET", "1", 1); /* nobody asked: what it can't protect one of them says */
+        /* nobody asked: what it can't protect one of them says */
+        if (!strcmp(mpy_options.shift, "auto") && job->rank) setenv("MANAPY_SHIFT_QUIET", "1", 1);
         return;
     }
     library[0] = 0;

@@ -1,5 +1,5 @@
-/* cpu.c - see cpu.h. Only features that user code can see and use are compared: the table below names them; bits for the
- * operating system, for virtualisation, and those that describe one core are not in it. Names as in /proc/cpuinfo.
+/* cpu.c - see cpu.h. Only features that user code can see and use are compared: the table below names them; bits for
+ * the operating system, for virtualisation, and those that describe one core are not in it. Names as in /proc/cpuinfo.
  */
 #include "cpu.h"
 #include "reason.h"

@@ -2,8 +2,8 @@
  *
  * Lower half; libc allowed, but POSIX timers are handled by raw system calls: their ids belong to the program's libc.
  *
- * A POSIX timer must come back under its kernel id: kernels since 6.16 take a wished id (PR_TIMER_CREATE_RESTORE_IDS), older
- * ones count up, so timers are created and deleted until the id comes along.
+ * A POSIX timer must come back under its kernel id: kernels since 6.16 take a wished id (PR_TIMER_CREATE_RESTORE_IDS),
+ * older ones count up, so timers are created and deleted until the id comes along.
  *
  * Invariants
  *  1. Timers that notify a thread of the lower half are the lower half's own and not touched.
@@ -217,7 +217,8 @@ static int requeue(const siginfo_t *info)
 {
     if (syscall(SYS_rt_sigqueueinfo, self(), info->si_signo, info) == 0)
         return 0;
-    return errno == EPERM ? kill(self(), info->si_signo) : -1; /* only the first thread may send as if it were kill(2) or the kernel */
+    /* only the first thread may send as if it were kill(2) or the kernel */
+    return errno == EPERM ? kill(self(), info->si_signo) : -1;
 }
 
 static void signals_save(mpy_blob_t *b)
@@ -252,7 +253,8 @@ int mpy_timers_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size_t
     for (int i = 0; i < 3; i++) {
         struct itimerval value = {0};
         getitimer(i, &value);
-        if (!value.it_value.tv_sec && !value.it_value.tv_usec) /* 0 also where the signal is pending: the kernel goes on when it is taken */
+        /* 0 also where the signal is pending: the kernel goes on when it is taken */
+        if (!value.it_value.tv_sec && !value.it_value.tv_usec)
             value.it_value = value.it_interval;
         mpy_blob_put_i64(b, value.it_value.tv_sec);
         mpy_blob_put_i64(b, value.it_value.tv_usec);

@@ -3,7 +3,8 @@
  * Half: lower, before the program starts; libc may be called.
  *
  * Invariants
- *  1. Position-independent files land in the arena; ET_EXEC files at their own addresses, which must be below 4 GiB and free.
+ *  1. Position-independent files land in the arena; ET_EXEC files at their own addresses, which must be below 4 GiB and
+ *     free.
  *  2. The whole span is reserved first, so that segments can't collide with anything.
  */
 #include "elfmap.h"

@@ -3,7 +3,8 @@
  * Half: lower; runs once, on the process's own stack, until it jumps into the program and never comes back.
  *
  * Invariants
- *  1. Nothing the program could notice is changed before the jump: descriptors 0-2, working directory, signal mask and actions.
+ *  1. Nothing the program could notice is changed before the jump: descriptors 0-2, working directory, signal mask and
+ *     actions.
  *  2. Order matters: blocks, arena, program, stack; then traps; the filter last, right before the jump.
  */
 #include "elfmap.h"

@@ -153,7 +153,8 @@ static uint32_t drain_seconds(void) {
 const char *mpy_lower_join(char *const *argv, const char *resume, int ranks, uint32_t generation) {
     char error[1024];
     bool say_it = true;
-    /* For mpy_clockside_init, which looks whether it worked: with threads the kernel would wait for all processors, 10 ms. */
+    /* For mpy_clockside_init, which looks whether it worked: with threads the kernel would wait for all processors, 10
+     * ms. */
     mpy_sys(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
     mpy_rendezvous_options_t options = {.dir = mpy_options.dir, .resume = resume, .expected_ranks = ranks, .argv = argv, .mpi = mpy_mpi_path(),
                                         .interval = mpy_options.interval_s, .keep = mpy_options.keep,

@@ -3,9 +3,10 @@
  * Half: lower, before the program starts; libc may be called.
  *
  * Invariants
- *  1. Follows execvp(3): PATH, #! lines (execve(2): one optional argument, the script's path follows), and /bin/sh for text without one.
- *  2. The program's environment differs from ours only in LD_LIBRARY_PATH, MPI4PY_LIBMPI and MPI4PY_MPIABI; and in LD_PRELOAD for its
- *     dynamic linker, until wrappers/dmtcp.c has taken it out.
+ *  1. Follows execvp(3): PATH, #! lines (execve(2): one optional argument, the script's path follows), and /bin/sh for
+ *     text without one.
+ *  2. The program's environment differs from ours only in LD_LIBRARY_PATH, MPI4PY_LIBMPI and MPI4PY_MPIABI; and in
+ *     LD_PRELOAD for its dynamic linker, until wrappers/dmtcp.c has taken it out.
  */
 #include "program.h"
 #include <errno.h>

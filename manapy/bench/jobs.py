@@ -14,7 +14,8 @@ from .samples import CLOCK, FCDP, MANAPY, SHIFT, Row
 
 @dataclass(frozen=True)
 class Job:
-    """title: for people; seconds: about how long it takes with the default settings on two processors; guest: it needs the virtual machine, and is done on demand."""
+    """title: for people; seconds: about how long it takes with the default settings on two processors; guest: it needs
+    the virtual machine, and is done on demand."""
 
     title: str
     seconds: float
@@ -83,7 +84,8 @@ SHIFT_JOBS = ["verbs", *(name for name, job in JOBS.items() if job.guest)]
 
 
 def measure(name: str, setting: Setting, left_out: dict[str, str]) -> list[Row]:
-    """The rows of one job. If it can't be done here, left_out[name] says why; if it fails as a whole, its one row does."""
+    """The rows of one job. If it can't be done here, left_out[name] says why; if it fails as a whole, its one row
+    does."""
     try:
         return JOBS[name].measure(setting)
     except LeftOutError as error:

@@ -1,14 +1,17 @@
 """One run of the user's script or mpirun command: in one attempt, or under `manapy run`.
 
-Watches over it, takes checkpoints when they are due, and at the end saves the jobs in it and ends the script before that can go on.
+Watches over it, takes checkpoints when they are due, and at the end saves the jobs in it and ends the script before
+that can go on.
 
 Invariants
- 1. Leaving: all live jobs are checkpointed and *held* (their ranks stay stopped), then the script and all below it but ranks and
-    coordinators are killed, then the ranks. So no command of the script ever sees a job end that hasn't ended by itself.
- 2. A checkpoint that fails never ends anything: the program goes on, and it is tried again as long as there is time. Who doesn't want
-    to wait for the last one says so with another Ctrl-C.
+ 1. Leaving: all live jobs are checkpointed and *held* (their ranks stay stopped), then the script and all below it but
+    ranks and coordinators are killed, then the ranks. So no command of the script ever sees a job end that hasn't ended
+    by itself.
+ 2. A checkpoint that fails never ends anything: the program goes on, and it is tried again as long as there is time.
+    Who doesn't want to wait for the last one says so with another Ctrl-C.
  3. Checkpoints are waited for in threads; everything else, the history too, is the main thread's.
- 4. A job counts as saved if its checkpoint was, and as ended if its job.json says so. What only can't be reached is neither.
+ 4. A job counts as saved if its checkpoint was, and as ended if its job.json says so. What only can't be reached is
+    neither.
 """
 
 from __future__ import annotations
@@ -44,7 +47,8 @@ SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass(frozen=True)
 class Policy:
-    """How often, and how early. Seconds. ``interval`` None: by ``mtbf`` (mean time between failures) if given, else at the end only."""
+    """How often, and how early. Seconds. ``interval`` None: by ``mtbf`` (mean time between failures) if given, else at
+    the end only."""
 
     interval: float | None = None
     mtbf: float | None = None
@@ -52,7 +56,8 @@ class Policy:
 
 
 class Look(NamedTuple):
-    """What the surroundings say: when all ends (seconds since the epoch), and why to leave before; ``what`` it is that ends."""
+    """What the surroundings say: when all ends (seconds since the epoch), and why to leave before; ``what`` it is that
+    ends."""
 
     deadline: float | None = None
     leave: str = ""
@@ -75,8 +80,9 @@ class Watch(Protocol):
 
 
 class Outcome(NamedTuple):
-    """``how`` finished: by itself, with ``code``; left: saved before the deadline, to be continued; yielded: the same, but before its time; crashed: a
-    rank died, on ``host``; expired: not saved in time; taken: ended from outside before it was saved."""
+    """``how`` finished: by itself, with ``code``; left: saved before the deadline, to be continued; yielded: the same,
+    but before its time; crashed: a rank died, on ``host``; expired: not saved in time; taken: ended from outside before
+    it was saved."""
 
     how: str
     code: int = 0
@@ -124,7 +130,8 @@ class Attempt:
         before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
         signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
         try:
-            self._script = subprocess.Popen(self.command, env=self.env, start_new_session=True)  # kept: subprocess reaps one that is forgotten
+            # kept: subprocess reaps one that is forgotten
+            self._script = subprocess.Popen(self.command, env=self.env, start_new_session=True)
             self._child = self._script.pid
             outcome = self._loop(look)
             if outcome.how != "finished":
@@ -173,7 +180,8 @@ class Attempt:
                     self._final = None
                     continue
                 if not (problem := _problem(self._final)):
-                    if self._starting() or self._live():  # a step that has begun meanwhile: the ones that are held are not live
+                    # a step that has begun meanwhile: the ones that are held are not live
+                    if self._starting() or self._live():
                         self._final = None
                         continue
                     if (crash := self._crash()) is not None:
@@ -200,9 +208,9 @@ class Attempt:
             pass
 
     def _ended(self) -> Outcome | None:
-        """The script has ended, and the coordinators have noted how its jobs did. If a rank has died it is a crash, whatever the script says to that.
-        Jobs may go on for a moment; or, if Slurm's SIGTERM has ended the script but not them, until they are saved. A job whose
-        coordinator is gone is lost."""
+        """The script has ended, and the coordinators have noted how its jobs did. If a rank has died it is a crash,
+        whatever the script says to that. Jobs may go on for a moment; or, if Slurm's SIGTERM has ended the script but
+        not them, until they are saved. A job whose coordinator is gone is lost."""
         if self._code is None:
             return None
         if live := self._live():
@@ -243,7 +251,8 @@ class Attempt:
         if self.policy.interval is not None or self.policy.mtbf is None:
             return self.policy.interval
         if not self.measured:
-            return min(timing.young(1.0, self.policy.mtbf), timing.TRIAL_MAX)  # as if one took a second, to measure it soon
+            # as if one took a second, to measure it soon
+            return min(timing.young(1.0, self.policy.mtbf), timing.TRIAL_MAX)
         cost = max(self.measured[-3:])
         interval = timing.daly(cost, self.policy.mtbf)
         if abs(interval - self._told_interval) > 0.1 * self._told_interval:

@@ -1,8 +1,9 @@
 """A chain of Slurm jobs: submitting it, and what happens in each allocation.
 
 Invariants
- 1. Whatever ends an allocation, another one follows until the chain is over: in requeue mode this very job comes again (Slurm does it
-    itself after a lost node or a preemption), in dependency mode the successor is queued before the script begins.
+ 1. Whatever ends an allocation, another one follows until the chain is over: in requeue mode this very job comes again
+    (Slurm does it itself after a lost node or a preemption), in dependency mode the successor is queued before the
+    script begins.
  2. A cancelled job has no successor: scancel ends the chain.
  3. The script is copied once; what runs doesn't change when its file is edited.
 """
@@ -31,8 +32,8 @@ ARRAY = ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", 
 
 
 def prepare(directory: Path, script: str, arguments: Sequence[str], options: Sequence[str], sbatch: Sequence[str], mode: str) -> Chain:
-    """Make a chain's directory with a copy of the script and the batch script that starts `manapy slurm guard`. ``options``: of guard;
-    ``sbatch``: options for every submission. Raises ManapyError."""
+    """Make a chain's directory with a copy of the script and the batch script that starts `manapy slurm guard`.
+    ``options``: of guard; ``sbatch``: options for every submission. Raises ManapyError."""
     if not script.startswith("#!"):
         raise ManapyError("the script must begin with '#!' and an interpreter (such as #!/bin/bash), as sbatch demands")
     directory = directory.absolute()
@@ -47,8 +48,8 @@ def prepare(directory: Path, script: str, arguments: Sequence[str], options: Seq
 
 
 def submit(chain: Chain, estimate: float | None, margin: float) -> tuple[str, float | None]:
-    """Submit the first job; its id and time limit in seconds (None: no limit). Nothing is left queued if that is too short for even one
-    checkpoint. Raises ManapyError."""
+    """Submit the first job; its id and time limit in seconds (None: no limit). Nothing is left queued if that is too
+    short for even one checkpoint. Raises ManapyError."""
     job = slurm.submit(chain.dir / "batch.sh", ["--hold", *chain.record["sbatch"]])
     try:
         shown = slurm.show(job)
@@ -80,7 +81,8 @@ def task_directory(directory: Path) -> Path:
 
 
 def open_in_job(directory: Path | None, command: Sequence[str], options: Sequence[str], mode: str) -> Chain:
-    """The chain of this job, made on its first coming if it was submitted with plain sbatch (then ``command`` is the script). Raises ManapyError."""
+    """The chain of this job, made on its first coming if it was submitted with plain sbatch (then ``command`` is the
+    script). Raises ManapyError."""
     if directory is not None and record.is_chain(task_directory(directory)):
         return record.read(task_directory(directory))
     if directory is not None and record.is_chain(directory):  # a task of an array, for the first time

@@ -37,7 +37,8 @@ def descendants(pid: int) -> list[int]:
 
 
 def kill_below(pid: int, spare: set[int]) -> bool:
-    """SIGKILL to all below ``pid`` but ``spare``, parents first: no shell gets to its next command. False if there was none."""
+    """SIGKILL to all below ``pid`` but ``spare``, parents first: no shell gets to its next command. False if there was
+    none."""
     targets = [found for found in descendants(pid) if found not in spare]
     for target in targets:
         with contextlib.suppress(ProcessLookupError):

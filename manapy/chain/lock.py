@@ -1,14 +1,18 @@
-"""One process at a time, on whichever host: a lock that holds also where the file system's locks are missing or those of one host (Lustre's localflock).
+"""One process at a time, on whichever host: a lock that holds also where the file system's locks are missing or those
+of one host (Lustre's localflock).
 
     NAME            flock: enough where it works for all hosts, and at once between processes of one
-    NAME.holder.N   who holds it: host, boot, process and its start, made by O_EXCL, touched every BEAT seconds; read-only: it was given back
+    NAME.holder.N   who holds it: host, boot, process and its start, made by O_EXCL, touched every BEAT seconds;
+                    read-only: it was given back
 
 Invariants
- 1. The highest N counts. Whoever finds it given back, or its holder dead, makes N + 1 and holds the lock if there is none higher then. So it doesn't
-    matter how long ago somebody has looked: of all that found the same holder dead one makes N + 1.
+ 1. The highest N counts. Whoever finds it given back, or its holder dead, makes N + 1 and holds the lock if there is
+    none higher then. So it doesn't matter how long ago somebody has looked: of all that found the same holder dead one
+    makes N + 1.
  2. The highest N never goes down: a file is removed only where a higher one is.
  3. A holder is told when the lock isn't its own any more (it was stopped for long, and taken for dead).
- 4. A holder of this host is dead when its process is; of another host when its file hasn't been touched for STALE seconds of ours, whatever its clock says.
+ 4. A holder of this host is dead when its process is; of another host when its file hasn't been touched for STALE
+    seconds of ours, whatever its clock says.
 """
 
 from __future__ import annotations
@@ -56,7 +60,8 @@ def _words() -> bytes:
 
 
 class _Seen(NamedTuple):
-    """The highest file as it was once. Its words are empty while they are being written; ``free``: it was given back."""
+    """The highest file as it was once. Its words are empty while they are being written; ``free``: it was given
+    back."""
 
     number: int = 0
     words: bytes = b""

@@ -13,15 +13,16 @@ from .record import Chain, Event
 SIGNS = ("attempt", "step", "checkpoint", "failed", "skipped")  # events that only a running attempt notes
 
 
-# So many checkpoints in an attempt show that it came past the place of the last crash: one that crashes at a fixed place takes the last
-# checkpoint before it, at most once more.
+# So many checkpoints in an attempt show that it came past the place of the last crash: one that crashes at a fixed
+# place takes the last checkpoint before it, at most once more.
 RECOVERED = 2
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When a chain gives up. ``restarts``: attempts after the first, None: any number; ``budget``: seconds that all attempts may take
-    together; ``crashes``: so many in a row (RECOVERED); ``stuck``: so many attempts in a row that came no further than those before."""
+    """When a chain gives up. ``restarts``: attempts after the first, None: any number; ``budget``: seconds that all
+    attempts may take together; ``crashes``: so many in a row (RECOVERED); ``stuck``: so many attempts in a row that
+    came no further than those before."""
 
     restarts: int | None = None
     budget: float | None = None
@@ -39,7 +40,8 @@ def used(chain: Chain, now: float | None = None) -> float:
 
 
 def span(chain: Chain, attempt: int, now: float | None = None) -> tuple[float, float]:
-    """Begin and end of an attempt. One that never said how it ended has ended at its last sign of life; the running one ends now."""
+    """Begin and end of an attempt. One that never said how it ended has ended at its last sign of life; the running one
+    ends now."""
     events = chain.events(attempt=attempt)
     begin = float(events[0]["time"])
     end = next((event for event in events if event["event"] == "end"), None)
@@ -65,8 +67,8 @@ def lost(chain: Chain) -> Event | None:
 
 
 def came_further(chain: Chain, attempt: int) -> bool:
-    """Has an attempt left something behind that those before hadn't: a checkpoint (of the chain's own, or by --interval of manapy-launch or by the
-    user), or a finished step? Also true if it wasn't given the time that it was promised."""
+    """Has an attempt left something behind that those before hadn't: a checkpoint (of the chain's own, or by --interval
+    of manapy-launch or by the user), or a finished step? Also true if it wasn't given the time that it was promised."""
     if chain.events("checkpoint", attempt) or any(end["how"] in ("yielded", "taken") for end in chain.events("end", attempt)):
         return True
     begin, end = span(chain, attempt)
@@ -79,8 +81,8 @@ def came_further(chain: Chain, attempt: int) -> bool:
 
 
 def unfinished(chain: Chain, attempt: int) -> str:
-    """A step that was begun in an attempt before this one and has not ended by itself since; empty: none. If the script fails then, it is
-    because of its surroundings (a node that doesn't answer), not by its own will."""
+    """A step that was begun in an attempt before this one and has not ended by itself since; empty: none. If the script
+    fails then, it is because of its surroundings (a node that doesn't answer), not by its own will."""
     for step in chain.events("step"):
         if step["attempt"] < attempt and steps.fate(Path(step["dir"])).kind != "done":
             return f"step {step['step']}"

@@ -18,8 +18,9 @@ Events, all with `time` (seconds since the epoch) and `attempt` (1, 2, 3 ...):
     stopped     reason                                 the chain gave up, or was told to
 
 Invariants
- 1. An event is one line, written by one write to a file opened for appending, and durable when append() returns. A line cut off by a
-    crash is ignored. What can't be written, on a full disk, is remembered by this process and written with the next event.
+ 1. An event is one line, written by one write to a file opened for appending, and durable when append() returns. A line
+    cut off by a crash is ignored. What can't be written, on a full disk, is remembered by this process and written with
+    the next event.
  2. What depends on the history and adds to it does so under the lock.
 """
 

@@ -1,7 +1,7 @@
 """Supervision without a scheduler, for `manapy run`: start again after a crash, until the program ends by itself.
 
-Hosts are given to MPICH's mpirun by HYDRA_HOST_FILE; a host on which a rank died is left out in the next attempt as long as others
-are enough.
+Hosts are given to MPICH's mpirun by HYDRA_HOST_FILE; a host on which a rank died is left out in the next attempt as
+long as others are enough.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def _over(supervisor: Supervisor, outcome: Outcome) -> int:
 
 
 def _choose(hosts: Sequence[str], bad: Sequence[str]) -> list[str]:
-    """The hosts without the bad ones; all of them if none would be left. A host's own name may be the first part of the one given, or
-    the other way round."""
+    """The hosts without the bad ones; all of them if none would be left. A host's own name may be the first part of the
+    one given, or the other way round."""
     short = {name.partition(".")[0] for name in bad}
     good = [host for host in hosts if host.partition(":")[0].partition(".")[0] not in short]
     return good or list(hosts)

@@ -1,4 +1,5 @@
-"""Slurm's side of a chain: what an allocation knows of itself, and the jobs that follow it. All by Slurm's own commands.
+"""Slurm's side of a chain: what an allocation knows of itself, and the jobs that follow it. All by Slurm's own
+commands.
 
 Facts of Slurm that this rests on (squeue(1), scontrol(1), sbatch(1); tried with 22.05):
 - EndTime of a running job is its deadline, also after `scontrol update` and within the grace time of a preemption.
@@ -23,7 +24,8 @@ ON_TIME = 5.0  # an end that comes so much before the deadline isn't the time li
 SHOWN = {"JobState": "State", "EndTime": "EndTime", "PreemptTime": "PreemptTime", "Restarts": "RestartCnt", "Requeue": "Requeue", "TimeLimit": "TimeLimit", "TimeMin": "MinTime"}
 WIDTH = 32  # of a column of squeue
 CANCELLED = ("CANCELLED", "DEADLINE")
-LEAVING = ("drain", "drng", "maint", "reboot", "@", "^")  # in a node's state as sinfo gives it (sinfo(1), NODE STATE CODES)
+# in a node's state as sinfo gives it (sinfo(1), NODE STATE CODES)
+LEAVING = ("drain", "drng", "maint", "reboot", "@", "^")
 UNWELL = ("down", "fail", "*", *LEAVING)
 
 
@@ -48,13 +50,14 @@ def command(*arguments: str | Path) -> str:
 
 
 def _clean() -> dict[str, str]:
-    """Our environment without what describes this very job: a job that is submitted here shall not take it for its own."""
+    """Our environment without what describes this very job: a job that is submitted here shall not take it for its
+    own."""
     return {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SLURMD_", "SQUEUE_", "MANAPY_CHAIN")) or k == "SLURM_CONF"}
 
 
 def show(job: str) -> dict[str, str]:
-    """What Slurm knows of a job (of an array: of its first task), by scontrol's names. Raises SlurmError. Asked are fields that no user fills in:
-    scontrol puts names, comments and paths between them, in which anything may stand."""
+    """What Slurm knows of a job (of an array: of its first task), by scontrol's names. Raises SlurmError. Asked are
+    fields that no user fills in: scontrol puts names, comments and paths between them, in which anything may stand."""
     columns = ",".join(f"{column}:{WIDTH}" for column in SHOWN.values())
     lines = command("squeue", "--noheader", "--states=all", "--array", "--sort=i", f"--jobs={job}", f"--Format={columns}").splitlines()
     first = lines[0] if lines else ""
@@ -93,7 +96,8 @@ def node_states(nodes: str) -> dict[str, str]:
 
 
 class Allocation:
-    """The job this process runs in (attempt.Watch). ``budget_end``: when the chain's time is used up, or None; ``period``: seconds between looks."""
+    """The job this process runs in (attempt.Watch). ``budget_end``: when the chain's time is used up, or None;
+    ``period``: seconds between looks."""
 
     def __init__(self, budget_end: float | None, period: float) -> None:
         self.period = period
@@ -128,8 +132,8 @@ class Allocation:
         return self._last
 
     def on_signal(self, number: int) -> str:
-        """SIGTERM: Slurm ends the job (limit, preemption, scancel). SIGUSR1 and SIGHUP: the warning of `sbatch --signal`, which may come much
-        too early: look at the clock again."""
+        """SIGTERM: Slurm ends the job (limit, preemption, scancel). SIGUSR1 and SIGHUP: the warning of `sbatch
+        --signal`, which may come much too early: look at the clock again."""
         return "" if number in (signal.SIGUSR1, signal.SIGHUP) else f"Slurm sent {signal.Signals(number).name}"
 
     def unwell(self) -> list[str]:
@@ -140,8 +144,8 @@ class Allocation:
             return []
 
     def cancelled(self) -> bool:
-        """Has somebody cancelled the job? While it is being ended Slurm says COMPLETING only: then it is if it wasn't time, and neither a
-        requeue, a preemption nor a lost node."""
+        """Has somebody cancelled the job? While it is being ended Slurm says COMPLETING only: then it is if it wasn't
+        time, and neither a requeue, a preemption nor a lost node."""
         try:
             job = show(self.job)
         except SlurmError:
@@ -152,7 +156,8 @@ class Allocation:
         return on_time and job.get("Restarts") == self._restarts and _epoch(job.get("PreemptTime", "")) is None and not self.unwell()
 
     def judge(self, outcome: Outcome) -> Outcome:
-        """See attempt.Watch: a rank that died, or an srun that failed, because Slurm ends the job, or takes its nodes, has not crashed."""
+        """See attempt.Watch: a rank that died, or an srun that failed, because Slurm ends the job, or takes its nodes,
+        has not crashed."""
         if outcome.how != "crashed":
             return outcome
         if self.taken_back():

@@ -1,13 +1,15 @@
 """What a manapy-launch in a chain has to do. Called by rank 0 (lowerhalf/join/chain.c) through `manapy _step`.
 
-A chain runs the user's script again in every attempt, so each manapy-launch in it comes by again. A step is known by its program and
-arguments; where the same ones come several times in an attempt, by their order.
+A chain runs the user's script again in every attempt, so each manapy-launch in it comes by again. A step is known by
+its program and arguments; where the same ones come several times in an attempt, by their order.
 
 Invariants
  1. A step that has ended by itself doesn't run again: it gives the exit code it had.
- 2. A step that was begun continues from its newest checkpoint that is whole, every byte of it read. One that isn't is named, once, and
-    the next older one is taken. Only a step without a whole one starts from the beginning; if it had others, it says so.
- 3. After a step of an attempt has crashed, or was stopped, no other starts in it: this run of the script is about to end.
+ 2. A step that was begun continues from its newest checkpoint that is whole, every byte of it read. One that isn't is
+    named, once, and the next older one is taken. Only a step without a whole one starts from the beginning; if it had
+    others, it says so.
+ 3. After a step of an attempt has crashed, or was stopped, no other starts in it: this run of the script is about to
+    end.
 """
 
 from __future__ import annotations
@@ -20,11 +22,13 @@ from ..ckpt.store import job, publish, verify
 from ..core.errors import JobError, ManapyError, ManifestError
 from .record import Chain, Event
 
-ENDED_EARLY = ("failed", "ended", "checkpointed", "stopped")  # states of a job that may have ended otherwise than by itself
+# states of a job that may have ended otherwise than by itself
+ENDED_EARLY = ("failed", "ended", "checkpointed", "stopped")
 
 
 class Verdict(NamedTuple):
-    """``kind`` new: start in job directory ``path``; resume: from checkpoint ``path``; done: with exit code ``code``."""
+    """``kind`` new: start in job directory ``path``; resume: from checkpoint ``path``; done: with exit code
+    ``code``."""
 
     kind: str
     path: Path | None = None
@@ -36,7 +40,8 @@ class Verdict(NamedTuple):
 
 
 def decide(chain: Chain, argv: Sequence[str], ranks: int, directory: Path | None, say: Callable[[str], None]) -> Verdict:
-    """Find the step and what to do with it, and note it. ``directory``: --dir, if given; ``say`` shows a line. Raises ManapyError."""
+    """Find the step and what to do with it, and note it. ``directory``: --dir, if given; ``say`` shows a line. Raises
+    ManapyError."""
     with chain.locked():
         attempt = chain.attempts()
         here = chain.events("step", attempt)
@@ -78,7 +83,8 @@ def current(step: Event) -> job.Job | None:
 
 
 class Fate(NamedTuple):
-    """How a step's last run stands. ``kind`` done: it has ended by itself, with ``code``; crashed: a rank has died, on ``host``; open: neither."""
+    """How a step's last run stands. ``kind`` done: it has ended by itself, with ``code``; crashed: a rank has died, on
+    ``host``; open: neither."""
 
     kind: str
     code: int = 0
@@ -87,7 +93,8 @@ class Fate(NamedTuple):
 
 
 def fate(directory: Path) -> Fate:
-    """What job.json says. A rank that exits with an error makes mpirun kill the others: that is the program's own end (first_failure)."""
+    """What job.json says. A rank that exits with an error makes mpirun kill the others: that is the program's own end
+    (first_failure)."""
     try:
         record = job.read(directory).record
     except JobError:

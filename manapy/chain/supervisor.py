@@ -1,9 +1,10 @@
-"""What `manapy run` and `manapy slurm` have in common: attempts one after the other, each noted, each only if the limits allow it.
+"""What `manapy run` and `manapy slurm` have in common: attempts one after the other, each noted, each only if the
+limits allow it.
 
 Invariants
  1. One supervisor works on a chain at a time; it holds a lock on it.
- 2. Every attempt's begin and end is in the history; an end that is missing there is noted as lost before the next begins, which it
-    doesn't as long as a job of the lost one runs.
+ 2. Every attempt's begin and end is in the history; an end that is missing there is noted as lost before the next
+    begins, which it doesn't as long as a job of the lost one runs.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class Supervisor:
         return policy.refusal(self.chain, self.limits)
 
     def _await_orphans(self) -> None:
-        """Wait for jobs of a supervisor that was killed. Its script and their jobs still run, and must not run twice."""
+        """Wait for jobs of a supervisor that was killed. Its script and their jobs still run, and must not run
+        twice."""
         number = self.chain.attempts()
         if self.chain.events("end", number):
             return

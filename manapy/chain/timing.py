@@ -16,8 +16,8 @@ START = 10.0  # a program needs so long at least until it can be checkpointed
 
 
 def lead(measured: Sequence[float], whole: float, margin: float = MARGIN) -> float:
-    """How long before its end an allocation of length ``whole`` must be left, after checkpoints that took so long. All of it but
-    what a checkpoint takes is a guess, which leaves half of the allocation at least for work."""
+    """How long before its end an allocation of length ``whole`` must be left, after checkpoints that took so long. All
+    of it but what a checkpoint takes is a guess, which leaves half of the allocation at least for work."""
     if measured:
         takes = margin * max(measured[-3:])
         return max(min(takes + SETTLE, whole / 2), takes)
@@ -30,8 +30,8 @@ def trial(whole: float) -> float:
 
 
 def shortest(estimate: float | None, margin: float = MARGIN) -> float:
-    """The shortest allocation in which a program starts, gets somewhere and is saved, if a checkpoint takes ``estimate``: restart (which
-    reads what a checkpoint writes), as long at work, and the lead."""
+    """The shortest allocation in which a program starts, gets somewhere and is saved, if a checkpoint takes
+    ``estimate``: restart (which reads what a checkpoint writes), as long at work, and the lead."""
     if estimate is None:
         return START + UNKNOWN_MIN
     return START + 2 * estimate + lead([estimate], math.inf, margin)
@@ -43,7 +43,8 @@ def young(cost: float, mtbf: float) -> float:
 
 
 def daly(cost: float, mtbf: float) -> float:
-    """Daly's interval: sqrt(2 C M) (1 + sqrt(C / 2M) / 3 + (C / 2M) / 9) - C for C < 2M, else M (J. T. Daly, FGCS 22, 2006, eq. 37)."""
+    """Daly's interval: sqrt(2 C M) (1 + sqrt(C / 2M) / 3 + (C / 2M) / 9) - C for C < 2M, else M (J. T. Daly, FGCS 22,
+    2006, eq. 37)."""
     if cost >= 2 * mtbf:
         return mtbf
     x = cost / (2 * mtbf)

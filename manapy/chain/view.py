@@ -60,7 +60,8 @@ def state(chain: Chain) -> str:
 
 
 def last_words(chain: Chain) -> str:
-    """The last line that the script has written, as far as it went to a file; our own left out, and what would do something to a terminal."""
+    """The last line that the script has written, as far as it went to a file; our own left out, and what would do
+    something to a terminal."""
     begun = chain.events("attempt")
     path = begun[-1].get("output") if begun else ""
     try:
@@ -74,7 +75,8 @@ def last_words(chain: Chain) -> str:
 
 
 def summary(chain: Chain, margin: float = timing.MARGIN) -> dict[str, Any]:
-    """What stands now, as data. Times in seconds; ``leaves_at`` is when the running attempt will be saved at the latest; ``output``: the last line."""
+    """What stands now, as data. Times in seconds; ``leaves_at`` is when the running attempt will be saved at the
+    latest; ``output``: the last line."""
     rows = attempts(chain)
     last = rows[-1] if rows else None
     taken = [event for row in rows for event in row.checkpoints]
@@ -101,7 +103,8 @@ def summary(chain: Chain, margin: float = timing.MARGIN) -> dict[str, Any]:
 
 
 def draw(chain: Chain, path: Path) -> None:
-    """The timeline as a PNG: attempts as bars, checkpoints as marks. Raises ManapyError without matplotlib or attempts."""
+    """The timeline as a PNG: attempts as bars, checkpoints as marks. Raises ManapyError without matplotlib or
+    attempts."""
     rows = attempts(chain)
     if not rows:
         raise ManapyError(f"{chain.dir}: nothing has run yet")

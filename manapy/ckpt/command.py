@@ -68,9 +68,10 @@ def _end_of(job: Job, patience: float) -> str | None:
 
 
 def checkpoint(job: Job, *, then: str = "continue", child_grace: float | None = None, within: float | None = None, progress: Progress | None = None) -> Path:
-    """Take a checkpoint; returns when it is published. child_grace in seconds. within: one that is being taken already, or was published within so many
-    seconds, will do (then and child_grace don't count). Raises CheckpointError. A job that is just being restarted has a new coordinator; the old one may
-    still answer, that the ranks have died: then the new one is asked."""
+    """Take a checkpoint; returns when it is published. child_grace in seconds. within: one that is being taken already,
+    or was published within so many seconds, will do (then and child_grace don't count). Raises CheckpointError. A job
+    that is just being restarted has a new coordinator; the old one may still answer, that the ranks have died: then the
+    new one is asked."""
     grace = protocol.GRACE_DEFAULT if child_grace is None else round(child_grace * 1000)
     request = f"CHECKPOINT {then} {grace}" if within is None else f"RECENT {round(within * 1000)}"
 

@@ -1,6 +1,8 @@
-"""The control protocol: the mirror of lowerhalf/include/manapy/control.h (tests/unit/ckpt/test_protocol.py compares them).
+"""The control protocol: the mirror of lowerhalf/include/manapy/control.h (tests/unit/ckpt/test_protocol.py compares
+them).
 
-The messages of the collective clock are in manapy.clock.messages; here are the names of all and the fields of the others.
+The messages of the collective clock are in manapy.clock.messages; here are the names of all and the fields of the
+others.
 """
 
 from __future__ import annotations

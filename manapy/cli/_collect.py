@@ -1,4 +1,5 @@
-"""What one host of a job knows, for `manapy why` and `manapy trace` on another one; not for people. Started by trace/capture/collect.py through a remote shell."""
+"""What one host of a job knows, for `manapy why` and `manapy trace` on another one; not for people. Started by
+trace/capture/collect.py through a remote shell."""
 
 from __future__ import annotations
 

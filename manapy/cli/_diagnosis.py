@@ -89,10 +89,10 @@ def judge(
     probe: Probe | None = None,
     looked: Looked | None = None,
 ) -> list[Verdict]:
-    """What a recording says. A job that seems stuck may be held by a checkpoint: its coordinator is asked. live: look at its processes, too.
-    sampler: what it has seen of them so far. watched: the job is looked at again and again, and these were the earlier looks: only what is worth an alarm is said
-    of slow iterations. probe: of the network between hosts. looked: earlier looks, too: at what ranks do that others
-    wait for."""
+    """What a recording says. A job that seems stuck may be held by a checkpoint: its coordinator is asked. live: look
+    at its processes, too. sampler: what it has seen of them so far. watched: the job is looked at again and again, and
+    these were the earlier looks: only what is worth an alarm is said of slow iterations. probe: of the network between
+    hosts. looked: earlier looks, too: at what ranks do that others wait for."""
     from ..ckpt.store import job
     from ..trace.live.diagnose import diagnose
     from ..trace.model.verdict import State

@@ -14,7 +14,8 @@ class _Woken(BaseException):
 
 
 class Leaving:
-    """asked: a signal has come. The second one ends the step, too, as KeyboardInterrupt. A signal that whoever started this wants to be ignored is."""
+    """asked: a signal has come. The second one ends the step, too, as KeyboardInterrupt. A signal that whoever started
+    this wants to be ignored is."""
 
     def __init__(self, *signals: signal.Signals) -> None:
         self.asked = False

@@ -82,7 +82,8 @@ class Output:
 
     @contextmanager
     def progress(self, terminal: bool | None = None) -> Iterator[Callable[[float, str], None]]:
-        """A progress bar for work of many kinds; yields what to call with the fraction done (0 to 1) and what is being done. Only on a terminal.
+        """A progress bar for work of many kinds; yields what to call with the fraction done (0 to 1) and what is being
+        done. Only on a terminal.
 
         terminal: whether that is where `err` appears, if isatty() can't tell (_terminal.py).
         """

@@ -18,7 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
-    """OK, the agent's socket, the job and the backups; NONE and why no RNIC can stand in for another; or ERROR and why."""
+    """OK, the agent's socket, the job and the backups; NONE and why no RNIC can stand in for another; or ERROR and
+    why."""
     from ..core.errors import ManapyError
     from ..rdma import place, prepare
 
@@ -36,6 +37,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 
 def job_name(directory: Path) -> str:
-    """Of the agent of the job in this directory: the same on all its ranks and hosts. Directories of the same name are told apart."""
+    """Of the agent of the job in this directory: the same on all its ranks and hosts. Directories of the same name are
+    told apart."""
     readable = re.sub("[^A-Za-z0-9._-]", "-", directory.name).lstrip("._-")[:40]
     return f"{readable or 'job'}-{hashlib.sha256(bytes(directory)).hexdigest()[:8]}"

@@ -1,4 +1,5 @@
-"""Does what this process writes appear on a terminal? Of a rank, it may although isatty() says no: an mpirun on this host reads it from a pipe, and passes it on."""
+"""Does what this process writes appear on a terminal? Of a rank, it may although isatty() says no: an mpirun on this
+host reads it from a pipe, and passes it on."""
 
 from __future__ import annotations
 

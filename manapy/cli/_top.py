@@ -1,8 +1,10 @@
 """The live view of `manapy trace top`: what each rank is doing now.
 
 Invariants
- 1. The view takes at most ROWS_SHARE + WHY_SHARE of a processor: what a look costs decides how long it is until the next one.
- 2. Rows are made of the newest calls of each thread (ROWS of them in the whole job), the verdict of more (WHY); `manapy why` looks at all.
+ 1. The view takes at most ROWS_SHARE + WHY_SHARE of a processor: what a look costs decides how long it is until the
+    next one.
+ 2. Rows are made of the newest calls of each thread (ROWS of them in the whole job), the verdict of more (WHY); `manapy
+    why` looks at all.
 """
 
 from __future__ import annotations
@@ -55,8 +57,9 @@ _JUDGED = {Judged.HEALTHY: "green", Judged.LATE: "yellow", Judged.SLOW: "yellow"
 
 
 class View:
-    """Looks again and again at one job. given: its schedule, None: it is inferred. trace, rows, verdicts: of the last look; misfit: why the given
-    schedule can't be used. due: when the next verdict is, seconds of the monotonic clock."""
+    """Looks again and again at one job. given: its schedule, None: it is inferred. trace, rows, verdicts: of the last
+    look; misfit: why the given schedule can't be used. due: when the next verdict is, seconds of the monotonic
+    clock."""
 
     def __init__(self, found: Found, given: Schedule | None) -> None:
         self.found, self.given, self.plan = found, given, given
@@ -67,7 +70,8 @@ class View:
         self.judging = 0.0  # seconds of a processor that all verdicts took
         self.due = 0.0
         self._sight: proc.Sight | None = None
-        self._sampler = runqueue.Sampler()  # at each look: a verdict knows who had to wait for a processor since the first
+        # at each look: a verdict knows who had to wait for a processor since the first
+        self._sampler = runqueue.Sampler()
         self._files = max(sum(1 for _ in found.folder.glob("rank-*.trace")), 1)
         self._reader = rings.Reader(found.folder, keep=self._each(WHY), others=found.others)
 
@@ -179,7 +183,8 @@ def data(view: View) -> dict[str, Any]:
 
 
 def lines(view: View, sort: str, room: int, width: int | None = None) -> list[Line]:
-    """For people, in so many lines: if not all ranks have room, the most conspicuous ones, and hosts. What is wrong is to be read whole in that width."""
+    """For people, in so many lines: if not all ranks have room, the most conspicuous ones, and hosts. What is wrong is
+    to be read whole in that width."""
     assert view.trace is not None
     below = [*[(text, "yellow") for text in _problems(view)[:2]], *_why(view.verdicts, width)]
     hosts = [host for host in rank_rows.hosts(view.rows) if host.host]

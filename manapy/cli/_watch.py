@@ -73,7 +73,8 @@ def _live(text: Callable[[], list[str]], over: Callable[[], bool], out: Output) 
 
 
 def draw(picture: Callable[[], tuple[Text, float | None]], out: Output) -> None:
-    """On a terminal: a picture, and after so many seconds the next one in its place, until one is the last (None) or Ctrl-C."""
+    """On a terminal: a picture, and after so many seconds the next one in its place, until one is the last (None) or
+    Ctrl-C."""
     from rich.console import Console
     from rich.live import Live
 
@@ -83,7 +84,8 @@ def draw(picture: Callable[[], tuple[Text, float | None]], out: Output) -> None:
         nonlocal left
         left = True
 
-    # Ctrl-C is how one leaves, but not in the middle of a picture. While this thread draws, one that numpy has made gets the signal: then the handler runs.
+    # Ctrl-C is how one leaves, but not in the middle of a picture. While this thread draws, one that numpy has made
+    # gets the signal: then the handler runs.
     handler = signal.signal(signal.SIGINT, leave)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -123,7 +125,8 @@ def job_lines(where: object) -> list[str]:
 
 
 def lines(chain: Chain) -> list[str]:
-    """A chain's state: attempts and time used, deadline, checkpoints, steps with their ranks, what the script has printed last, the last events."""
+    """A chain's state: attempts and time used, deadline, checkpoints, steps with their ranks, what the script has
+    printed last, the last events."""
     from ..chain import view
     from ..ckpt import command
     from ..ckpt.store import job

@@ -1,7 +1,8 @@
 """The collective clock: the protocol that finds a moment at which no rank is inside a collective.
 
-Both ends of the real protocol are here without I/O (``Controller`` is used by the coordinator, ``RankClock`` is what the C
-wrappers follow), and a simulator (``manapy.clock.model``) that runs programs on them. ``table()`` is for programs under manapy.
+Both ends of the real protocol are here without I/O (``Controller`` is used by the coordinator, ``RankClock`` is what
+the C wrappers follow), and a simulator (``manapy.clock.model``) that runs programs on them. ``table()`` is for programs
+under manapy.
 """
 
 from __future__ import annotations

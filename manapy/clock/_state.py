@@ -20,7 +20,8 @@ FNV_PRIME = 0x100000001B3
 class State(Enum):
     """State of one thread of a rank; the value is the word on the wire."""
 
-    RUNNING = "running"  # computes, or is in an MPI call that doesn't block, or waits outside MPI (for another thread, say)
+    # computes, or is in an MPI call that doesn't block, or waits outside MPI (for another thread, say)
+    RUNNING = "running"
     BLOCKED_P2P = "blocked"  # waits for peers in a call or in a poll that keeps failing
     IN_COLLECTIVE = "collective"  # inside a call on state_cid that ends by itself once all its members have made theirs
     PARKED = "parked"  # stopped at the entry of a collective of state_cid; nothing counted yet
@@ -101,7 +102,8 @@ WORLD = child_identity(0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """What matters of a thread that isn't RUNNING. ``peers``: world ranks that a blocked one waits for; see StateReport."""
+    """What matters of a thread that isn't RUNNING. ``peers``: world ranks that a blocked one waits for; see
+    StateReport."""
 
     state: State
     cid: int = 0

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 class Communicator:
     """One communicator of the running process.
 
-    cid: its identity, the same on all members; seq: collective calls initiated on it by this process; target: the SEQ that
-    the current or last checkpoint asked for (0: none yet); members: world ranks in the order of the communicator's ranks.
+    cid: its identity, the same on all members; seq: collective calls initiated on it by this process; target: the SEQ
+    that the current or last checkpoint asked for (0: none yet); members: world ranks in the order of the communicator's
+    ranks.
     """
 
     cid: int

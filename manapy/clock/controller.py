@@ -1,29 +1,32 @@
 """The coordinator's side of the protocol: decides, from the ranks' reports, who must go on and when the job is safe.
 
-No I/O, no threads, no clock: feed every message of a rank to ``on_message`` in the order of its connection and send what
-comes back, in order, on each rank's connection. One Controller lives as long as the job; ``begin`` starts an epoch.
+No I/O, no threads, no clock: feed every message of a rank to ``on_message`` in the order of its connection and send
+what comes back, in order, on each rank's connection. One Controller lives as long as the job; ``begin`` starts an
+epoch.
 
     begin -> INTENT to all -> all ROWS -> TARGETS to all -> RAISE/STATE/ROWS in, TARGET/ADVANCE/WITHDRAW out
-          -> nobody below target, inside a collective, forbidding checkpoints, or with an unacknowledged message -> FREEZE(version) to all
-          -> all FROZEN -> ``converged`` (stop, drain and write are the coordinator's) -> resume()
-          -> a NOTFROZEN, or somebody below target again when all have answered -> THAW to all, and on
+          -> nobody below target, inside a collective, forbidding checkpoints, or with an unacknowledged message ->
+          FREEZE(version) to all -> all FROZEN -> ``converged`` (stop, drain and write are the coordinator's) ->
+          resume() -> a NOTFROZEN, or somebody below target again when all have answered -> THAW to all, and on
     at any time: RETRACT -> INTENT of the next epoch to all, everything anew
-    at any time: lost(), abort(), DONE of a rank, or a contradiction in the reports -> ABORT to all, ``failure`` says why
+    at any time: lost(), abort(), DONE of a rank, or a contradiction in the reports -> ABORT to all, ``failure`` says
+    why
 
 Invariants
  1. For a row known from a rank, "below" is exact or errs on the side of below: rank.py invariant 2.
- 2. A member that has not reported a row counts as SEQ 0 while the row is *open* (WORLD; Comm_create_group that hasn't returned
-    somewhere), as nothing otherwise: all members have freed the communicator (before that none drops its row), or it is still inside the
-    constructor, which counts on the parent, and will report the row when it leaves that.
+ 2. A member that has not reported a row counts as SEQ 0 while the row is *open* (WORLD; Comm_create_group that hasn't
+    returned somewhere), as nothing otherwise: all members have freed the communicator (before that none drops its row),
+    or it is still inside the constructor, which counts on the parent, and will report the row when it leaves that.
  3. TARGET goes only to members that have reported the row; the others get it in answer to that report.
- 4. ADVANCE goes to a rank with a parked thread, whatever its other threads do, that others ask, or that is below target on rows
-    it doesn't know only (invariant 3); a rank below target on a row it knows goes by itself first. WITHDRAW follows when the rank isn't needed any more. FREEZE only when
-    every message sent has been applied.
- 5. A rank whose program forbids checkpoints is needed as one below target is, though it may be at its target: so it comes to where
-    they are allowed again, and nobody's being parked can hold it up.
- 6. A call that was counted and is taken back (rank.py, invariant 1) may be others' target by now, which nobody can reach. To lower it
-    would race with their own reports: so all is asked anew, under another epoch. What they have done meanwhile is what their programs
-    would have done anyway; and each time at least one wrong call of the program is behind us, so this ends.
+ 4. ADVANCE goes to a rank with a parked thread, whatever its other threads do, that others ask, or that is below target
+    on rows it doesn't know only (invariant 3); a rank below target on a row it knows goes by itself first. WITHDRAW
+    follows when the rank isn't needed any more. FREEZE only when every message sent has been applied.
+ 5. A rank whose program forbids checkpoints is needed as one below target is, though it may be at its target: so it
+    comes to where they are allowed again, and nobody's being parked can hold it up.
+ 6. A call that was counted and is taken back (rank.py, invariant 1) may be others' target by now, which nobody can
+    reach. To lower it would race with their own reports: so all is asked anew, under another epoch. What they have done
+    meanwhile is what their programs would have done anyway; and each time at least one wrong call of the program is
+    behind us, so this ends.
  7. Work for a message is proportional to the messages it causes (and rows it carries), not to the number of ranks.
 """
 
@@ -156,8 +159,8 @@ class Controller:
         return self._ask(epoch)
 
     def on_message(self, rank: int, msg: FromRank) -> Out:
-        """Apply one message of ``rank``; returns what to send. Messages of another epoch are dropped. ``epoch`` may be the next one
-        afterwards."""
+        """Apply one message of ``rank``; returns what to send. Messages of another epoch are dropped. ``epoch`` may be
+        the next one afterwards."""
         if isinstance(msg, Done):
             self.finishing = True
             return self.abort("the job is finishing") if self.pending else []
@@ -210,10 +213,11 @@ class Controller:
         return [(r, Resume(self.epoch, then, path)) for r in range(self.size)]
 
     def stall(self) -> Out:
-        """For dependencies outside MPI (a rank polls a file that a parked rank will write): ask every parked rank to go on.
+        """For dependencies outside MPI (a rank polls a file that a parked rank will write): ask every parked rank to go
+        on.
 
-        The coordinator calls it when nothing has been reported for long while somebody runs below target. Each rank asked
-        executes one collective (unless really needed for longer) and is then withdrawn. It's counted.
+        The coordinator calls it when nothing has been reported for long while somebody runs below target. Each rank
+        asked executes one collective (unless really needed for longer) and is then withdrawn. It's counted.
         """
         if self.stage is not Stage.RUN:
             return []
@@ -268,8 +272,8 @@ class Controller:
         return [(r, Intent(epoch)) for r in range(self.size)]
 
     def _running(self, rank: int) -> bool:
-        """May act without anybody's help. A rank inside a collective may wait for the very rank that asks; a running thread for
-        another one that is stopped."""
+        """May act without anybody's help. A rank inside a collective may wait for the very rank that asks; a running
+        thread for another one that is stopped."""
         return not self.ranks[rank].threads
 
     def _send(self, rank: int, msg: ToRank) -> None:
@@ -355,7 +359,8 @@ class Controller:
 
     def _on_seq(self, comm: Comm, rank: int, seq: int) -> None:
         """``rank`` has SEQ ``seq`` on ``comm``; if that's past the target, all other members get a new one."""
-        if self.stage is Stage.INTENT:  # no targets to compare with yet; a call may be promised already (rank.py, promise())
+        # no targets to compare with yet; a call may be promised already (rank.py, promise())
+        if self.stage is Stage.INTENT:
             comm.seqs[rank] = max(comm.seqs.get(rank, 0), seq)
             return
         was, hidden = self._below(comm, rank), rank not in comm.seqs

@@ -1,17 +1,18 @@
 """Who is needed, transitively: the closure of "a needed, blocked rank asks the ranks it waits for", kept incrementally.
 
-A *vertex* is a rank (int), one of the waits of its threads ((rank, number)), or a whole communicator ((cid,), a relay between
-the waits for "any member" and the members). A *root* is a rank below target. A rank is needed if it is a root or if an asking
-vertex supports it; which of its threads is needed nobody knows, so all of them are.
+A *vertex* is a rank (int), one of the waits of its threads ((rank, number)), or a whole communicator ((cid,), a relay
+between the waits for "any member" and the members). A *root* is a rank below target. A rank is needed if it is a root
+or if an asking vertex supports it; which of its threads is needed nobody knows, so all of them are.
 
 Invariants
- 1. A vertex asks only while it's needed. A rank asks its waits; a wait all of its peers, or, for ANY of them, when none of them
-    was running at some moment since it began (asking is not taken back when one runs again).
- 2. ``_via`` is a forest: the support of a needed vertex that's no root leads to a root. So two ranks that wait for each other
-    (both in Recv(ANY_SOURCE)) don't keep each other needed when nobody else needs them.
- 3. An ANY wait that doesn't ask yet has a *witness*, one running peer; only when the witness stops is another looked for.
-    So a change of state costs what depends on it, never a look at all ranks.
- 4. ``changed`` lists every rank whose needed() has changed since it was last cleared (a rank may be listed more than once).
+ 1. A vertex asks only while it's needed. A rank asks its waits; a wait all of its peers, or, for ANY of them, when none
+    of them was running at some moment since it began (asking is not taken back when one runs again).
+ 2. ``_via`` is a forest: the support of a needed vertex that's no root leads to a root. So two ranks that wait for each
+    other (both in Recv(ANY_SOURCE)) don't keep each other needed when nobody else needs them.
+ 3. An ANY wait that doesn't ask yet has a *witness*, one running peer; only when the witness stops is another looked
+    for. So a change of state costs what depends on it, never a look at all ranks.
+ 4. ``changed`` lists every rank whose needed() has changed since it was last cleared (a rank may be listed more than
+    once).
 """
 
 from __future__ import annotations

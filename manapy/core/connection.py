@@ -1,4 +1,5 @@
-"""The client's end of a connection to a Service (handshake.py): text lines over a socket, opened by the handshake. Nothing heavy is imported."""
+"""The client's end of a connection to a Service (handshake.py): text lines over a socket, opened by the handshake.
+Nothing heavy is imported."""
 
 from __future__ import annotations
 
@@ -11,9 +12,11 @@ from . import handshake
 
 
 class Connection:
-    """Authenticated, in the role of a command. Every failure is the service's error, with one line that says what is wrong.
+    """Authenticated, in the role of a command. Every failure is the service's error, with one line that says what is
+    wrong.
 
-    what: begins the line and says whose service it is; lost: what to say when the connection ends; limit: bytes of the longest line.
+    what: begins the line and says whose service it is; lost: what to say when the connection ends; limit: bytes of the
+    longest line.
     """
 
     def __init__(self, connected: socket.socket, secret: bytes, service: handshake.Service, *, what: str, lost: str, secret_path: object, timeout: float, limit: int) -> None:

@@ -15,8 +15,8 @@ from .errors import ManapyError
 
 @contextmanager
 def reading(path: Path, version: int, error: type[ManapyError], otherwise: str) -> Iterator[dict[str, Any]]:
-    """The object; the body takes it apart. What is wrong with it, there or here, is raised as ``error`` in one line; ``otherwise`` says what a
-    file is that doesn't hold what the body looks for."""
+    """The object; the body takes it apart. What is wrong with it, there or here, is raised as ``error`` in one line;
+    ``otherwise`` says what a file is that doesn't hold what the body looks for."""
     try:
         record = json.loads(path.read_bytes())
         if record["format"] != version:

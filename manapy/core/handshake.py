@@ -1,11 +1,14 @@
-"""Authentication of control connections: HMAC-SHA-256 in both directions over nonces of both sides, then over each line (control.h).
+"""Authentication of control connections: HMAC-SHA-256 in both directions over nonces of both sides, then over each line
+(control.h).
 
-Who serves is a Service: the coordinator of a job, or the RDMA agent of a host (manapy/rdma), whose socket has no network that a line could be altered in.
+Who serves is a Service: the coordinator of a job, or the RDMA agent of a host (manapy/rdma), whose socket has no
+network that a line could be altered in.
 
 Invariants
  1. Nothing but the greeting and DENIED is sent to a peer that hasn't proved that it knows the secret.
  2. Hashes are compared in constant time.
- 3. Of a connection whose lines are sealed, no line is believed whose seal isn't that of this connection, direction and place in the stream.
+ 3. Of a connection whose lines are sealed, no line is believed whose seal isn't that of this connection, direction and
+    place in the stream.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ _NONCE = re.compile(r"[0-9a-f]{32}\Z")
 
 
 class Service(NamedTuple):
-    """Who greets (the first word), in which version of its protocol, whom it serves; what it is called, and what a client raises. Are lines sealed?"""
+    """Who greets (the first word), in which version of its protocol, whom it serves; what it is called, and what a
+    client raises. Are lines sealed?"""
 
     word: str
     version: int
@@ -104,8 +108,8 @@ def admit(secret: bytes, server_nonce: str, line: str, service: Service = COORDI
 async def admit_stream(
     reader: StreamReader, writer: StreamWriter, secret: bytes, service: Service = COORDINATOR, busy: Callable[[str], str] = lambda role: ""
 ) -> tuple[str, Seals] | None:
-    """Server: the handshake on a new connection; the client's role and the seals of what follows, or None: then the connection is to be closed.
-    ``busy``: why a client of this role can't be taken now; empty: it can."""
+    """Server: the handshake on a new connection; the client's role and the seals of what follows, or None: then the
+    connection is to be closed. ``busy``: why a client of this role can't be taken now; empty: it can."""
     server_nonce = nonce()
     writer.write(f"{greeting(server_nonce, service)}\n".encode())
     line = (await reader.readline()).decode("ascii", "replace").rstrip("\n")

@@ -1,4 +1,5 @@
-"""Processes of this host that are no children of ours: is one alive, when does it end, what started it. And our own descriptors."""
+"""Processes of this host that are no children of ours: is one alive, when does it end, what started it. And our own
+descriptors."""
 
 from __future__ import annotations
 
@@ -59,12 +60,14 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-LAUNCHERS = ("mpiexec.hydra", "mpirun", "mpiexec", "mpirun.mpich", "mpiexec.mpich")  # of MPICH and its relatives, the surest first
+# of MPICH and its relatives, the surest first
+LAUNCHERS = ("mpiexec.hydra", "mpirun", "mpiexec", "mpirun.mpich", "mpiexec.mpich")
 
 
 def launcher(rank: int) -> str | None:
-    """What started the process of a rank, as a command that takes `-n N PROGRAM`: slurmstepd stands for srun; else the mpirun above hydra_pmi_proxy, or,
-    if that runs on another host, one that lies beside it and belongs to the same MPI."""
+    """What started the process of a rank, as a command that takes `-n N PROGRAM`: slurmstepd stands for srun; else the
+    mpirun above hydra_pmi_proxy, or, if that runs on another host, one that lies beside it and belongs to the same
+    MPI."""
     with contextlib.suppress(OSError, ValueError):
         proxy = _parent(rank)
         manager = _program(proxy)
@@ -74,7 +77,8 @@ def launcher(rank: int) -> str | None:
         if above.name.startswith(("mpirun", "mpiexec")):
             return str(above)
         for name in LAUNCHERS:
-            if os.access(candidate := manager.with_name(name), os.X_OK) and candidate.resolve().name.startswith(("mpirun", "mpiexec")):  # Open MPI's is orterun
+            # Open MPI's is orterun
+            if os.access(candidate := manager.with_name(name), os.X_OK) and candidate.resolve().name.startswith(("mpirun", "mpiexec")):
                 return str(candidate)
     return None
 

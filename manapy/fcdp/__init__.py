@@ -1,4 +1,5 @@
-"""FCDP: sharded training that crosses the network once per step (Fully Cached Data Parallel). See README.md of this folder."""
+"""FCDP: sharded training that crosses the network once per step (Fully Cached Data Parallel). See README.md of this
+folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which strategy should a training job use? The closed forms (costs.py) for one job on one cluster, what fits there, and a reason.
+"""Which strategy should a training job use? The closed forms (costs.py) for one job on one cluster, what fits there,
+and a reason.
 
  1. Recommended is what manapy offers for training; the paper's variants (NAIVE) are reckoned for comparison.
  2. Of what fits, the fastest; where steps differ by less than CLOSE, what needs least memory on a device.
@@ -16,15 +17,17 @@ from .costs import Links, Memory, Phases, Precision, Time
 from .engine import strategy
 
 CLOSE = 0.01
-NAIVE = ("hpz_naive", "fcdp_sched", "fcdp_comm")  # as the paper describes them: another strategy sends no more and needs no more of a device
+# as the paper describes them: another strategy sends no more and needs no more of a device
+NAIVE = ("hpz_naive", "fcdp_sched", "fcdp_comm")
 
 
 @dataclass(frozen=True)
 class Job:
     """What is trained, and where.
 
-    trainable, frozen: numbers of parameters. unit: parameters of the largest unit. activations: bytes of one sample on one device; batch: samples of a micro-batch
-    on one device. compute: seconds of a step. device, host: bytes of memory of one, None if unknown. tau: threshold of FCDP-Cache.
+    trainable, frozen: numbers of parameters. unit: parameters of the largest unit. activations: bytes of one sample on
+    one device; batch: samples of a micro-batch on one device. compute: seconds of a step. device, host: bytes of memory
+    of one, None if unknown. tau: threshold of FCDP-Cache.
     """
 
     nodes: int
@@ -48,10 +51,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Option:
-    """One strategy in this job. Bytes; device: with activations and what tau keeps there. lacks: what it needs too much of, "" if it fits. None: not known.
+    """One strategy in this job. Bytes; device: with activations and what tau keeps there. lacks: what it needs too much
+    of, "" if it fits. None: not known.
 
-    first: bytes that a node sends over the network in the first step, all in all. largest_batch: without what tau keeps. largest_tau: of the strategies with a cache,
-    if unit and activations are known, else it would promise too much.
+    first: bytes that a node sends over the network in the first step, all in all. largest_batch: without what tau
+    keeps. largest_tau: of the strategies with a cache, if unit and activations are known, else it would promise too
+    much.
     """
 
     strategy: str

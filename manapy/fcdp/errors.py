@@ -48,7 +48,8 @@ class RemoteError(FcdpError):
 
 
 def is_failure(error: BaseException | None) -> bool:
-    """Has a block failed that is left by this? Not if the program ends well in it by sys.exit(), or closes a generator that holds it.
+    """Has a block failed that is left by this? Not if the program ends well in it by sys.exit(), or closes a generator
+    that holds it.
 
     An interrupt is a failure: it comes to each rank at another place, where others wait for it.
     """

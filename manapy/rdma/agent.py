@@ -1,21 +1,27 @@
-"""The agent of a job on one host: it keeps the keys of the host's programs in the job's store, answers their questions about other hosts' keys, and passes
-events up and commands down. Started by `manapy rdma run` or `manapy rdma agent`; the protocol is in protocol.py.
+"""The agent of a job on one host: it keeps the keys of the host's programs in the job's store, answers their questions
+about other hosts' keys, and passes events up and commands down. Started by `manapy rdma run` or `manapy rdma agent`;
+the protocol is in protocol.py.
 
-A client is a program with its RNICs, told by the name that it has given itself, not by its connection: it comes back after a lost connection.
+A client is a program with its RNICs, told by the name that it has given itself, not by its connection: it comes back
+after a lost connection.
 
 Invariants
- 1. A client's keys live under one lease of the store. They vanish when the client has said BYE, when its process has ended (watched through a pidfd: a
-    child that it has forked may hold the connection open), or when its connection is gone and it hasn't come back within RETURN_SECONDS.
- 2. If the agent dies, its leases stay until they expire; clients connect to the next agent and put their keys again, under leases of that one. A store
-    lets a key belong to the lease under which it was put last, so the expiry of the old lease takes nothing away.
- 3. If a lease is lost while the client is there (the store was out of reach for too long, or the agent was stopped), the agent puts all of the client's keys
-    again under a new one. It has them in memory: `keys` holds what the store has confirmed.
- 4. Answers may be old, but not for ever. Only values are cached, never absence, for CACHE_SECONDS; and a client that asks again for a key that it
-    has had from the agent has found it stale (a queue pair's number was used again): it gets the store's answer. What this host's own clients put or
-    delete is in the cache at once.
+ 1. A client's keys live under one lease of the store. They vanish when the client has said BYE, when its process has
+    ended (watched through a pidfd: a child that it has forked may hold the connection open), or when its connection is
+    gone and it hasn't come back within RETURN_SECONDS.
+ 2. If the agent dies, its leases stay until they expire; clients connect to the next agent and put their keys again,
+    under leases of that one. A store lets a key belong to the lease under which it was put last, so the expiry of the
+    old lease takes nothing away.
+ 3. If a lease is lost while the client is there (the store was out of reach for too long, or the agent was stopped),
+    the agent puts all of the client's keys again under a new one. It has them in memory: `keys` holds what the store
+    has confirmed.
+ 4. Answers may be old, but not for ever. Only values are cached, never absence, for CACHE_SECONDS; and a client that
+    asks again for a key that it has had from the agent has found it stale (a queue pair's number was used again): it
+    gets the store's answer. What this host's own clients put or delete is in the cache at once.
  5. Whatever the store does, each request is answered: an error costs the program nothing but its answer.
  6. All state is touched by the event loop's thread only; the store's methods run on threads of their own.
- 7. Once the agent is to end, no request is answered any more, though it takes a moment to leave its store: who was told OK could rely on an agent that isn't there.
+ 7. Once the agent is to end, no request is answered any more, though it takes a moment to leave its store: who was told
+    OK could rely on an agent that isn't there.
 """
 
 from __future__ import annotations
@@ -94,7 +100,8 @@ class Refused(Exception):
 
 
 class Agent:
-    """One job on one host. linger: seconds without any client or process for which it stays, after which it ends; None: never.
+    """One job on one host. linger: seconds without any client or process for which it stays, after which it ends; None:
+    never.
 
     stay: the process that has started it, for which it stays from the beginning: it may be slow to ask for that.
     """
@@ -138,7 +145,8 @@ class Agent:
         if self.linger is not None:
             self._spawn(self._end_when_idle(self.linger))
         await self._over.wait()
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))  # it ends in any case: asyncio's handlers go before the process does
+        # it ends in any case: asyncio's handlers go before the process does
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
         server.close()
         self.guard.cancel()
         for task in self._tasks:
@@ -156,7 +164,8 @@ class Agent:
             processes.watch(pid, lambda: self._staying.discard(pid))
 
     async def _end_when_idle(self, linger: float) -> None:
-        """The decision and the removal of the socket are one step for those who hold the lock to look whether there is an agent."""
+        """The decision and the removal of the socket are one step for those who hold the lock to look whether there is
+        an agent."""
         while True:
             await asyncio.sleep(max(0.05, min(1.0, linger / 4)))
             if self.clients or self._staying:
@@ -175,7 +184,8 @@ class Agent:
             return
 
     def _on_signal(self) -> None:
-        """The programs may still be there: what they and the next agent need stays, and the leases run on until they expire."""
+        """The programs may still be there: what they and the next agent need stays, and the leases run on until they
+        expire."""
         try:
             with self.place.locked():
                 if self.place.identity() == self._identity:
@@ -339,7 +349,8 @@ class Agent:
                     raise Refused("EACCES", f"this agent serves the job {self.place.job}, not {fields[0]}")
                 client, known = self._come(fields[1], fields[2], pid, writer)
                 return "OK known" if known else "OK new"
-            if client is None or client.gone or client.writer is not writer:  # what an abandoned connection still held must not undo what came later
+            # what an abandoned connection still held must not undo what came later
+            if client is None or client.gone or client.writer is not writer:
                 raise Refused("EINVAL", "HELLO must be first")
             match request.kind:
                 case "PUT":

@@ -1,4 +1,5 @@
-"""Talking with the agent of a job on this host: for `manapy rdma ...` and for the checkpoint engine. Plain sockets; nothing heavy is imported."""
+"""Talking with the agent of a job on this host: for `manapy rdma ...` and for the checkpoint engine. Plain sockets;
+nothing heavy is imported."""
 
 from __future__ import annotations
 
@@ -17,14 +18,16 @@ ANSWER_SECONDS = 20.0  # the agent may just be starting, or wait for its store
 
 
 class Connection(connection.Connection):
-    """An authenticated connection in the role of a command. Raises AgentError, with one line that says what is wrong."""
+    """An authenticated connection in the role of a command. Raises AgentError, with one line that says what is
+    wrong."""
 
     def __init__(self, place: Place) -> None:
         self._number = 0
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             secret = place.secret.read_bytes()
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(ANSWER_SECONDS), 0))  # a full queue is waited for, if the socket blocks (unix(7))
+            # a full queue is waited for, if the socket blocks (unix(7))
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(ANSWER_SECONDS), 0))
             connected.connect(str(place.address))
         except OSError as error:
             connected.close()
@@ -53,7 +56,8 @@ class Connection(connection.Connection):
         return list(json.loads(self.ask("EVENTS", 0)))
 
     def watch(self, after: int = -1) -> Iterator[dict[str, Any]]:
-        """Events with a `seq` above this one (0: all that are kept; -1: new ones only) as they come, until the agent ends (AgentError)."""
+        """Events with a `seq` above this one (0: all that are kept; -1: new ones only) as they come, until the agent
+        ends (AgentError)."""
         self.ask("WATCH", after)
         self.patient()
         while True:

@@ -1,10 +1,12 @@
 """The RNICs of this host, how near they are to each other and to GPUs, and which may stand in for which.
 
-Everything comes from sysfs (Documentation/ABI/stable/sysfs-class-infiniband in Linux), whose root is a parameter; pyverbs, if it can be imported, adds
-what the kernel tells only through the verbs: the active MTU of an InfiniBand port and the limits of a device.
+Everything comes from sysfs (Documentation/ABI/stable/sysfs-class-infiniband in Linux), whose root is a parameter;
+pyverbs, if it can be imported, adds what the kernel tells only through the verbs: the active MTU of an InfiniBand port
+and the limits of a device.
 
-How near two PCI devices are, nearest first: CARD (functions of one device), SWITCH (a bridge above both), BRIDGE (one host bridge), NODE (one NUMA node),
-SYSTEM (traffic crosses the sockets), UNKNOWN (one has no place, e.g. Soft-RoCE over a virtual interface).
+How near two PCI devices are, nearest first: CARD (functions of one device), SWITCH (a bridge above both), BRIDGE (one
+host bridge), NODE (one NUMA node), SYSTEM (traffic crosses the sockets), UNKNOWN (one has no place, e.g. Soft-RoCE over
+a virtual interface).
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from pathlib import Path
 SYSFS = Path("/sys")
 BACKUPS_MAX = 3  # SHIFT_PATHS of lowerhalf/rdma/objects/objects.h, less one
 _MTUS = (4096, 2048, 1024, 512, 256)
-_ROCE_HEADERS = 96  # bytes that the kernel subtracts from the interface's MTU (iboe_get_mtu in Linux' include/rdma/ib_addr.h)
+# bytes that the kernel subtracts from the interface's MTU (iboe_get_mtu in Linux' include/rdma/ib_addr.h)
+_ROCE_HEADERS = 96
 _PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _GPU_VENDORS = {"0x10de", "0x1002", "0x8086"}  # NVIDIA, AMD, Intel; consoles of service processors are of others
 
@@ -39,20 +42,23 @@ class Nearness(enum.IntEnum):
     UNKNOWN = 5
 
 
-# The order in which backups are taken. Another card survives what breaks a card; the same one at least doesn't cross the sockets.
+# The order in which backups are taken. Another card survives what breaks a card; the same one at least doesn't cross
+# the sockets.
 _PREFERENCE = (Nearness.SWITCH, Nearness.BRIDGE, Nearness.NODE, Nearness.CARD, Nearness.SYSTEM, Nearness.UNKNOWN)
 
 
 @dataclass(frozen=True)
 class Location:
-    """Where a device is. pci: addresses from the one below the host bridge to its own; empty if it has none. node: None if unknown."""
+    """Where a device is. pci: addresses from the one below the host bridge to its own; empty if it has none. node: None
+    if unknown."""
 
     bridge: str = ""
     pci: tuple[str, ...] = ()
     node: int | None = None
 
     def nearness(self, other: Location) -> tuple[Nearness, int]:
-        """And the number of steps from one to the other through the tree, which tells a switch from a switch above it."""
+        """And the number of steps from one to the other through the tree, which tells a switch from a switch above
+        it."""
         if not self.pci or not other.pci:
             return Nearness.UNKNOWN, 0
         if self.bridge != other.bridge:
@@ -85,7 +91,8 @@ class Gid:
 
 @dataclass(frozen=True)
 class Port:
-    """rate in Gb/s, 0 if unknown; mtu: the active one in bytes, 0 if unknown; link: Ethernet (RoCE, iWARP) or InfiniBand."""
+    """rate in Gb/s, 0 if unknown; mtu: the active one in bytes, 0 if unknown; link: Ethernet (RoCE, iWARP) or
+    InfiniBand."""
 
     number: int
     state: str
@@ -109,8 +116,8 @@ class Port:
 
 @dataclass
 class Device:
-    """An RNIC. gpus: PCI addresses of those that no other RNIC is nearer to; backups: names, best first; unfit: why the others can't stand in; limits: from
-    pyverbs."""
+    """An RNIC. gpus: PCI addresses of those that no other RNIC is nearer to; backups: names, best first; unfit: why the
+    others can't stand in; limits: from pyverbs."""
 
     name: str
     kind: str
@@ -143,8 +150,8 @@ def backup_list(devices: Sequence[Device]) -> str:
 
 
 def _choose_backups(device: Device, number: int, devices: Sequence[Device]) -> None:
-    """By speed, nearness and, where that leaves a choice, in a circle: so the failure of several devices doesn't load one backup with all their
-    traffic, and hosts of the same make choose backups on the same rail."""
+    """By speed, nearness and, where that leaves a choice, in a circle: so the failure of several devices doesn't load
+    one backup with all their traffic, and hosts of the same make choose backups on the same rail."""
     candidates = []
     for other_number, other in enumerate(devices):
         if other is device:
@@ -204,7 +211,8 @@ def _port(path: Path, root: Path) -> Port:
 
 
 def _gids(port: Path, link: str) -> Iterator[Gid]:
-    """Entries that are in use; an empty one has zeros. A table may have a thousand entries, most of them empty: those cost one read."""
+    """Entries that are in use; an empty one has zeros. A table may have a thousand entries, most of them empty: those
+    cost one read."""
     numbers = sorted(int(name) for name in _names(port / "gids") if name.isdigit())
     for number in numbers:
         gid = _text(f"{port}/gids/{number}")
@@ -272,7 +280,8 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def ask_verbs(devices: Sequence[Device]) -> None:
-    """Add what pyverbs tells of this host's devices, if it can be imported. Debian's also serves another Python of the same version."""
+    """Add what pyverbs tells of this host's devices, if it can be imported. Debian's also serves another Python of the
+    same version."""
     debian = "/usr/lib/python3/dist-packages"
     sys.path.append(debian)
     try:

@@ -1,12 +1,16 @@
-"""Keys in an etcd cluster: `etcd://host[:port][,host[:port]...][?user=NAME&password-file=FILE][&ca=FILE][&cert=FILE&key=FILE]`.
+"""Keys in an etcd cluster:
+`etcd://host[:port][,host[:port]...][?user=NAME&password-file=FILE][&ca=FILE][&cert=FILE&key=FILE]`.
 
-TLS is used when `ca` is given (with `cert` and `key`: the client shows a certificate of its own), a user's password stands in a file. Keys are
-/manapy/shift/JOB/KEY; a user needs the permission readwrite for that prefix. The client is the package etcd3 (extra `manapy[rdma]`).
+TLS is used when `ca` is given (with `cert` and `key`: the client shows a certificate of its own), a user's password
+stands in a file. Keys are /manapy/shift/JOB/KEY; a user needs the permission readwrite for that prefix. The client is
+the package etcd3 (extra `manapy[rdma]`).
 
 Invariants
- 1. One endpoint is used at a time. A call that fails for want of a connection, a leader or a valid token is tried again on the next endpoint, for
-    PATIENCE_SECONDS; while the whole cluster is known to be gone, once on each. All calls may be repeated: a lease that was granted twice expires.
- 2. A login's token is as short-lived as the server likes: one that is refused is a reason to log in again, not an error.
+ 1. One endpoint is used at a time. A call that fails for want of a connection, a leader or a valid token is tried again
+    on the next endpoint, for PATIENCE_SECONDS; while the whole cluster is known to be gone, once on each. All calls may
+    be repeated: a lease that was granted twice expires.
+ 2. A login's token is as short-lived as the server likes: one that is refused is a reason to log in again, not an
+    error.
 """
 
 from __future__ import annotations
@@ -140,10 +144,12 @@ class EtcdStore(Store):
         with self._lock:
             if self._client is None:
                 host, port = self._endpoints[self._at % len(self._endpoints)]
-                options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]  # a new channel doesn't wait for an old one's back-off
+                # a new channel doesn't wait for an old one's back-off
+                options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
                 login = {"user": self._user, "password": self._password}
                 self._client = self._etcd3.Etcd3Client(host, port, timeout=CALL_SECONDS, grpc_options=options, **self._tls, **login)
-                self._client.call_credentials = None  # the token is in the metadata; as credentials, gRPC would refuse it on connections without TLS
+                # the token is in the metadata; as credentials, gRPC would refuse it on connections without TLS
+                self._client.call_credentials = None
             return self._client
 
     def _drop(self, client: Any) -> None:
@@ -163,7 +169,8 @@ class EtcdStore(Store):
         text = " ".join((cause.details() or "").split())
         if "last error: " in text:  # gRPC's list of all that it has tried
             text = text.rpartition("last error: ")[2]
-        if cause.code().name == "INVALID_ARGUMENT" and "token" in text:  # some versions say so instead of UNAUTHENTICATED
+        # some versions say so instead of UNAUTHENTICATED
+        if cause.code().name == "INVALID_ARGUMENT" and "token" in text:
             return "UNAUTHENTICATED", text
         return cause.code().name, text.removeprefix("etcdserver: ") or cause.code().name
 
@@ -185,8 +192,8 @@ def _read(path: Path) -> bytes:
 
 
 def packages() -> tuple[Any, Any]:
-    """etcd3 and grpc. etcd3's generated messages are of an age that protobuf reads only in its pure Python implementation: a variable says so, which is set
-    only while it is imported."""
+    """etcd3 and grpc. etcd3's generated messages are of an age that protobuf reads only in its pure Python
+    implementation: a variable says so, which is set only while it is imported."""
     before = os.environ.get(_PURE)
     os.environ[_PURE] = "python"
     try:

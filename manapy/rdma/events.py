@@ -1,7 +1,8 @@
 """What the queue pairs of this host's programs are doing: the last state of each, and the newest events.
 
-An event is what a program has sent, a JSON object, with members that the agent adds (README.md). It belongs to the queue pair `qp` of its program, or,
-without that member, to the program as a whole. Members that an event leaves out stay in the state as they were.
+An event is what a program has sent, a JSON object, with members that the agent adds (README.md). It belongs to the
+queue pair `qp` of its program, or, without that member, to the program as a whole. Members that an event leaves out
+stay in the state as they were.
 """
 
 from __future__ import annotations

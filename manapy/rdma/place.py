@@ -8,10 +8,11 @@
       keys.db                    the keys, if no other store was chosen
 
 Invariants
- 1. The socket is made, and removed, under the lock. Whoever makes it gives it, already listening, to the agent that it starts: so several ranks that
-    start at the same time get one agent, and nobody has to wait until it has come up before connecting.
- 2. An agent is alive if its socket takes connections; the socket of a dead one doesn't, and is replaced. The secret stays, so that programs find
-    their way to the next agent.
+ 1. The socket is made, and removed, under the lock. Whoever makes it gives it, already listening, to the agent that it
+    starts: so several ranks that start at the same time get one agent, and nobody has to wait until it has come up
+    before connecting.
+ 2. An agent is alive if its socket takes connections; the socket of a dead one doesn't, and is replaced. The secret
+    stays, so that programs find their way to the next agent.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from ..core.errors import AgentError, UsageError
 from ..core.handshake import SECRET_BYTES
 from . import protocol
 
-START_SECONDS = 60.0  # for an agent to come up, its store connected; one that ends is noticed at once, so this is for slow hosts only
+# for an agent to come up, its store connected; one that ends is noticed at once, so this is for slow hosts only
+START_SECONDS = 60.0
 MANAPY = "import sys; from manapy.cli import main; sys.exit(main())"
 _PATH_MAX = 107  # bytes of a UNIX-domain socket's path (unix(7))
 
@@ -111,7 +113,8 @@ class Place(NamedTuple):
         return listener
 
     def identity(self) -> tuple[int, int] | None:
-        """Device and inode of the socket, by which an agent knows its own: the directory may have been cleaned, and another agent started."""
+        """Device and inode of the socket, by which an agent knows its own: the directory may have been cleaned, and
+        another agent started."""
         try:
             found = self.address.stat()
         except FileNotFoundError:
@@ -119,13 +122,15 @@ class Place(NamedTuple):
         return found.st_dev, found.st_ino
 
     def keep(self) -> int:
-        """A lock on the directory, for the life of the descriptor: what cleans /tmp leaves locked directories alone (systemd-tmpfiles(8))."""
+        """A lock on the directory, for the life of the descriptor: what cleans /tmp leaves locked directories alone
+        (systemd-tmpfiles(8))."""
         fd = os.open(self.dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(fd, fcntl.LOCK_SH)
         return fd
 
     def remove(self) -> None:
-        """What an agent leaves when it ends as it should. The lock is held. Keys of the default store are nobody's any more."""
+        """What an agent leaves when it ends as it should. The lock is held. Keys of the default store are nobody's any
+        more."""
         for path in (self.address, self.secret, self.keys, self.keys.with_name("keys.db-journal")):
             path.unlink(missing_ok=True)
 
@@ -136,8 +141,8 @@ def root() -> Path:
 
 
 def default_job() -> str:
-    """MANAPY_SHIFT_JOB; else Slurm's job and step (whose end ends all its processes, so the agent must not be another step's); else the user: all
-    that the user runs then shares one agent, and one set of keys."""
+    """MANAPY_SHIFT_JOB; else Slurm's job and step (whose end ends all its processes, so the agent must not be another
+    step's); else the user: all that the user runs then shares one agent, and one set of keys."""
     if given := os.environ.get("MANAPY_SHIFT_JOB"):
         return given
     if slurm := os.environ.get("SLURM_JOB_ID"):
@@ -177,7 +182,8 @@ def places() -> list[Place]:
 
 
 def start(place: Place, url: str, linger: float, ttl: float, pid: int) -> str | None:
-    """Start the job's agent if none is alive; a new one stays at least as long as process `pid`, however late that comes to ask for it.
+    """Start the job's agent if none is alive; a new one stays at least as long as process `pid`, however late that
+    comes to ask for it.
 
     Returns what it complains about (its store can't be reached yet), or None. Raises AgentError if it doesn't come up.
     """

@@ -1,5 +1,5 @@
-"""What a program needs before it starts with libmanapy_shift.so in front of its libibverbs: backups for its RNICs, and an agent. For `manapy rdma run` and
-for manapy-launch."""
+"""What a program needs before it starts with libmanapy_shift.so in front of its libibverbs: backups for its RNICs, and
+an agent. For `manapy rdma run` and for manapy-launch."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ AUTO = "auto"
 
 
 def backups(wanted: str | None = None) -> tuple[str, str | None]:
-    """The value of MANAPY_SHIFT_BACKUP: as wanted, else as in the environment, else by topology; and, if no RNIC can stand in for another, why it is "".
-    Raises UsageError for what can't be names of devices."""
+    """The value of MANAPY_SHIFT_BACKUP: as wanted, else as in the environment, else by topology; and, if no RNIC can
+    stand in for another, why it is "". Raises UsageError for what can't be names of devices."""
     wanted = wanted or os.environ.get("MANAPY_SHIFT_BACKUP") or AUTO
     if wanted != AUTO:
         if not all(protocol.is_device(name) for name in re.split("[,:]", wanted)):
@@ -36,9 +36,9 @@ def store_url(where: place.Place) -> str:
 
 
 def agent(where: place.Place, url: str, linger: float = LINGER_SECONDS, ttl: float = TTL_SECONDS, pid: int | None = None, guarded: Path | None = None) -> str | None:
-    """An agent of the job serves this host, and stays as long as process `pid`, or this one. guarded: directory of the manapy job of which `pid` is a rank,
-    to be checkpointed when traffic falls back. Returns what it complains about (its store can't be reached
-    yet), or None. Raises AgentError, or UsageError if it uses another store."""
+    """An agent of the job serves this host, and stays as long as process `pid`, or this one. guarded: directory of the
+    manapy job of which `pid` is a rank, to be checkpointed when traffic falls back. Returns what it complains about
+    (its store can't be reached yet), or None. Raises AgentError, or UsageError if it uses another store."""
     said = None
     whose = os.getpid() if pid is None else pid
     for last in (False, False, True):  # an agent that is about to end is replaced

@@ -1,17 +1,20 @@
-"""Keys in one SQLite file: `sqlite:///path/file.db[?sync=off]`, the default on one host, or in a directory that the hosts share.
+"""Keys in one SQLite file: `sqlite:///path/file.db[?sync=off]`, the default on one host, or in a directory that the
+hosts share.
 
-Several processes and several hosts may use a file at the same time as far as the file system's locks (POSIX fcntl) work: on local file systems,
-on NFS with its lock service, on Lustre mounted with `flock`. Never in WAL mode: that keeps its index in memory shared by mmap, which hosts don't
-share (sqlite.org/wal.html: "all processes using a database must be on the same host"); the rollback journal needs nothing but locks.
+Several processes and several hosts may use a file at the same time as far as the file system's locks (POSIX fcntl)
+work: on local file systems, on NFS with its lock service, on Lustre mounted with `flock`. Never in WAL mode: that keeps
+its index in memory shared by mmap, which hosts don't share (sqlite.org/wal.html: "all processes using a database must
+be on the same host"); the rollback journal needs nothing but locks.
 
-sync=off leaves out fsync: ten times faster on a disk. For a file that one host alone uses: what a crash of that host may damage is then of no use to
-anybody.
+sync=off leaves out fsync: ten times faster on a disk. For a file that one host alone uses: what a crash of that host
+may damage is then of no use to anybody.
 
 Invariants
- 1. Clocks are compared with nobody's but this process's own. A lease carries a counter, its beat, which its agent raises; another agent that has seen
-    no change for the lease's ttl, by its own monotonic clock, ends it. So the hosts' clocks may differ, and an agent that has just started
-    gives every lease a full ttl.
- 2. Each method is one transaction, and one that writes takes the write lock at its start (BEGIN IMMEDIATE), so it never fails half way for want of it.
+ 1. Clocks are compared with nobody's but this process's own. A lease carries a counter, its beat, which its agent
+    raises; another agent that has seen no change for the lease's ttl, by its own monotonic clock, ends it. So the
+    hosts' clocks may differ, and an agent that has just started gives every lease a full ttl.
+ 2. Each method is one transaction, and one that writes takes the write lock at its start (BEGIN IMMEDIATE), so it never
+    fails half way for want of it.
 """
 
 from __future__ import annotations
@@ -132,7 +135,8 @@ class SqliteStore(Store):
         return found.st_dev, found.st_ino
 
     def _open(self) -> sqlite3.Connection:
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # remote keys of memory are nobody else's business
+        # remote keys of memory are nobody else's business
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._file = self._identity()
         db = sqlite3.connect(self.path, timeout=PATIENCE_SECONDS, isolation_level=None)
         try:

@@ -3,13 +3,17 @@
     sqlite:///path/to/file.db            a file, on one host or in a shared directory (sqlite.py)
     etcd://host[:port][,host[:port]...]  an etcd cluster (etcd.py)
 
-A store holds the keys of one job. Each key hangs on a lease, and there is one lease per client of an agent: when the client is gone its lease is revoked
-and all its keys vanish with one request; when the agent or its host is gone, nobody keeps the lease alive any more and it expires.
+A store holds the keys of one job. Each key hangs on a lease, and there is one lease per client of an agent: when the
+client is gone its lease is revoked and all its keys vanish with one request; when the agent or its host is gone, nobody
+keeps the lease alive any more and it expires.
 
 Invariants
- 1. All methods block, and return within PATIENCE_SECONDS or a little more. They raise StoreError, whose text is one line that names the store.
- 2. A key belongs to the lease under which it was put last. Neither delete_all() nor the end of another lease touches it.
- 3. get_all() never answers with a key whose lease has ended; between the death of an agent and the end of its leases it does.
+ 1. All methods block, and return within PATIENCE_SECONDS or a little more. They raise StoreError, whose text is one
+    line that names the store.
+ 2. A key belongs to the lease under which it was put last. Neither delete_all() nor the end of another lease touches
+    it.
+ 3. get_all() never answers with a key whose lease has ended; between the death of an agent and the end of its leases it
+    does.
 """
 
 from __future__ import annotations

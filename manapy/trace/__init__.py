@@ -4,9 +4,11 @@ from __future__ import annotations
 
 
 def mark(phase: int) -> bool:
-    """Say that this thread begins phase `phase` (0 to 2**64 - 1, any meaning: an iteration, a micro-batch). Returns whether it is recorded.
+    """Say that this thread begins phase `phase` (0 to 2**64 - 1, any meaning: an iteration, a micro-batch). Returns
+    whether it is recorded.
 
-    Point-to-point calls from now on carry it in their record. It costs some microseconds; without a recorder, or while recording is paused (MPI.Pcontrol(0)), it returns False.
+    Point-to-point calls from now on carry it in their record. It costs some microseconds; without a recorder, or while
+    recording is paused (MPI.Pcontrol(0)), it returns False.
     """
     import ctypes
 

@@ -287,7 +287,8 @@ def test_request_waits_while_disabled(program: Path, job: Job) -> None:
 
 
 def test_no_checkpoint_between_disable_and_enable(program: Path, make_job: Callable[..., Job]) -> None:
-    """The program looks at the generation; and a rank that waits with checkpoints disabled for one that is stopped isn't forgotten."""
+    """The program looks at the generation; and a rank that waits with checkpoints disabled for one that is stopped
+    isn't forgotten."""
     job = make_job(3)
     job.start(program, "regions", job.where)
     job.wait_for("step 100")

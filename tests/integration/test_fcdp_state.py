@@ -1,4 +1,5 @@
-"""States of sharded training: saved on 4 ranks, loaded on others and by other strategies; what must be refused; and checkpoints that training doesn't know of."""
+"""States of sharded training: saved on 4 ranks, loaded on others and by other strategies; what must be refused; and
+checkpoints that training doesn't know of."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ ERRORS_OF_THE_LAST = {  # which the others say with its number
 def test_training_goes_on_on_any_ranks_by_any_strategy(make_job: Make, tmp_path: Path) -> None:
     first = results(run(make_job, 4, 2, "save", tmp_path, *STRATEGIES))
     assert len({loss for training in first for loss in training["losses"]}) > 1
-    assert results(run(make_job, 4, 2, "load", tmp_path, *(f"{strategy}:{strategy}" for strategy in STRATEGIES))) == first  # bit by bit
+    # bit by bit
+    assert results(run(make_job, 4, 2, "load", tmp_path, *(f"{strategy}:{strategy}" for strategy in STRATEGIES))) == first
     for ranks, per_node, loads in (
         (4, 2, ["mics:fcdp:local", "fcdp:mics", "hpz:zero3"]),
         (4, 1, ["fcdp:mics"]),
@@ -107,7 +109,8 @@ def test_a_rank_that_is_killed_while_it_writes_publishes_nothing(make_job: Make,
 
 
 def test_a_checkpoint_that_training_does_not_know_of(make_job: Make) -> None:
-    """In the middle of an epoch, by the split process, with gradients half accumulated perhaps: the loss curve continues bit by bit."""
+    """In the middle of an epoch, by the split process, with gradients half accumulated perhaps: the loss curve
+    continues bit by bit."""
     job = make_job(4).start_python(PROGRAM.name, "--micro-batches", "2", "--until", "enough")
     job.wait_for("step 5\n")
     job.checkpoint()

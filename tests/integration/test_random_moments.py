@@ -137,8 +137,8 @@ def test_and_restart(make_job: Callable[..., Job], ranks: int, program: str) -> 
 
 
 def test_at_once_after_a_restart(make_job: Callable[..., Job]) -> None:
-    """Who asks before the restart has its coordinator is told that the job doesn't run; the coordinator of the ranks that were killed,
-    if it is still there, takes no checkpoint."""
+    """Who asks before the restart has its coordinator is told that the job doesn't run; the coordinator of the ranks
+    that were killed, if it is still there, takes no checkpoint."""
     job = make_job(2, env=ENV)
     job.hold(100)
     stress(job, 125, 120)
@@ -261,7 +261,8 @@ def slow_but(*quick: str) -> list[Any]:
 
 
 def reach(job: Job, phase: str) -> tuple[subprocess.Popen[str], dict[str, Any], Path]:
-    """A request whose checkpoint was just seen in this phase, the job's status at that moment, and the last published checkpoint.
+    """A request whose checkpoint was just seen in this phase, the job's status at that moment, and the last published
+    checkpoint.
 
     Asks again if the phase went by too fast. The job is held.
     """

@@ -178,7 +178,8 @@ def test_second_interrupt(job: Run) -> None:
 
 
 def test_script_of_three_steps(job: Run) -> None:
-    """The step that is done doesn't run again, but its exit code comes again; nothing behind the crashed one runs before that has ended."""
+    """The step that is done doesn't run again, but its exit code comes again; nothing behind the crashed one runs
+    before that has ended."""
     first = f"{' '.join(LAUNCH)} -c 'from mpi4py import MPI; print(\"first runs\", flush=True); raise SystemExit(5)'"
     script = job.where / "script"
     script.write_text(f"{first}\necho code $? >> codes\n{' '.join(SHORT)} || exit\necho between >> codes\n{' '.join(LAUNCH)} -c 'from mpi4py import MPI; print(\"last runs\")'\n")
@@ -217,7 +218,8 @@ def test_exit_code(job: Run) -> None:
 
 
 def test_short_program_of_one_rank(job: Run) -> None:
-    """It has ended before its coordinator listens; its exit code must be known all the same, for the attempts to come."""
+    """It has ended before its coordinator listens; its exit code must be known all the same, for the attempts to
+    come."""
     script = job.where / "script"
     script.write_text(f"mpirun -n 1 manapy-launch false\necho $? >> codes\n{' '.join(SHORT)}\n")
     job.number = 2

@@ -1,4 +1,5 @@
-"""Chains of allocations in a real Slurm: the job that is longer than its allocations, lost nodes, damaged checkpoints, preemption."""
+"""Chains of allocations in a real Slurm: the job that is longer than its allocations, lost nodes, damaged checkpoints,
+preemption."""
 
 from __future__ import annotations
 
@@ -326,7 +327,8 @@ def test_no_progress(cluster: Cluster, submit: Callable[..., Chain]) -> None:
 
 @pytest.fixture(scope="module")
 def strict_cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
-    """Two nodes on which nothing escapes: with the last task of a step on a node all of it there ends, our coordinator, too."""
+    """Two nodes on which nothing escapes: with the last task of a step on a node all of it there ends, our coordinator,
+    too."""
     if reason := no_cgroups():
         pytest.skip(reason)
     return make_cluster(nodes=2, settings={"ProctrackType": "proctrack/cgroup"})

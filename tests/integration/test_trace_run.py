@@ -27,7 +27,8 @@ DEBIAN = Path("/usr/lib/x86_64-linux-gnu")
 
 @dataclass(frozen=True)
 class Stack:
-    """An MPI library: how programs for it are compiled and started. env: of the job; mpi4py: of mpi4py; version: what the library says of itself."""
+    """An MPI library: how programs for it are compiled and started. env: of the job; mpi4py: of mpi4py; version: what
+    the library says of itself."""
 
     mpirun: Path
     compiler: tuple[str, ...]
@@ -48,7 +49,9 @@ STACKS = {
             "OMPI_MCA_rmaps_base_oversubscribe": "1",
             "OMPI_MCA_mpi_yield_when_idle": "1",
             "OMPI_MCA_hwloc_base_binding_policy": "none",
-            "OMPI_MCA_osc": "^sm",  # 4.1.4's windows in shared memory fail one start of five here, recorded or not: errno 2, or 14 from the other process's memory
+            # 4.1.4's windows in shared memory fail one start of five here, recorded or not: errno 2, or 14 from the
+            # other process's memory
+            "OMPI_MCA_osc": "^sm",
             "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
         },
         {"MPI4PY_MPIABI": "openmpi", "MPI4PY_LIBMPI": f"{DEBIAN}/libmpi.so.40"},
@@ -217,13 +220,15 @@ def test_every_call(stack: Stack, tmp_path: Path, trace_root: Path) -> None:
     assert len({one["MPI_COMM_SELF"] for one in names}) == RANKS
     halves = [one["half of the world"] for one in names]
     assert halves[0] == halves[2] != halves[1] == halves[3]
-    assert len({cid for one in found for cid, *_ in one.comms}) == 1 + RANKS + 2 + 2 + 1 + 2  # world, selves, halves, duplicates, Idup, windows
+    # world, selves, halves, duplicates, Idup, windows
+    assert len({cid for one in found for cid, *_ in one.comms}) == 1 + RANKS + 2 + 2 + 1 + 2
     split = found[1].comms[2]
     assert split[1:4] == (2, 3, -2)  # ranks 3 and 1: by key
 
 
 def test_python(stack: Stack, tmp_path: Path, trace_root: Path) -> None:
-    """mpi4py opens its MPI library for itself, and calls from several threads; functions of MPI 4 that a library lacks must not be shown to it."""
+    """mpi4py opens its MPI library for itself, and calls from several threads; functions of MPI 4 that a library lacks
+    must not be shown to it."""
     program = (
         "from mpi4py import MPI; import numpy as np, threading\nw = MPI.COMM_WORLD\n"
         "a = np.zeros(100); b = np.zeros(100)\nw.Allreduce(a, b)\n"

@@ -1,4 +1,5 @@
-"""manapy.fcdp.pytorch call by call, on 2 emulated nodes of 2 ranks: what is where at which time, and calls that can't be."""
+"""manapy.fcdp.pytorch call by call, on 2 emulated nodes of 2 ranks: what is where at which time, and calls that can't
+be."""
 
 from __future__ import annotations
 
@@ -67,11 +68,13 @@ def each_layer_is_there_for_its_own_passes() -> None:
         for _ in range(2):
             present.clear()
             loss = model(examples()).square().sum()
-            assert [storage.nbytes() for storage in storages] == [0] * len(storages)  # what autograd has saved keeps no memory
+            # what autograd has saved keeps no memory
+            assert [storage.nbytes() for storage in storages] == [0] * len(storages)
             loss.backward()
             assert present == [[0], [1], [2], [3], [2], [1], [0]], present
             assert sharded.engine.arena.used == stays
-            assert sharded.engine.arena.peak <= stays + 5 * (WIDTH + 1) * WIDTH * 4  # of 4 layers: one, and, as they are small, all gradients on their way
+            # of 4 layers: one, and, as they are small, all gradients on their way
+            assert sharded.engine.arena.peak <= stays + 5 * (WIDTH + 1) * WIDTH * 4
             assert all(parameter.grad is None for parameter in model.parameters())
             optimizer.step()
         present.clear()
@@ -200,7 +203,8 @@ class Pair(nn.Module):
 
 
 def parts_are_called_by_themselves() -> None:
-    """As generate() of an encoder-decoder does: what a part shares with others is there for it, in both passes, and not longer."""
+    """As generate() of an encoder-decoder does: what a part shares with others is there for it, in both passes, and not
+    longer."""
     model, whole = Pair(), Pair()
     x = examples()
     expected = whole(x)

@@ -1,4 +1,5 @@
-"""SHIFT where backups are not as they should be: one clear line each, and the traffic on the default path doesn't suffer."""
+"""SHIFT where backups are not as they should be: one clear line each, and the traffic on the default path doesn't
+suffer."""
 
 from __future__ import annotations
 
@@ -92,7 +93,8 @@ def test_memory_given_back(rdma_vm: VM, rdma_program: Callable[[str], Path]) -> 
 
 @pytest.fixture
 def few_objects(rdma_vm: VM) -> Iterator[str]:
-    """A group of processes that may have 4 objects (queue pairs, completion queues, regions ...) on rxa1: its tasks file."""
+    """A group of processes that may have 4 objects (queue pairs, completion queues, regions ...) on rxa1: its tasks
+    file."""
     group = "/sys/fs/cgroup/few"
     rdma_vm.run(f"mount -o remount,rw /sys/fs/cgroup; echo +rdma > /sys/fs/cgroup/cgroup.subtree_control; mkdir {group} && echo rxa1 hca_object=4 > {group}/rdma.max", check=True)
     yield f"{group}/cgroup.procs"

@@ -1,5 +1,5 @@
-"""The rewind (lowerhalf/rdma/requests/rewind*.c) on real queue pairs of Soft-RoCE: what it finds after a failure is what
-was posted."""
+"""The rewind (lowerhalf/rdma/requests/rewind*.c) on real queue pairs of Soft-RoCE: what it finds after a failure is
+what was posted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ SEED, ROUNDS = 1, 12
 
 @pytest.mark.slow
 def test_outstanding_work_is_found(rdma_vm: VM, shared_path: Path, root: Path) -> None:
-    """Sends by both interfaces, receives, own and shared receive queues; path cut either way or on both, or the error state forced."""
+    """Sends by both interfaces, receives, own and shared receive queues; path cut either way or on both, or the error
+    state forced."""
     rdma, program = root / "lowerhalf" / "rdma", shared_path / "rewind_real"
     sources = [Path(__file__).parent / "rewind_real.c", *sorted((rdma / "requests").glob("*.c"))]
     subprocess.run(["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", f"-I{rdma}", *sources, "-libverbs", "-o", program], check=True)

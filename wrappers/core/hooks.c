@@ -3,9 +3,9 @@
  * Upper half; on the service stack, on the main thread, upper TLS; every other upper thread is stopped. No libc.
  *
  * Invariants
- *  1. Rebuilding follows the order in which objects need each other: infos, sessions, ports, error codes, datatypes, operations, communicators
- *     (groups are made from the world's group), groups, requests, and what is made of communicators: windows, files, persistent
- *     collectives.
+ *  1. Rebuilding follows the order in which objects need each other: infos, sessions, ports, error codes, datatypes,
+ *     operations, communicators (groups are made from the world's group), groups, requests, and what is made of
+ *     communicators: windows, files, persistent collectives.
  */
 #include "objects.h"
 

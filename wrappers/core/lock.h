@@ -1,8 +1,8 @@
 /* lock.h - locks and raw system calls for the wrappers. Usable with either TLS: no libc, no errno.
  *
  * Invariants
- *  1. A lock of the runtime is only held by a thread with in_lower = 1 (or inside a hook). No thread can then be stopped
- *     for a snapshot while it holds one, so hooks and the control thread may take them.
+ *  1. A lock of the runtime is only held by a thread with in_lower = 1 (or inside a hook). No thread can then be
+ *     stopped for a snapshot while it holds one, so hooks and the control thread may take them.
  *  2. They are the mutex of <manapy/lock.h>, which the control thread takes on clock.lock.
  */
 #ifndef MANAPY_LOCK_H
@@ -20,7 +20,8 @@ static inline long mpy_syscall4(long number, long a, long b, long c, long d) {
     return result;
 }
 
-/* Sleep while *word == value (private futex), for `ms` < 1000 milliseconds at the most; returns on a wake, a signal or a changed word. */
+/* Sleep while *word == value (private futex), for `ms` < 1000 milliseconds at the most; returns on a wake, a signal or
+ * a changed word. */
 static inline void mpy_futex_wait_ms(volatile uint32_t *word, uint32_t value, long ms) {
     const struct { long seconds, nanoseconds; } time = {0, ms * 1000000};
     mpy_syscall4(MPY_SYS_FUTEX, (long)word, 128 /* WAIT | PRIVATE */, (long)value, (long)&time);

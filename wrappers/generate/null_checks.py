@@ -13,8 +13,8 @@ VALUE = re.compile(r"(?!\w*ARRAY)\w+_(OUT|INOUT)|(F08_|FINT_)?STATUS|STRING")
 
 
 def nulls(f: Function) -> list[str]:
-    """The conditions under which a manual function isn't called. Of a string only the root of a collective knows; a text before
-    which its length stands may be left out, to ask for that; MPI_Init takes NULL."""
+    """The conditions under which a manual function isn't called. Of a string only the root of a collective knows; a
+    text before which its length stands may be left out, to ask for that; MPI_Init takes NULL."""
     if f.cls != "manual" or f.result != "INT" or f.family == "tools" or f.name in ("Init", "Init_thread"):
         return []
     found = []

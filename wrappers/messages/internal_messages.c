@@ -1,5 +1,6 @@
-/* internal_messages.c - messages between the ranks' runtimes: acks of matched synchronous sends (store.c), data of partitioned communication
- * (partitioned.c). They travel on the private communicator and are no messages of the program.
+/* internal_messages.c - messages between the ranks' runtimes: acks of matched synchronous sends (store.c), data of
+ * partitioned communication (partitioned.c). They travel on the private communicator and are no messages of the
+ * program.
  *
  * Upper half, no libc; functions are called in the lower half (lower TLS) or in hooks.
  *

@@ -1,4 +1,5 @@
-/* fnv.h - FNV-1a, 64 bit: identities of communicators and groups, which both halves and manapy/clock compute alike. Header only. */
+/* fnv.h - FNV-1a, 64 bit: identities of communicators and groups, which both halves and manapy/clock compute alike.
+ * Header only. */
 #ifndef MANAPY_FNV_H
 #define MANAPY_FNV_H
 

@@ -1,9 +1,11 @@
-/* trace_ring.h - writing into the rings of trace.h. Header only; no libc, no thread-local variable, no lock: for every recorder.
+/* trace_ring.h - writing into the rings of trace.h. Header only; no libc, no thread-local variable, no lock: for every
+ * recorder.
  *
  * Invariants
  *  1. Those of trace.h. Only the thread that a ring was taken for calls these.
- *  2. A call is known by the seq of its record, not by the record's address: after a restart the ring is in another file and at another
- *     address, and goes on with the same numbers. An exit whose record isn't there any more (deeper calls have overwritten it) is dropped.
+ *  2. A call is known by the seq of its record, not by the record's address: after a restart the ring is in another
+ *     file and at another address, and goes on with the same numbers. An exit whose record isn't there any more (deeper
+ *     calls have overwritten it) is dropped.
  */
 #ifndef MANAPY_TRACE_RING_H
 #define MANAPY_TRACE_RING_H
@@ -93,7 +95,8 @@ MPY_TRACE_INLINE void mpy_trace_mark(mpy_trace_ring_t *ring, uint64_t mark) {
     mpy_trace_put(ring, now, now, (mpy_trace_call_t){.op = MPY_OP_MARK, .comm = MPY_TRACE_NO_COMM, .peer = MPY_TRACE_NO_PEER, .context = mark});
 }
 
-/* Added to the serials of what is posted while recording is paused. No ring has so many records, and manapy/trace/model/match.py keeps 38 bits. */
+/* Added to the serials of what is posted while recording is paused. No ring has so many records, and
+ * manapy/trace/model/match.py keeps 38 bits. */
 #define MPY_TRACE_PAUSED_SERIALS (1ul << 37)
 
 /* The program's calls aren't recorded from now on, and are again. Between the two nothing is put into the ring. */

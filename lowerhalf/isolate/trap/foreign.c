@@ -1,7 +1,7 @@
 /* foreign.c - MPI libraries that the program must not load: those that aren't manapy's.
  *
- * Half: lower, in the SIGSYS handler on the upper TLS: no libc. Called for every mapping of the upper half that may hold code;
- * the program's loader makes them for libraries at its start, and for dlopen.
+ * Half: lower, in the SIGSYS handler on the upper TLS: no libc. Called for every mapping of the upper half that may
+ * hold code; the program's loader makes them for libraries at its start, and for dlopen.
  *
  * manapy's own library stands in for libmpi.so.12 (lib/manapy/upper). With any other one, the program would run without
  * manapy: Open MPI's ranks under another launcher are all rank 0, and nothing of it is seen by a checkpoint.

@@ -10,7 +10,8 @@
  *
  * Invariants
  *  1. Nothing of the program's files is changed before mpy_fd_file_commit().
- *  2. No descriptor of a file on which the program holds fcntl locks is opened and closed while saving: that would drop them.
+ *  2. No descriptor of a file on which the program holds fcntl locks is opened and closed while saving: that would drop
+ *     them.
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
@@ -109,7 +110,8 @@ static int file_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
     if (!directory)
         flags &= ~O_DIRECTORY; /* part of O_TMPFILE */
     int fd = open(path, flags | O_CLOEXEC | O_NOCTTY);
-    if (fd < 0 && (errno == EPERM || errno == EINVAL)) /* hints: not the owner any more, or a file system without O_DIRECT */
+    /* hints: not the owner any more, or a file system without O_DIRECT */
+    if (fd < 0 && (errno == EPERM || errno == EINVAL))
         fd = open(path, (flags & ~(O_NOATIME | O_DIRECT)) | O_CLOEXEC | O_NOCTTY);
     d->made = mpy_fdtable_temp(t, fd);
     if (d->made < 0)

@@ -1,10 +1,11 @@
-/* fds_socket.c - sockets: connected AF_UNIX pairs inside the process (socketpair: event loops wake themselves with one), and
- * sockets that aren't connected to anything, listening ones included. Connections to others are refused.
+/* fds_socket.c - sockets: connected AF_UNIX pairs inside the process (socketpair: event loops wake themselves with
+ * one), and sockets that aren't connected to anything, listening ones included. Connections to others are refused.
  *
- * Lower half; libc allowed. The other end of a connected AF_UNIX socket is asked from the kernel (sock_diag(7), UNIX_DIAG).
+ * Lower half; libc allowed. The other end of a connected AF_UNIX socket is asked from the kernel (sock_diag(7),
+ * UNIX_DIAG).
  *
- * What is queued for a socket is copied with MSG_PEEK and SO_PEEK_OFF, which leave it there, and at a restart sent again
- * through its partner: datagrams stay datagrams, descriptors in flight are refused.
+ * What is queued for a socket is copied with MSG_PEEK and SO_PEEK_OFF, which leave it there, and at a restart sent
+ * again through its partner: datagrams stay datagrams, descriptors in flight are refused.
  */
 #define _GNU_SOURCE
 #include "fds_table.h"
@@ -216,8 +217,8 @@ static int pair_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, 
     return queue_save(d, type, b, err, n);
 }
 
-/* The first of a pair makes both and keeps the partner in `extra`: for the second one, or, if the partner is gone, to fill the
- * queue before it is closed. */
+/* The first of a pair makes both and keeps the partner in `extra`: for the second one, or, if the partner is gone, to
+ * fill the queue before it is closed. */
 static int pair_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err, size_t n)
 {
     d->object = mpy_reader_u64(r);
@@ -230,7 +231,8 @@ static int pair_make(mpy_fdtable_t *t, mpy_desc_t *d, mpy_reader_t *r, char *err
     if (first) {
         d->made = fcntl(first->extra, F_DUPFD_CLOEXEC, t->temp_base);
         mpy_fd_lower_add(d->made);
-        d->extra = fcntl(first->made, F_DUPFD_CLOEXEC, t->temp_base); /* each has the other: both fill their queue through it */
+        /* each has the other: both fill their queue through it */
+        d->extra = fcntl(first->made, F_DUPFD_CLOEXEC, t->temp_base);
         mpy_fd_lower_add(d->extra);
     } else if (socketpair(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0) {
         d->made = mpy_fdtable_temp(t, pair[0]);

@@ -70,7 +70,8 @@ static bool stalled(const shift_link_t *l) { return shift_now() - l->answered > 
 /* May a switch of it be begun now? */
 bool shift_turn(const shift_qp_t *q) { return !q->linked || q->link->switching < AT_ONCE || stalled(q->link); }
 
-/* It is. A peer that doesn't answer in time may be slow, and would be slower if all came at once: as many again are begun, and then it has its time again. */
+/* It is. A peer that doesn't answer in time may be slow, and would be slower if all came at once: as many again are
+ * begun, and then it has its time again. */
 void shift_take_turn(const shift_qp_t *q)
 {
     shift_link_t *l = q->link;

@@ -48,7 +48,8 @@ static void abandon(shift_qp_t *q, int path)
     shift_qp_fence(leg->qp);
 }
 
-/* Both began, and each has made a choice. Where they differ both take the same one: rather another leg than the same again, rather a smaller number. */
+/* Both began, and each has made a choice. Where they differ both take the same one: rather another leg than the same
+ * again, rather a smaller number. */
 static void agree(shift_qp_t *q, uint32_t a, uint32_t b)
 {
     int to = (int)(b & 0xff), mine = q->target, from = q->path;

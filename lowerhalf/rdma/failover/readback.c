@@ -1,11 +1,13 @@
-/* readback.c - what is outstanding on the default leg of a queue pair that keeps no journal: from the provider's queues, once they are drained.
+/* readback.c - what is outstanding on the default leg of a queue pair that keeps no journal: from the provider's
+ * queues, once they are drained.
  *
- * Every request that did not complete well comes back as an error completion, the sentinels (switch.c) last of all. How many are sends is known from their
- * completion queue or, when sends and receives share one, from the backend: an error completion doesn't say. The queues tell the rest; the wr_ids of the
- * error completions are compared with theirs, for nothing may be sent again that wasn't outstanding.
+ * Every request that did not complete well comes back as an error completion, the sentinels (switch.c) last of all. How
+ * many are sends is known from their completion queue or, when sends and receives share one, from the backend: an error
+ * completion doesn't say. The queues tell the rest; the wr_ids of the error completions are compared with theirs, for
+ * nothing may be sent again that wasn't outstanding.
  *
- * Invariant: either both journals begin with all that was outstanding, in order and with packet numbers, followed by what was held back, or nothing is
- * changed.
+ * Invariant: either both journals begin with all that was outstanding, in order and with packet numbers, followed by
+ * what was held back, or nothing is changed.
  */
 #include "common/report.h"
 #include "failover/failover.h"
@@ -57,7 +59,8 @@ void shift_rewind_detach(shift_qp_t *q)
     free(q->errors);
 }
 
-/* In order of completion. The opcode of an error completion means nothing: here it tells the queue, as far as that is known. */
+/* In order of completion. The opcode of an error completion means nothing: here it tells the queue, as far as that is
+ * known. */
 void shift_note_error(shift_qp_t *q, const shift_cq_t *c, const struct ibv_wc *wc)
 {
     if (q->errors_count == q->errors_room) {

@@ -1,7 +1,9 @@
-/* traffic.c - how far each protected queue pair has got, as records among those of the process's MPI calls (<manapy/trace.h>, MPY_OP_RDMA_QP).
+/* traffic.c - how far each protected queue pair has got, as records among those of the process's MPI calls
+ * (<manapy/trace.h>, MPY_OP_RDMA_QP).
  *
- * The file is that of whoever records the MPI calls: manapy-launch, or libmanapy_trace.so before a program of `manapy trace run`. Where nobody does (a program
- * without MPI, --no-trace), or not yet, nothing is recorded; `manapy rdma status` and `events` don't need it.
+ * The file is that of whoever records the MPI calls: manapy-launch, or libmanapy_trace.so before a program of `manapy
+ * trace run`. Where nobody does (a program without MPI, --no-trace), or not yet, nothing is recorded; `manapy rdma
+ * status` and `events` don't need it.
  *
  * Invariants:
  * 1. A device's ring has one producer at a time: who has the device's lock.

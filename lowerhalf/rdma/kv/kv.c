@@ -1,13 +1,17 @@
-/* kv.c - see kv.h; the lines are described in kv_protocol.h. Runs inside other programs: no signals, nothing printed, nothing but libc.
+/* kv.c - see kv.h; the lines are described in kv_protocol.h. Runs inside other programs: no signals, nothing printed,
+ * nothing but libc.
  *
  * Invariants
- *  1. Every key that was put, and not deleted since, is in the table. What the agent doesn't have, because an answer didn't come or because it is another
- *     agent than before, is in the list of what is `pending`: it is sent again, as far as time allows, before the next call that needs keys goes on. A
- *     key whose deletion is pending has size 0. Putting or deleting twice does no harm.
- *  2. An answer belongs to the request whose number it repeats; what comes for an older one is dropped. So a late answer needs no new connection.
- *  3. After a call has waited in vain, the agent is `stuck` until something comes from it: meanwhile calls fail at once, but for one in STUCK_MS. Who has many
- *     keys to ask for isn't held up by each.
- *  4. The handle belongs to the process that has opened it. In a forked child all calls fail (-ECHILD), and closing it says nothing to the agent.
+ *  1. Every key that was put, and not deleted since, is in the table. What the agent doesn't have, because an answer
+ *     didn't come or because it is another agent than before, is in the list of what is `pending`: it is sent again, as
+ *     far as time allows, before the next call that needs keys goes on. A key whose deletion is pending has size 0.
+ *     Putting or deleting twice does no harm.
+ *  2. An answer belongs to the request whose number it repeats; what comes for an older one is dropped. So a late
+ *     answer needs no new connection.
+ *  3. After a call has waited in vain, the agent is `stuck` until something comes from it: meanwhile calls fail at
+ *     once, but for one in STUCK_MS. Who has many keys to ask for isn't held up by each.
+ *  4. The handle belongs to the process that has opened it. In a forked child all calls fail (-ECHILD), and closing it
+ *     says nothing to the agent.
  *  5. Of commands that nobody takes the newest COMMANDS are kept.
  */
 #define _GNU_SOURCE
@@ -263,7 +267,8 @@ static int ask(shift_kv_t *kv, char **fields, int64_t deadline) {
 
 /* ---- requests that carry keys ---- */
 
-/* Bring what is pending, of one kind and as much as goes into a request, to the agent; what was to be deleted is gone from the table then. */
+/* Bring what is pending, of one kind and as much as goes into a request, to the agent; what was to be deleted is gone
+ * from the table then. */
 static int settle(shift_kv_t *kv, int64_t deadline) {
     bool put = kv->pending->size > 0;
     int n = 0;
@@ -347,7 +352,8 @@ static int connect_agent(shift_kv_t *kv, int64_t deadline) {
     if (kv->fd < 0) kv->fd = low;
     else close(low);
     kv->start = kv->end = 0;
-    if (connect(kv->fd, (struct sockaddr *)&address, sizeof address) != 0) { /* EAGAIN: the agent's queue is full, it is stuck */
+    /* EAGAIN: the agent's queue is full, it is stuck */
+    if (connect(kv->fd, (struct sockaddr *)&address, sizeof address) != 0) {
         rc = errno == EAGAIN ? -ETIMEDOUT : errno == ENOENT ? -ECONNREFUSED : -errno;
         disconnect(kv);
         return failed(kv, rc, rc == -ETIMEDOUT ? "the agent does not answer" : "there is no agent");
@@ -364,7 +370,8 @@ static int connect_agent(shift_kv_t *kv, int64_t deadline) {
     return rc;
 }
 
-/* Before each request: connected; with keys, the agent also has what it must have (invariant 1). *deadline: of the whole call. */
+/* Before each request: connected; with keys, the agent also has what it must have (invariant 1). *deadline: of the
+ * whole call. */
 static int prepare(shift_kv_t *kv, bool keys, int64_t *deadline) {
     if (getpid() != kv->owner) return failed(kv, -ECHILD, "the connection to the agent belongs to the parent process");
     int64_t begin = mpy_now_ms();

@@ -1,7 +1,9 @@
-/* memory.c - protection domains and memory regions as the program makes them: the provider's verb first, then a record of it for the backups (shadow.c).
+/* memory.c - protection domains and memory regions as the program makes them: the provider's verb first, then a record
+ * of it for the backups (shadow.c).
  *
  * Invariants:
- * - A region is recorded under its lkey for as long as the provider has it. What can't be registered on a backup costs no more than the requests that use it.
+ * - A region is recorded under its lkey for as long as the provider has it. What can't be registered on a backup costs
+ *   no more than the requests that use it.
  * - Backups never keep the program from locking memory: what they have locked is given back when it runs out.
  */
 #include "common/report.h"
@@ -29,8 +31,8 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
     return pd;
 }
 
-/* To the backups it is the protection domain that it was made of. A thread domain is left out: it lets the provider do without its locks, and the worker uses
- * the program's objects, too. */
+/* To the backups it is the protection domain that it was made of. A thread domain is left out: it lets the provider do
+ * without its locks, and the worker uses the program's objects, too. */
 struct ibv_pd *shift_alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
 {
     shift_device_t *d = shift_map_get(&shift_devices, (uintptr_t)context);
@@ -90,7 +92,8 @@ static struct ibv_mr *record_mr(struct ibv_pd *pd, struct ibv_mr *mr, const shif
     return mr;
 }
 
-/* Memory is limited (RLIMIT_MEMLOCK): what backups have registered must not keep the program from registering its own. Were any given back? */
+/* Memory is limited (RLIMIT_MEMLOCK): what backups have registered must not keep the program from registering its own.
+ * Were any given back? */
 static bool give_back_mrs(const struct ibv_pd *pd)
 {
     shift_device_t *d = errno == ENOMEM ? shift_map_get(&shift_devices, (uintptr_t)pd->context) : NULL;

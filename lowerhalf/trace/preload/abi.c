@@ -1,8 +1,9 @@
-/* abi.c - the MPI library that the program uses: where its functions are, and which binary interface it has. See preload.h.
+/* abi.c - the MPI library that the program uses: where its functions are, and which binary interface it has. See
+ * preload.h.
  *
  * Invariants
- *  1. The next function of a name is what the dynamic linker finds after this library; an MPI library that was opened for one module only (mpi4py) isn't
- *     seen that way, and is looked for among all that is loaded.
+ *  1. The next function of a name is what the dynamic linker finds after this library; an MPI library that was opened
+ *     for one module only (mpi4py) isn't seen that way, and is looked for among all that is loaded.
  *  2. What mpy_resolve has found stays: an MPI library isn't unloaded before MPI_Finalize.
  */
 #include "preload.h"
@@ -57,7 +58,8 @@ static const mpy_abi_t mpich = {
     .in_place = (const void *)-1, .status_ignore = (const void *)1,
     .status_size = 20, .status_source = 8, .status_tag = 12,
 };
-/* Open MPI's handles are addresses of its data, of which a program may have its own copies (copy relocations): those are what the library uses, too. */
+/* Open MPI's handles are addresses of its data, of which a program may have its own copies (copy relocations): those
+ * are what the library uses, too. */
 static const mpy_abi_t open_mpi = {
     .handle_mask = UINT64_MAX, .handle_size = 8,
     .any_source = -1, .any_tag = -1, .proc_null = -2, .root = -4, .cart = 1, .graph = 2, .dist_graph = 3,

@@ -1,13 +1,15 @@
-"""The coordinator of a job: one process, started by rank 0's launcher before the program runs (lowerhalf/join/rendezvous.c).
+"""The coordinator of a job: one process, started by rank 0's launcher before the program runs
+(lowerhalf/join/rendezvous.c).
 
-It owns the job directory, accepts the ranks' and commands' connections on a socket that is already bound, drives checkpoints
-(flow.py) and ends with the job, which its ranks decide (ranks.py). It is in a session of its own, so signals for mpirun's process group do not reach it.
+It owns the job directory, accepts the ranks' and commands' connections on a socket that is already bound, drives
+checkpoints (flow.py) and ends with the job, which its ranks decide (ranks.py). It is in a session of its own, so
+signals for mpirun's process group do not reach it.
 
 Invariants
  1. All state is touched by the event loop's thread only.
- 2. A scheduler may kill us with the last task of this host, however well we hide (Slurm does with proctrack/cgroup). So in a chain ranks that end
-    wait for NOTED: how the job has ended is on disk, and no checkpoint is half done. With an error it is noted at once, for the others may be about
-    to be killed for it; else when all ranks have ended.
+ 2. A scheduler may kill us with the last task of this host, however well we hide (Slurm does with proctrack/cgroup). So
+    in a chain ranks that end wait for NOTED: how the job has ended is on disk, and no checkpoint is half done. With an
+    error it is noted at once, for the others may be about to be killed for it; else when all ranks have ended.
 """
 
 from __future__ import annotations
@@ -104,7 +106,8 @@ class Coordinator:
         self._begun = time.monotonic()
         self._busy = ""  # why a rank was sent away
         self._noting = asyncio.Event()  # ranks have ended, which is to be noted
-        self._noted = ""  # how the job has ended, as noted while ranks were still there: what comes later doesn't undo it
+        # how the job has ended, as noted while ranks were still there: what comes later doesn't undo it
+        self._noted = ""
         self._to_tell: list[int] = []  # of those, the ones that have ended with an error
         self._pruning: asyncio.Task[None] | None = None
 
@@ -290,7 +293,8 @@ class Coordinator:
         self._answer_tickets(self.requests.published(path), "ok", str(path))
 
     def _prune(self) -> None:
-        """Start to delete old checkpoints, beside the running ranks. If the job ends first, a later run deletes the rest."""
+        """Start to delete old checkpoints, beside the running ranks. If the job ends first, a later run deletes the
+        rest."""
         if self.settings.keep > 0 and (self._pruning is None or self._pruning.done()):
             self._pruning = asyncio.ensure_future(asyncio.to_thread(self._prune_now))
 
@@ -306,7 +310,8 @@ class Coordinator:
         return {"manapy": __version__, "job": self.record["id"], "generation": generation, **{k: self.record.get(k) for k in keys}}
 
     def _on_place(self, rank: int, choice: str) -> None:
-        """A rank has chosen a directory for checkpoints. The last choice applies to all ranks: a checkpoint is one directory."""
+        """A rank has chosen a directory for checkpoints. The last choice applies to all ranks: a checkpoint is one
+        directory."""
         self.flow.place = publish.place(self.dir, choice)
         log.info("rank %d sends checkpoints to %s", rank, self.flow.place)
         self.record["checkpoint_dir"] = str(self.flow.place)

@@ -4,11 +4,12 @@
           -> publish -> RESUME
 
 Invariants
- 1. A step starts when every rank has answered the one before. The first failure (REFUSED, FAILED, a lost or finishing rank) ends
-    the checkpoint: ABORT to all ranks that have heard of it, the temporary directory removed, older checkpoints untouched.
+ 1. A step starts when every rank has answered the one before. The first failure (REFUSED, FAILED, a lost or finishing
+    rank) ends the checkpoint: ABORT to all ranks that have heard of it, the temporary directory removed, older
+    checkpoints untouched.
  2. After publication nothing fails any more: a rank that is lost then does not take the checkpoint back.
- 3. A rank whose program has disabled checkpoints answers CHECK when that has enabled them. If it disables them later, the clock waits
-    (invariant 5 of clock/controller.py). Once the rank is frozen it can't.
+ 3. A rank whose program has disabled checkpoints answers CHECK when that has enabled them. If it disables them later,
+    the clock waits (invariant 5 of clock/controller.py). Once the rank is frozen it can't.
  4. The next checkpoint's CHECK waits on each rank until that has let go of this one, so there is no answer to ABORT.
 """
 
@@ -78,17 +79,19 @@ class Flow:
     # ---- what the coordinator calls
 
     async def take(self, grace_ms: int, then: Callable[[], str], record: dict[str, Any], on_begin: Callable[[], None], on_published: Callable[[publish.Checkpoint], None]) -> Path:
-        """Take one checkpoint; its path, when all ranks go on again. Raises CheckpointError; then nothing was published.
+        """Take one checkpoint; its path, when all ranks go on again. Raises CheckpointError; then nothing was
+        published.
 
-        ``then`` is asked when the ranks are let go; ``on_begin`` is called when the ranks' state begins to matter, ``on_published``
-        as soon as the checkpoint is in place.
+        ``then`` is asked when the ranks are let go; ``on_begin`` is called when the ranks' state begins to matter,
+        ``on_published`` as soon as the checkpoint is in place.
         """
         self.epoch += 1
         begin = time.monotonic()
         try:
             await self._all(Phase.CHECK, "CHECKED", f"CHECK {self.epoch} {grace_ms}")
             self.written, self._measured = 0, 0.0
-            self.temporary = publish.begin(self.directory, self.place)  # not before: CHECKED comes after a PLACE that was said until then
+            # not before: CHECKED comes after a PLACE that was said until then
+            self.temporary = publish.begin(self.directory, self.place)
             on_begin()
             await self._converge()
             safe = time.monotonic()
@@ -172,7 +175,8 @@ class Flow:
         return []
 
     async def measure(self) -> None:
-        """Update ``written`` if it is out of date. A thread does this: a slow file system may have one image per rank."""
+        """Update ``written`` if it is out of date. A thread does this: a slow file system may have one image per
+        rank."""
         temporary = self.temporary
         if temporary is None:
             self.written = 0

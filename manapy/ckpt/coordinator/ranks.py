@@ -1,12 +1,14 @@
-"""The ranks of a job, as their connections to the coordinator tell: who is here, who has ended or died, and whether the job is over.
+"""The ranks of a job, as their connections to the coordinator tell: who is here, who has ended or died, and whether the
+job is over.
 
 Invariants
  1. Ranks decide whether the job lives: it is over when no rank is connected any more and none can come.
- 2. A rank whose connection ends without DONE has died: if mpirun hasn't ended the others after GRACE_SECONDS they get KILL, so that
-    nobody waits for ever for the dead one.
- 3. A process that execs (a script that ends in `exec python ...`) loses its connection and comes back as the same rank: a rank
-    is dead when its process is, or, on another host, when it doesn't come back within EXEC_SECONDS.
- 4. Failures are in the order in which connections were lost: a rank of another host is known to be dead later than one of this host.
+ 2. A rank whose connection ends without DONE has died: if mpirun hasn't ended the others after GRACE_SECONDS they get
+    KILL, so that nobody waits for ever for the dead one.
+ 3. A process that execs (a script that ends in `exec python ...`) loses its connection and comes back as the same rank:
+    a rank is dead when its process is, or, on another host, when it doesn't come back within EXEC_SECONDS.
+ 4. Failures are in the order in which connections were lost: a rank of another host is known to be dead later than one
+    of this host.
  5. What happens once for each rank costs no look at all ranks: they are counted.
 """
 
@@ -89,9 +91,11 @@ class Ranks:
         return [number for number in range(self.size) if number not in self.known]
 
     def ending(self) -> dict[str, Any]:
-        """How it ended, for job.json: the exit code of the first rank that had one, and which rank failed first: itself (its code), or it died (None)."""
+        """How it ended, for job.json: the exit code of the first rank that had one, and which rank failed first: itself
+        (its code), or it died (None)."""
         code = next((self.known[number].code for number in sorted(self.known) if self.known[number].code), 0)
-        failed = [(rank, code) for rank, code in self._failures.items() if self.known[rank.number] is rank]  # another one: it came back (invariant 3)
+        # another one: it came back (invariant 3)
+        failed = [(rank, code) for rank, code in self._failures.items() if self.known[rank.number] is rank]
         failures = [{"rank": rank.number, "host": rank.host, "code": code} for rank, code in failed]
         return {"code": code, "first_failure": failures[0] if failures else None}
 

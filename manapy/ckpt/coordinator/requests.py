@@ -1,9 +1,9 @@
 """Requests for checkpoints and how they share them.
 
-A request that arrives before the ranks are told (while ranks are still starting, or are being checked) joins the checkpoint
-that is being prepared; a later one waits and gets the next. All requests that wait share that next one. If one of several asks for
-exit, the job exits; if one asks for hold, the ranks stay stopped until they are killed. To a request that says so, the checkpoint in work, or one
-that was published a short time before, will do.
+A request that arrives before the ranks are told (while ranks are still starting, or are being checked) joins the
+checkpoint that is being prepared; a later one waits and gets the next. All requests that wait share that next one. If
+one of several asks for exit, the job exits; if one asks for hold, the ranks stay stopped until they are killed. To a
+request that says so, the checkpoint in work, or one that was published a short time before, will do.
 
 Invariants
  1. Every request is answered exactly once: with the path, or with one line that says why there is none.
@@ -117,7 +117,8 @@ class Requests:
 
 
 class Tickets:
-    """manapy.checkpoint(), which is collective: one request for all ranks, once all have called it or TICKET_SECONDS after the first."""
+    """manapy.checkpoint(), which is collective: one request for all ranks, once all have called it or TICKET_SECONDS
+    after the first."""
 
     def __init__(self, size: int, requests: Requests) -> None:
         self.called: dict[int, int] = {}  # rank: ticket, of those that wait for the others

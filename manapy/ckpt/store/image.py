@@ -1,8 +1,8 @@
 """Image files: the mirror of lowerhalf/include/manapy/image.h.
 
-The structures below have the layout of the C structures; tests/unit/ckpt/test_image.py compiles a probe from image.h and
-compares sizes, offsets and constants. Checking is done by the C library libmanapy_image.so, the same code that a restart
-uses, so the two can't disagree about what a good image is.
+The structures below have the layout of the C structures; tests/unit/ckpt/test_image.py compiles a probe from image.h
+and compares sizes, offsets and constants. Checking is done by the C library libmanapy_image.so, the same code that a
+restart uses, so the two can't disagree about what a good image is.
 
     image = Image.open(path)        # header and sections, checksums verified
     image.header.rank, image.regions, image.runs, image.threads
@@ -241,8 +241,9 @@ def read_header(path: str | os.PathLike[str]) -> Header:
 def verify(path: str | os.PathLike[str], rank: int = -1, size: int = -1, progress: Callable[[int], None] | None = None, secret: bytes | None = None) -> None:
     """Check every byte of an image and the mapped files it relies on; ImageError says what is wrong.
 
-    rank, size: what the image must be of (-1: any). secret: of the job that must have written it (None: any). progress gets the number of bytes checked since its last call. Runs
-    without the interpreter lock, so several images can be checked in parallel threads.
+    rank, size: what the image must be of (-1: any). secret: of the job that must have written it (None: any). progress
+    gets the number of bytes checked since its last call. Runs without the interpreter lock, so several images can be
+    checked in parallel threads.
     """
     error = ctypes.create_string_buffer(2048)
     callback = _PROGRESS(progress) if progress else _PROGRESS()

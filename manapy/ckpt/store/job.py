@@ -112,8 +112,8 @@ def read(directory: Path) -> Job:
 
 
 def write(directory: Path, record: dict[str, Any]) -> None:
-    """Replace job.json (invariant 1). On a full disk it is written over in place, by one write into the space that it has: how a job
-    has ended is worth more than the invariant."""
+    """Replace job.json (invariant 1). On a full disk it is written over in place, by one write into the space that it
+    has: how a job has ended is worth more than the invariant."""
     path, data = directory / "job.json", json.dumps(record, indent=1).encode() + b"\n"
     try:
         replace_file(path, data)
@@ -140,8 +140,8 @@ def _readable(directory: Path) -> Iterator[Job]:
 
 
 def find_live(which: str | None) -> Job:
-    """The job meant by a path, an id, or nothing: then the only live one here. Raises JobError; the job's liveness is checked
-    only where it decides (the command that follows finds out)."""
+    """The job meant by a path, an id, or nothing: then the only live one here. Raises JobError; the job's liveness is
+    checked only where it decides (the command that follows finds out)."""
     here = Path()
     if which is not None:
         for directory in (Path(which), here / f"manapy-{which}"):

@@ -1,4 +1,5 @@
-"""May a file be believed? Only if nobody but this user, or root, can have written it: the mirror of lowerhalf/include/manapy/own.h."""
+"""May a file be believed? Only if nobody but this user, or root, can have written it: the mirror of
+lowerhalf/include/manapy/own.h."""
 
 from __future__ import annotations
 

@@ -4,25 +4,27 @@
     ckpt-000007/       the same directory after the rename
     latest             symbolic link to the newest
 
-A program may send later checkpoints to a directory of its choice (dmtcp_set_ckpt_dir). They get a directory of the job's own in there, its
-place, for other jobs may be sent there, too; the job directory shows them as its own:
+A program may send later checkpoints to a directory of its choice (dmtcp_set_ckpt_dir). They get a directory of the
+job's own in there, its place, for other jobs may be sent there, too; the job directory shows them as its own:
 
     CHOICE/manapy-<hash of the job directory's path>/    the place: checkpoints as above, `latest`, and `manapy-job`, a link to the job directory
     ckpt-000008 -> CHOICE/manapy-.../ckpt-000008         in the job directory
 
 Invariants
- 1. A directory called ckpt-NNNNNN is complete: every image is fsynced and has the size the manifest says, and the manifest was
-    written last. What goes wrong before the rename leaves older checkpoints and `latest` as they were.
- 2. `latest` is replaced by rename, after the checkpoint is durable. A crash between the two leaves it at the one before.
+ 1. A directory called ckpt-NNNNNN is complete: every image is fsynced and has the size the manifest says, and the
+    manifest was written last. What goes wrong before the rename leaves older checkpoints and `latest` as they were.
+ 2. `latest` is replaced by rename, after the checkpoint is durable. A crash between the two leaves it at the one
+    before.
  3. A checkpoint is deleted under a temporary name, so that half of one is never taken for a whole one.
- 4. The link to a checkpoint in another place is there, and durable, before any of it is written: so the one rename publishes it for the job
-    directory, too, and what is left behind there is found. A link to what isn't there is no checkpoint, and its number is taken: perhaps that file
-    system isn't mounted.
+ 4. The link to a checkpoint in another place is there, and durable, before any of it is written: so the one rename
+    publishes it for the job directory, too, and what is left behind there is found. A link to what isn't there is no
+    checkpoint, and its number is taken: perhaps that file system isn't mounted.
  5. Nothing in another place is deleted unless it is this job's.
- 6. Nothing is written into, or restarted from, a directory in which another user could have put something: own.py. The manifest is signed with the
-    job's secret, and names the seals of all images (image.h), which are made with it, too.
+ 6. Nothing is written into, or restarted from, a directory in which another user could have put something: own.py. The
+    manifest is signed with the job's secret, and names the seals of all images (image.h), which are made with it, too.
 
-Records are named tuples here and in job.py: `manapy checkpoint` is mostly the interpreter's start, and dataclasses costs it a third more.
+Records are named tuples here and in job.py: `manapy checkpoint` is mostly the interpreter's start, and dataclasses
+costs it a third more.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ _OWNER = "manapy-job"  # in another place: a link to the job directory
 
 
 class Entry(NamedTuple):
-    """One rank's image. ``crc`` and ``seal`` are those of the image's header; ``bytes`` of memory, ``file_bytes`` of the file."""
+    """One rank's image. ``crc`` and ``seal`` are those of the image's header; ``bytes`` of memory, ``file_bytes`` of
+    the file."""
 
     rank: int
     image: str
@@ -62,7 +65,8 @@ class Entry(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """What manifest.json says. ``time`` in seconds since the epoch; ``mpirun``: what started the job, if known: a path, or srun and its options."""
+    """What manifest.json says. ``time`` in seconds since the epoch; ``mpirun``: what started the job, if known: a path,
+    or srun and its options."""
 
     ranks: list[Entry]
     argv: list[str]
@@ -107,7 +111,8 @@ def resolve(path: Path) -> Path:
 
 
 def latest(directory: Path) -> Path | None:
-    """The newest checkpoint of a job directory: where the link points, or, if it is missing or dangling, the highest number."""
+    """The newest checkpoint of a job directory: where the link points, or, if it is missing or dangling, the highest
+    number."""
     link = directory / "latest"
     if is_checkpoint(link):
         return link.resolve()
@@ -157,8 +162,8 @@ def sign(record: dict[str, Any], secret: bytes) -> str:
 
 
 def secret_of(path: Path) -> tuple[bytes | None, str]:
-    """The secret of the job that has taken a checkpoint, or None and why: it lies in the job directory, or, where that is elsewhere by now, in the
-    checkpoint, to which somebody has copied it."""
+    """The secret of the job that has taken a checkpoint, or None and why: it lies in the job directory, or, where that
+    is elsewhere by now, in the checkpoint, to which somebody has copied it."""
     home = owner(path.parent)
     for file in (path / "secret", home / "secret"):
         if why := own.complaint(file):
@@ -172,7 +177,8 @@ def secret_of(path: Path) -> tuple[bytes | None, str]:
 
 
 def place(directory: Path, choice: str) -> Path:
-    """Where checkpoints of a job directory (as the ranks know it) go if the program sends them to ``choice``; begin() says if they can't."""
+    """Where checkpoints of a job directory (as the ranks know it) go if the program sends them to ``choice``; begin()
+    says if they can't."""
     from ...clock import fnv1a  # here: only the coordinator needs it
 
     if not os.path.isabs(choice):
@@ -230,7 +236,8 @@ def begin(directory: Path, where: Path | None = None) -> Path:
 
 
 def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry], secret: bytes) -> Path:
-    """Publish; the final path. ``record`` is completed with what this module knows, and signed with the job's ``secret``. Raises CheckpointError."""
+    """Publish; the final path. ``record`` is completed with what this module knows, and signed with the job's
+    ``secret``. Raises CheckpointError."""
     directory = temporary.parent
     number = int(temporary.name.split("-")[1])
     final = directory / f"ckpt-{number:06d}"
@@ -290,7 +297,8 @@ def clean(directory: Path) -> list[Path]:
 
 
 def prune(directory: Path, keep: int) -> list[Path]:
-    """Delete all but the ``keep`` newest checkpoints (and the one that `latest` names); returns the deleted ones' paths."""
+    """Delete all but the ``keep`` newest checkpoints (and the one that `latest` names); returns the deleted ones'
+    paths."""
     spared = latest(directory)
     removed = []
     for _, path in numbered(directory)[:-keep]:

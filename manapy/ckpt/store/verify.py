@@ -35,7 +35,8 @@ def origin(checkpoint: Path, manifest: Manifest) -> str | None:
 
 
 def headers(checkpoint: Path, manifest: Manifest, *, signed: bool = True) -> tuple[dict[int, image.Header], list[str]]:
-    """Headers by rank, compared with the manifest; and one line for each bad one. ``signed``: it must come from its job, too."""
+    """Headers by rank, compared with the manifest; and one line for each bad one. ``signed``: it must come from its
+    job, too."""
     strange = own.complaint(checkpoint) or own.complaint(checkpoint / "manifest.json") or (origin(checkpoint, manifest) if signed else None)
     if strange:
         return {}, [strange]
@@ -56,7 +57,8 @@ def headers(checkpoint: Path, manifest: Manifest, *, signed: bool = True) -> tup
 
 
 def images(checkpoint: Path, manifest: Manifest, advance: Callable[[int], None] = lambda done: None, *, signed: bool = True) -> list[str]:
-    """Every byte of every image; one line for each bad one, in rank order. ``advance`` is called with bytes done, ``signed`` as above.
+    """Every byte of every image; one line for each bad one, in rank order. ``advance`` is called with bytes done,
+    ``signed`` as above.
 
     The library runs without the interpreter lock, so images are checked side by side.
     """

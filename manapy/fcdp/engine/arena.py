@@ -1,9 +1,12 @@
 """The device's memory, as far as training accounts for it.
 
-1. Whatever lies on the device is taken from the arena and given back to it: shards, caches, gathered units, gradients, activations.
-2. used never exceeds limit. What doesn't fit waits until the reclaimers, one after the other, have given back enough; if they can't, it raises BudgetError.
-3. Only the program's thread takes and frees, in the order of its calls: what is in use doesn't depend on the speed of the network, but for units that a front end
-   has copied ahead (copies_ahead of engine.py), which may be there earlier or later.
+1. Whatever lies on the device is taken from the arena and given back to it: shards, caches, gathered units, gradients,
+   activations.
+2. used never exceeds limit. What doesn't fit waits until the reclaimers, one after the other, have given back enough;
+   if they can't, it raises BudgetError.
+3. Only the program's thread takes and frees, in the order of its calls: what is in use doesn't depend on the speed of
+   the network, but for units that a front end has copied ahead (copies_ahead of engine.py), which may be there earlier
+   or later.
 
 On a CPU the arena is numpy memory under a limit, so that claims about device memory can be tested without a device.
 """
@@ -26,7 +29,8 @@ class Place(Protocol):
     """Where a front end wants a unit: memory of its own, for one block at a time."""
 
     def take(self) -> np.ndarray:
-        """All of its bytes, contents undefined; memory of the host. Or, read-only, the unit in the node's window (node_window.py), from where the place copies by itself."""
+        """All of its bytes, contents undefined; memory of the host. Or, read-only, the unit in the node's window
+        (node_window.py), from where the place copies by itself."""
 
     def filled(self) -> None:
         """The array of take() has its contents. May be called on another thread than the rest."""
@@ -40,7 +44,8 @@ class Place(Protocol):
 
 @dataclass
 class Block:
-    """Memory taken. array: flat, contents undefined; empty for memory that the caller has elsewhere and only accounts for."""
+    """Memory taken. array: flat, contents undefined; empty for memory that the caller has elsewhere and only accounts
+    for."""
 
     nbytes: int
     arena: Arena
@@ -62,7 +67,8 @@ class Block:
 
 
 class Arena:
-    """limit: bytes, None for no limit; used, peak: bytes. reclaimers: each gives something back and says so, or has nothing to give; the first are asked first."""
+    """limit: bytes, None for no limit; used, peak: bytes. reclaimers: each gives something back and says so, or has
+    nothing to give; the first are asked first."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit

@@ -1,7 +1,8 @@
 """How much device memory a strategy needs, before anything is allocated: what stays, and what one unit in use takes.
 
-Stays: the rank's values and, of trainable units, their gradients; the slice, if the strategy keeps it on the device; one slice to receive gradients into.
-In use: a gathered unit and those gathered ahead of it, and the whole gradient of one of them. Activations are the program's and come on top.
+Stays: the rank's values and, of trainable units, their gradients; the slice, if the strategy keeps it on the device;
+one slice to receive gradients into. In use: a gathered unit and those gathered ahead of it, and the whole gradient of
+one of them. Activations are the program's and come on top.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def resident(units: Sequence[Unit], layouts: Sequence[Layout], strategy: Strateg
 
 
 def working(units: Sequence[Unit], layouts: Sequence[Layout], index: int, ahead: int) -> int:
-    """Bytes while unit `index` is in use and `ahead` further ones are gathered: those behind it in the backward pass, which computes its gradient, too."""
+    """Bytes while unit `index` is in use and `ahead` further ones are gathered: those behind it in the backward pass,
+    which computes its gradient, too."""
     full = [layout.padded * np.dtype(unit.gathered).itemsize for unit, layout in zip(units, layouts, strict=True)]
     forward = sum(full[index : index + ahead + 1])
     backward = sum(full[max(0, index - ahead) : index + 1]) + (layouts[index].padded * _itemsize(units[index]) if units[index].trainable else 0)
@@ -45,7 +47,8 @@ def working(units: Sequence[Unit], layouts: Sequence[Layout], index: int, ahead:
 
 
 def deepest(units: Sequence[Unit], layouts: Sequence[Layout], strategy: Strategy, limit: int | None, wanted: int, *, copies_ahead: bool = False) -> int:
-    """How many units can be gathered ahead: `wanted` or fewer, as the limit allows. copies_ahead: what is in the host's memory is brought to the device ahead."""
+    """How many units can be gathered ahead: `wanted` or fewer, as the limit allows. copies_ahead: what is in the host's
+    memory is brought to the device ahead."""
     if strategy.keep is Keep.HOST and not copies_ahead:
         return 0  # what is fetched ahead is in the host's memory
     if limit is None:
@@ -56,7 +59,8 @@ def deepest(units: Sequence[Unit], layouts: Sequence[Layout], strategy: Strategy
 
 
 def check(units: Sequence[Unit], layouts: Sequence[Layout], strategy: Strategy, limit: int | None) -> None:
-    """Raise BudgetError, with the unit that needs most and how much is missing, if the units can't be used one at a time."""
+    """Raise BudgetError, with the unit that needs most and how much is missing, if the units can't be used one at a
+    time."""
     if limit is None:
         return
     stays = resident(units, layouts, strategy)

@@ -1,8 +1,11 @@
-"""Gradients: computed whole, summed over the ranks of the node in every micro-batch, and over nodes when the strategy says.
+"""Gradients: computed whole, summed over the ranks of the node in every micro-batch, and over nodes when the strategy
+says.
 
 1. They are sums, over ranks and micro-batches: the program scales its loss.
-2. At most one gradient is being reduced while the next is computed, or as many small ones as take no more than SMALL; fewer if the device has no room.
-3. A sum that has to wait for later micro-batches does so in host memory (partial), which is taken when the first such sum is made. In a step of one micro-batch none has to.
+2. At most one gradient is being reduced while the next is computed, or as many small ones as take no more than SMALL;
+   fewer if the device has no room.
+3. A sum that has to wait for later micro-batches does so in host memory (partial), which is taken when the first such
+   sum is made. In a step of one micro-batch none has to.
 """
 
 from __future__ import annotations
@@ -50,7 +53,8 @@ class Gradients:
         return mine.unit.views(mine.whole_gradient.array)
 
     def reduce(self, mine: LocalUnit, last: bool, ready: Callable[[], object]) -> None:
-        """Sum the arrays over the ranks, in the background, after ready(). last: no micro-batch of this step comes after this one."""
+        """Sum the arrays over the ranks, in the background, after ready(). last: no micro-batch of this step comes
+        after this one."""
         block, mine.whole_gradient = mine.whole_gradient, None
         if block is None:
             raise OrderError(f"unit '{mine.unit.name}' is reduced without gradients")
@@ -102,7 +106,8 @@ class Gradients:
                     array[:] = 0
 
     def clip(self, max_norm: float) -> float:
-        """Collective, when they are complete. Scale them so that their global 2-norm is at most max_norm; returns the norm before.
+        """Collective, when they are complete. Scale them so that their global 2-norm is at most max_norm; returns the
+        norm before.
 
         Raises GradientError if it isn't finite, SetupError if max_norm isn't the same on all ranks.
         """
@@ -127,7 +132,8 @@ class Gradients:
         return norm
 
     def _collects(self, mine: LocalUnit, last: bool) -> bool:
-        """Whether this micro-batch's gradients are added to partial: they aren't if they cross the network at once, and nothing is there that must go with them."""
+        """Whether this micro-batch's gradients are added to partial: they aren't if they cross the network at once, and
+        nothing is there that must go with them."""
         return self._strategy.reduce is not Reduce.EVERY and (self._strategy.keep is Keep.SHARD or not last or mine.unsummed)
 
     def _new_partial(self, mine: LocalUnit) -> np.ndarray:

@@ -37,7 +37,8 @@ class Operation(IntEnum):
 
 
 class Messenger:
-    """node, cross: the ranks of this node, and those of this local number on all nodes; for jobs on the thread. traffic: what this rank has sent."""
+    """node, cross: the ranks of this node, and those of this local number on all nodes; for jobs on the thread.
+    traffic: what this rank has sent."""
 
     def __init__(self, topology: Topology, units: Sequence[str]) -> None:
         """Collective. units: names, in order."""
@@ -106,5 +107,6 @@ class Messenger:
             self._alarm.check()
             return job()
         except BaseException as error:
-            self._alarm.spread(error)  # here and not where the result is looked at: the caller may be computing for long
+            # here and not where the result is looked at: the caller may be computing for long
+            self._alarm.spread(error)
             raise

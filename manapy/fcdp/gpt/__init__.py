@@ -1,4 +1,5 @@
-"""The training of a small GPT behind `manapy fcdp train`: an example of manapy.fcdp.pytorch that is complete, and a trial of a cluster.
+"""The training of a small GPT behind `manapy fcdp train`: an example of manapy.fcdp.pytorch that is complete, and a
+trial of a cluster.
 
     model.py    the GPT: plain PyTorch, which knows nothing of sharding
     lora.py     adapters for any model: frozen layers with something small and trainable beside them

@@ -1,6 +1,7 @@
 """What is trained, how, and what a saved state says of it. No MPI, no PyTorch.
 
-1. Training is what a state keeps: whoever goes on from it needs to say none of it again. Run is free each time: any ranks and strategy go on.
+1. Training is what a state keeps: whoever goes on from it needs to say none of it again. Run is free each time: any
+   ranks and strategy go on.
 2. A base gives a model and its values; what is resumed gives all of Training, the step and the losses so far.
 """
 
@@ -23,7 +24,8 @@ SHAPE = ("layers", "hidden", "heads", "context")
 
 @dataclass(frozen=True)
 class Training:
-    """layers to context: the GPT's shape; lora: rank of adapters, 0 to train all; batch: sequences of a step, on all ranks together; rate: of learning."""
+    """layers to context: the GPT's shape; lora: rank of adapters, 0 to train all; batch: sequences of a step, on all
+    ranks together; rate: of learning."""
 
     layers: int = 4
     hidden: int = 128
@@ -46,7 +48,8 @@ class Training:
 
 @dataclass(frozen=True)
 class Run:
-    """steps: in all, those of a resumed state included; device_memory: bytes; text: None for Python's own; base, resume, save: states; out: where the result is written."""
+    """steps: in all, those of a resumed state included; device_memory: bytes; text: None for Python's own; base,
+    resume, save: states; out: where the result is written."""
 
     steps: int = 100
     strategy: str = "fcdp"
@@ -93,7 +96,8 @@ def saved(directory: Path) -> Saved:
 
 
 def settle(given: Mapping[str, Any], run: Run) -> tuple[Training, Saved | None]:
-    """What is trained, from the options that were given and the state that is begun from; and what is resumed. Raises UsageError, StateError."""
+    """What is trained, from the options that were given and the state that is begun from; and what is resumed. Raises
+    UsageError, StateError."""
     if run.base:
         base = saved(run.base).training
         if base.lora:

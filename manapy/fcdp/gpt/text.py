@@ -1,4 +1,5 @@
-"""Bytes to learn from: a file, or texts that come with Python, so that nothing is downloaded. The last tenth is for validation."""
+"""Bytes to learn from: a file, or texts that come with Python, so that nothing is downloaded. The last tenth is for
+validation."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ WINDOWS = 64  # sequences of the validation
 
 @dataclass(frozen=True)
 class Text:
-    """name: for people; digest: of all bytes, so that a training goes on with the same ones; training, validation: uint8."""
+    """name: for people; digest: of all bytes, so that a training goes on with the same ones; training, validation:
+    uint8."""
 
     name: str
     digest: str
@@ -39,7 +41,8 @@ def _windows(data: np.ndarray, starts: np.ndarray, context: int) -> np.ndarray:
 
 
 def load(file: Path | None, adapters: bool, context: int) -> Text:
-    """The file; without one, the language reference, and for adapters something else than their base has learned: modules' sources.
+    """The file; without one, the language reference, and for adapters something else than their base has learned:
+    modules' sources.
 
     Raises SetupError if there is no text, or too little of it for the context; OSError.
     """

@@ -1,7 +1,9 @@
-"""The training of the GPT: what a program with manapy.fcdp.pytorch looks like, with bytes and memory beside what costs.py says.
+"""The training of the GPT: what a program with manapy.fcdp.pytorch looks like, with bytes and memory beside what
+costs.py says.
 
 1. Every step has its batch from seed and step alone, on any number of ranks: each micro-batch is divided among ranks.
-2. What every rank can see to be wrong is raised on all ranks before the engine begins; what a state turns out to be, after all have left it. So the job ends with one message.
+2. What every rank can see to be wrong is raised on all ranks before the engine begins; what a state turns out to be,
+   after all have left it. So the job ends with one message.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ Show = Callable[[int, float], None]  # gets step and loss
 class Result:
     """What came of it. Bytes are those that the ranks of a node send; memory is in bytes.
 
-    losses: of all steps, those before a resume included; sent: by step of this run; form: what costs.py says of a step that isn't the first; device: most that was in use on a rank.
+    losses: of all steps, those before a resume included; sent: by step of this run; form: what costs.py says of a step
+    that isn't the first; device: most that was in use on a rank.
     """
 
     training: Training
@@ -68,7 +71,8 @@ def is_first() -> bool:
 
 
 def train(given: Mapping[str, Any], run: Run, show: Show) -> Result:
-    """Collective. given: those of Training's fields that aren't to be defaults, or those of the state that is begun from; show: called on every rank after each step.
+    """Collective. given: those of Training's fields that aren't to be defaults, or those of the state that is begun
+    from; show: called on every rank after each step.
 
     Raises on all ranks ManapyError, OSError.
     """
@@ -119,7 +123,8 @@ def _prepare(given: Mapping[str, Any], run: Run, topology: Topology) -> tuple[Tr
 
 
 def _model(training: Training, run: Run) -> GPT:
-    """The same on all ranks. A base's values are set before there are adapters, whose layers have other names. Raises SetupError if memory is short."""
+    """The same on all ranks. A base's values are set before there are adapters, whose layers have other names. Raises
+    SetupError if memory is short."""
     torch.manual_seed(training.seed)
     try:
         model = GPT(**training.shape)

@@ -1,9 +1,12 @@
 """torch optimizers over the shards of an engine.
 
-1. They see parameters one by one, by name, each with the piece that lies in this rank's shard; the pieces share the shard's memory. All ranks have all names, so parameter groups
-   and state have the same structure everywhere; a piece may be empty.
-2. A piece is the same tensor object for good: when units are divided anew (division.py), other elements come into it, and what optimizers keep for it moves along.
-3. Gradients are attached for the time of step() alone: zero_grad() takes nothing away. Frozen parameters have none, so torch's optimizers pass over them.
+1. They see parameters one by one, by name, each with the piece that lies in this rank's shard; the pieces share the
+   shard's memory. All ranks have all names, so parameter groups and state have the same structure everywhere; a piece
+   may be empty.
+2. A piece is the same tensor object for good: when units are divided anew (division.py), other elements come into it,
+   and what optimizers keep for it moves along.
+3. Gradients are attached for the time of step() alone: zero_grad() takes nothing away. Frozen parameters have none, so
+   torch's optimizers pass over them.
 4. After the step() of the last optimizer the engine begins a new step.
 """
 
@@ -31,7 +34,8 @@ Factory = Callable[[dict[str, nn.Parameter]], Optimizer]
 
 @dataclass(eq=False)
 class Piece:
-    """What this rank's part of a unit has of one parameter: values and gradient (None if frozen) are flat, and the part's own memory. size: of the part; span: None if it has nothing."""
+    """What this rank's part of a unit has of one parameter: values and gradient (None if frozen) are flat, and the
+    part's own memory. size: of the part; span: None if it has nothing."""
 
     name: str
     values: nn.Parameter
@@ -78,8 +82,8 @@ class Pieces:
                 self._of[name] = Piece(name, values, part.unit.name, part.values.size, span, gradient)
 
     def add(self, factory: Factory) -> Optimizer:
-        """The factory's optimizer, made to work on the engine's shards. Raises SetupError if it has a parameter that isn't one of the pieces, or is another optimizer's, or treats
-        parameters as a whole.
+        """The factory's optimizer, made to work on the engine's shards. Raises SetupError if it has a parameter that
+        isn't one of the pieces, or is another optimizer's, or treats parameters as a whole.
         """
         optimizer = factory({piece.name: piece.values for piece in self})
         taken = {id(values) for other in self.optimizers for values in parameters_of(other)}
@@ -96,7 +100,8 @@ class Pieces:
         return optimizer
 
     def check(self) -> None:
-        """Raise OrderError if some optimizers have stepped and others not: caches wouldn't know that they are out of date."""
+        """Raise OrderError if some optimizers have stepped and others not: caches wouldn't know that they are out of
+        date."""
         if self._stepped:
             raise OrderError(
                 f"{len(self._stepped)} of {len(self.optimizers)} optimizers have stepped: call step() of each, or end "
@@ -162,7 +167,8 @@ def refused(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
 
 
 def _check_elementwise(optimizer: Optimizer) -> None:
-    """Raise SetupError if a vector is treated otherwise than its halves: ranks have pieces of parameters. Tried, with other parameters in the optimizer's first group."""
+    """Raise SetupError if a vector is treated otherwise than its halves: ranks have pieces of parameters. Tried, with
+    other parameters in the optimizer's first group."""
 
     def after_steps(*pieces: torch.Tensor) -> torch.Tensor:
         probe = object.__new__(type(optimizer))

@@ -1,8 +1,10 @@
 """What a saved state consists of: tensors, each cut into pieces that lie in files, and the index that says which.
 
-1. A tensor is known by its key: parameter/NAME; optimizer/ARRAY/NAME, elementwise state that belongs to a parameter; buffer/NAME. Neither units nor padding are in a state,
-   nor where ranks sat: so it can be loaded by other units, ranks and strategies.
-2. Pieces are ranges of the flat tensor (C order), in order, and together all of it. In files, parameters have their names, other tensors their keys.
+1. A tensor is known by its key: parameter/NAME; optimizer/ARRAY/NAME, elementwise state that belongs to a parameter;
+   buffer/NAME. Neither units nor padding are in a state, nor where ranks sat: so it can be loaded by other units, ranks
+   and strategies.
+2. Pieces are ranges of the flat tensor (C order), in order, and together all of it. In files, parameters have their
+   names, other tensors their keys.
 3. Everything in elements; sizes of files in bytes.
 
 No MPI, and no files but the index.
@@ -37,7 +39,8 @@ def dotted(unit: Unit, parameter: str) -> str:
 
 @dataclass(frozen=True)
 class OptimizerState:
-    """scalars: JSON-able, the same on all ranks. arrays: by unit and name, flat and as large as the unit's Shard.values: elementwise state, such as moments."""
+    """scalars: JSON-able, the same on all ranks. arrays: by unit and name, flat and as large as the unit's
+    Shard.values: elementwise state, such as moments."""
 
     scalars: dict[str, Any]
     arrays: Mapping[str, Mapping[str, np.ndarray]]
@@ -84,7 +87,8 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Index:
-    """index.json. trainable: frozen parameters are left out. optimizer: its scalars, None if it wasn't saved. generators: by name, the states on each rank."""
+    """index.json. trainable: frozen parameters are left out. optimizer: its scalars, None if it wasn't saved.
+    generators: by name, the states on each rank."""
 
     ranks: int
     strategy: str

@@ -1,14 +1,17 @@
-"""One clock for the whole job: from ticks of a time-stamp counter to nanoseconds since 1970 on the clock of rank 0's host, and how sure that is.
+"""One clock for the whole job: from ticks of a time-stamp counter to nanoseconds since 1970 on the clock of rank 0's
+host, and how sure that is.
 
-On one host the counter is one for all processors, so all its ranks share one line through all samples that any of them has taken. Between hosts every
-collective in which all wait for all bounds the offset: nobody leaves before everybody has entered. Many such calls make the bounds narrow. While a job runs, its hosts are
-also asked for the time (collect.py): the ping-pong that took least bounds the offset by half of what it took (Cristian, "Probabilistic clock synchronization", 1989), and the
-farther from it, the less, by DRIFT. Both hold at once. Between two of them the offset is taken to move steadily. Where there is neither the hosts' own clocks are believed, with
-an uncertainty that says so.
+On one host the counter is one for all processors, so all its ranks share one line through all samples that any of them
+has taken. Between hosts every collective in which all wait for all bounds the offset: nobody leaves before everybody
+has entered. Many such calls make the bounds narrow. While a job runs, its hosts are also asked for the time
+(collect.py): the ping-pong that took least bounds the offset by half of what it took (Cristian, "Probabilistic clock
+synchronization", 1989), and the farther from it, the less, by DRIFT. Both hold at once. Between two of them the offset
+is taken to move steadily. Where there is neither the hosts' own clocks are believed, with an uncertainty that says so.
 
 Invariants
  1. Times are never taken from a clock that can be set: realtime only anchors the line, once a host.
- 2. Files whose samples don't lie on the line of their host (another machine of that name, a reboot, a counter that isn't invariant) get a line of their own.
+ 2. Files whose samples don't lie on the line of their host (another machine of that name, a reboot, a counter that
+    isn't invariant) get a line of their own.
 """
 
 from __future__ import annotations
@@ -41,7 +44,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class Meeting:
-    """A host was asked for the time: it took `sample` at `at` of the asking host's monotonic clock, give or take `uncertainty` (ns)."""
+    """A host was asked for the time: it took `sample` at `at` of the asking host's monotonic clock, give or take
+    `uncertainty` (ns)."""
 
     host: str
     sample: Sample
@@ -100,7 +104,8 @@ class Line:
 
 
 def lines(files: list[tuple[str, list[Sample], int, bool]]) -> tuple[list[Line], list[int]]:
-    """One file each: host, samples, ticks per second, whether its counter is invariant. The lines, and which of them each file is on."""
+    """One file each: host, samples, ticks per second, whether its counter is invariant. The lines, and which of them
+    each file is on."""
     found: list[Line] = []
     of = []
     for host, samples, ticks_per_second, invariant in files:
@@ -153,7 +158,8 @@ def _jumps(line: Line) -> list[str]:
 
 
 def align(found: list[Line], base: int, of: np.ndarray, events: np.ndarray) -> None:
-    """Fills in shift and uncertainty of all lines but `base`, from the events (EVENT, times by their own hosts' clocks); of: line of each event."""
+    """Fills in shift and uncertainty of all lines but `base`, from the events (EVENT, times by their own hosts'
+    clocks); of: line of each event."""
     for i, line in enumerate(found):
         if i == base:
             continue
@@ -182,7 +188,8 @@ def align(found: list[Line], base: int, of: np.ndarray, events: np.ndarray) -> N
 
 
 def _spread(when: np.ndarray, low: np.ndarray) -> np.ndarray:
-    """The best lower bound at each time (sorted) that follows from those at all of them, as clocks run apart by DRIFT at most."""
+    """The best lower bound at each time (sorted) that follows from those at all of them, as clocks run apart by DRIFT
+    at most."""
     slack = DRIFT * (when - when[0]).astype(float)
     before = np.maximum.accumulate(low + slack) - slack
     after = np.maximum.accumulate((low - slack)[::-1])[::-1] + slack
@@ -190,7 +197,8 @@ def _spread(when: np.ndarray, low: np.ndarray) -> np.ndarray:
 
 
 def _asked(line: Line, base: Line) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each meeting with a line's host: when (its clock), what is to be added to get to `base`, and by how much that may be wrong; ns. Both are known against the asking host."""
+    """Of each meeting with a line's host: when (its clock), what is to be added to get to `base`, and by how much that
+    may be wrong; ns. Both are known against the asking host."""
     if not line.meetings or not base.meetings:
         return np.empty(0, np.int64), np.empty(0), np.empty(0)
     (at_base, behind_base, doubt_base), (at, behind, doubt) = (_behind(each) for each in (base, line))
@@ -200,14 +208,16 @@ def _asked(line: Line, base: Line) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _behind(line: Line) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each meeting: when, by how much the host's line is behind the asking host's monotonic clock, and by how much that may be wrong; ns."""
+    """Of each meeting: when, by how much the host's line is behind the asking host's monotonic clock, and by how much
+    that may be wrong; ns."""
     at = np.array([m.at for m in line.meetings], np.int64)
     own = line.own(np.array([m.sample.ticks for m in line.meetings], np.uint64))
     return at, at - own, np.array([m.uncertainty for m in line.meetings], float) + SAMPLE_ERROR
 
 
 def bounds(events: np.ndarray, ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each collective that both took part in, and in which all wait for all: when (their clock), and the bounds of what is to be added to it; sorted by time."""
+    """Of each collective that both took part in, and in which all wait for all: when (their clock), and the bounds of
+    what is to be added to it; sorted by time."""
     meets = np.isin(events["op"], MEETING) & (events["exit"] != OPEN) & (events["flags"] & 1 == 0) & (events["comm"] >= 0)
     sides = []
     for mask in (ours & meets, theirs & meets):

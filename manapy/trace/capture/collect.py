@@ -1,16 +1,20 @@
-"""The job's other hosts: what is recorded there, copied here, and what their processes do. One small process a host, `manapy _collect`.
+"""The job's other hosts: what is recorded there, copied here, and what their processes do. One small process a host,
+`manapy _collect`.
 
     others = Hosts(["node2", "node3"], "my-job-directory-0a1b2c3d")
     reader = rings.Reader(found.folder, others=others)      # polls them with its own files
 
-It is started by a remote shell (ssh, or srun in an allocation of Slurm) and answers requests on its standard input: what it sends has come from this user, as far as the
-remote shell can be trusted, and no port is open anywhere. A request is a line of JSON; an answer is one, too, whose `bytes` says how many follow it.
+It is started by a remote shell (ssh, or srun in an allocation of Slurm) and answers requests on its standard input:
+what it sends has come from this user, as far as the remote shell can be trusted, and no port is open anywhere. A
+request is a line of JSON; an answer is one, too, whose `bytes` says how many follow it.
 
 Invariants
- 1. Copies have the layout of their originals (lowerhalf/include/manapy/trace.h) and are changed only between two polls of whoever reads them.
- 2. A host that doesn't answer, or not within PATIENCE seconds, costs its own ranks only: its copies are removed, as what its ranks do isn't known any more. It is tried again
-    after RETRY seconds.
- 3. The other process ends when its standard input does, whatever has become of this one. It reads only: nothing of the job is changed, or waits for it.
+ 1. Copies have the layout of their originals (lowerhalf/include/manapy/trace.h) and are changed only between two polls
+    of whoever reads them.
+ 2. A host that doesn't answer, or not within PATIENCE seconds, costs its own ranks only: its copies are removed, as
+    what its ranks do isn't known any more. It is tried again after RETRY seconds.
+ 3. The other process ends when its standard input does, whatever has become of this one. It reads only: nothing of the
+    job is changed, or waits for it.
 """
 
 from __future__ import annotations
@@ -65,13 +69,15 @@ class Tails:
     def __init__(self, folder: Path, keep: int, sampler: runqueue.Sampler) -> None:
         self.folder, self.keep, self.sampler = folder, keep, sampler
         self._sampled = 0  # moment up to which samples were sent
-        self._tails: dict[tuple[str, int], Tail] = {}  # by name and inode: a restart from an earlier checkpoint replaces files
+        # by name and inode: a restart from an earlier checkpoint replaces files
+        self._tails: dict[tuple[str, int], Tail] = {}
         self._sent: dict[tuple[str, int], dict[int, bytes]] = {}  # heads, by offset
         self._tables: dict[tuple[str, int], list[int]] = {}  # entries sent so far of both
         self._sight: proc.Sight | None = None
 
     def news(self) -> tuple[dict[str, Any], list[bytes]]:
-        """What is new: of each file its size and where the bytes that follow belong; and what its processes do, after proc.INTERVAL seconds at least since the last look."""
+        """What is new: of each file its size and where the bytes that follow belong; and what its processes do, after
+        proc.INTERVAL seconds at least since the last look."""
         self._look_for_files()
         ranks = self._ranks()
         monotonic = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
@@ -103,7 +109,8 @@ class Tails:
                     self._sent[key], self._tables[key] = {}, [0, 0]
 
     def _ranks(self) -> list[dict[str, Any]]:
-        """What was seen of each process that has not ended by itself: as proc.examine, but of the time since the last look."""
+        """What was seen of each process that has not ended by itself: as proc.examine, but of the time since the last
+        look."""
         ranks = {}
         for tail in self._tails.values():
             head = tail.head
@@ -187,7 +194,8 @@ def _serve(requests: IO[bytes], answers: IO[bytes], sampling: contextlib.ExitSta
 
 
 def remote_shell() -> list[str]:
-    """How a command gets to another host, whose name and the command come behind it: srun within an allocation of Slurm, else ssh."""
+    """How a command gets to another host, whose name and the command come behind it: srun within an allocation of
+    Slurm, else ssh."""
     if allocation := os.environ.get("SLURM_JOB_ID"):
         return ["srun", "--overlap", f"--jobid={allocation}", "--nodes=1", "--ntasks=1", "--quiet", "--nodelist"]
     return ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
@@ -207,10 +215,12 @@ class _Host:
         self._process: subprocess.Popen[bytes] | None = None
 
     def open(self, shell: Sequence[str], job: str, keep: int, sample: bool) -> None:
-        """Start what answers there. LostError. A name that would be an option of the remote shell is none: job.json, which it may be from, may be another user's."""
+        """Start what answers there. LostError. A name that would be an option of the remote shell is none: job.json,
+        which it may be from, may be another user's."""
         if self.name.startswith("-"):
             raise LostError("not a host name")
-        program = shlex.quote(str(installation.executable("manapy") or "manapy"))  # as it is here; ssh hands it to a shell
+        # as it is here; ssh hands it to a shell
+        program = shlex.quote(str(installation.executable("manapy") or "manapy"))
         command = [*shell, self.name, program, "_collect"]
         try:
             # A session of its own: Ctrl-C is for us, and what has come until then is still wanted.
@@ -315,9 +325,10 @@ class _Host:
 
 
 class Hosts:
-    """The other hosts of the job whose trace is called `job`: rings.Elsewhere. Nothing happens before the first poll. shell: words before a host's name, None: remote_shell().
-    keep: records of each thread that are copied at least. sample: whether waits for a processor are sampled there all the time; set it before the first poll.
-    Everything is ended and removed with this object, or at the end of this process."""
+    """The other hosts of the job whose trace is called `job`: rings.Elsewhere. Nothing happens before the first poll.
+    shell: words before a host's name, None: remote_shell(). keep: records of each thread that are copied at least.
+    sample: whether waits for a processor are sampled there all the time; set it before the first poll. Everything is
+    ended and removed with this object, or at the end of this process."""
 
     def __init__(self, names: Iterable[str], job: str, shell: Sequence[str] | None = None, keep: int = KEEP) -> None:
         self.names, self.job, self.shell, self.keep = tuple(names), job, tuple(shell or remote_shell()), keep
@@ -345,8 +356,8 @@ class Hosts:
         return [f"{name} cannot be reached; nothing is known of its ranks: {why}" for name, why in self.lost.items()]
 
     def poll(self) -> None:
-        """Look at all of them. New ones are asked twice: first for all that they have, and then, with the others, for what has come meanwhile: the sooner all have answered, the
-        nearer to now is the moment that is known of all."""
+        """Look at all of them. New ones are asked twice: first for all that they have, and then, with the others, for
+        what has come meanwhile: the sooner all have answered, the nearer to now is the moment that is known of all."""
         now = time.monotonic()
         due = [name for name in self.names if name not in self._hosts and (name not in self._lost or now >= self._lost[name][0] + RETRY)]
         with ThreadPoolExecutor(AT_ONCE) as pool:

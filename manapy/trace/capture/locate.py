@@ -1,7 +1,9 @@
-"""Which recording is meant: by a job directory or id, what `manapy trace run` was given as --dir, a folder of saved trace files, or nothing.
+"""Which recording is meant: by a job directory or id, what `manapy trace run` was given as --dir, a folder of saved
+trace files, or nothing.
 
 Of its hosts a job of manapy-launch keeps a list in job.json; how one gets there is collect.py's.
-Recordings lie in format.root(), one folder a job, until they are saved elsewhere or the machine is restarted. Those of other users can be named, too, by whoever may read them: root.
+Recordings lie in format.root(), one folder a job, until they are saved elsewhere or the machine is restarted. Those of
+other users can be named, too, by whoever may read them: root.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from .tracefile import TraceFile
 
 
 class Found(NamedTuple):
-    """folder: of the trace files on this host, which may have none. job: the job of manapy-launch that it belongs to, if it does. live: its files are those that are being
-    written, or were until it ended. others: the job's other hosts, if there are any. guessed: nobody has named it; a line that says which it is."""
+    """folder: of the trace files on this host, which may have none. job: the job of manapy-launch that it belongs to,
+    if it does. live: its files are those that are being written, or were until it ended. others: the job's other hosts,
+    if there are any. guessed: nobody has named it; a line that says which it is."""
 
     folder: Path
     job: job.Job | None = None
@@ -36,7 +39,8 @@ def is_recording(folder: Path) -> bool:
 
 
 def find(which: str | None, hosts: Sequence[str] = (), shell: Sequence[str] | None = None) -> Found:
-    """hosts: that the job has, if it isn't one of manapy-launch. shell: see collect.Hosts. Raises JobError, with one line that says what would be found."""
+    """hosts: that the job has, if it isn't one of manapy-launch. shell: see collect.Hosts. Raises JobError, with one
+    line that says what would be found."""
     found = _find(which, hosts)
     names = sorted({*(hosts or (found.job.record.get("hosts", ()) if found.job is not None else ()))} - {socket.gethostname()})
     if names and found.live:

@@ -1,7 +1,9 @@
-"""Preloading the recorder into a program that doesn't run under manapy-launch: which of the two libraries, and into which environment.
+"""Preloading the recorder into a program that doesn't run under manapy-launch: which of the two libraries, and into
+which environment.
 
-Both hold the same code and know MPICH's binary interface from Open MPI's by themselves. They differ in what they export: mpi4py, and others, look whether
-a function of MPI 4 is there before they call it, so one that the program's MPI library lacks must not be shown.
+Both hold the same code and know MPICH's binary interface from Open MPI's by themselves. They differ in what they
+export: mpi4py, and others, look whether a function of MPI 4 is there before they call it, so one that the program's MPI
+library lacks must not be shown.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ _NEEDED = ((b"libmpi.so.40", "openmpi"), (b"libmpi.so.12", "mpich"), (b"libmpich
 
 
 def which_mpi(command: Sequence[str], env: Mapping[str, str]) -> str:
-    """The MPI that a command most probably uses, a key of LIBRARIES: by what mpi4py is told, what the launcher says of itself, or what programs are linked to."""
+    """The MPI that a command most probably uses, a key of LIBRARIES: by what mpi4py is told, what the launcher says of
+    itself, or what programs are linked to."""
     if env.get("MPI4PY_MPIABI", "").startswith("openmpi"):
         return "openmpi"
     for word in command:  # it may stand behind env, timeout, time ...

@@ -1,4 +1,5 @@
-"""What is new in one trace file since the last look: for copies of it, on disk (disk_copy.py) or on another host (collect.py).
+"""What is new in one trace file since the last look: for copies of it, on disk (disk_copy.py) or on another host
+(collect.py).
 
 Invariants
  1. A record is handed out when it is new, and again as long as it was open the last time.
@@ -41,7 +42,8 @@ class Tail(TraceFile):
             close()
 
     def new(self, i: int, ring: format.RingStruct, keep: int) -> np.ndarray:
-        """Records (format.RECORD) up to the head of the ring, of which `ring` is an earlier copy; at most the newest `keep`."""
+        """Records (format.RECORD) up to the head of the ring, of which `ring` is an earlier copy; at most the newest
+        `keep`."""
         state = self._rings[i]
         newest = int(ring.head)
         first = state.next or int(ring.first)

@@ -1,4 +1,5 @@
-"""This host's clocks read together, the time-stamp counter with them: what relates recorded ticks to now, and this host to others (clocks.py)."""
+"""This host's clocks read together, the time-stamp counter with them: what relates recorded ticks to now, and this host
+to others (clocks.py)."""
 
 from __future__ import annotations
 

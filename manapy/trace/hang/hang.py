@@ -54,8 +54,8 @@ def verdicts(
 
     labels: of a schedule, if one is known (stages.py). parked: ranks that a checkpoint holds. delays: what is known of
     ranks' waits for a processor. probe: of the network between hosts. memory: of earlier looks at this job. died: of a
-    job that is over, the rank whose death was seen first: it is accused if its records prove nothing else, as a job that
-    is stuck is killed in the end.
+    job that is over, the rank whose death was seen first: it is accused if its records prove nothing else, as a job
+    that is stuck is killed in the end.
     """
     if not len(trace.events) and not any(known.refused for known in trace.ranks.values()):
         return [

@@ -178,8 +178,8 @@ class Suspects:
         return f"has polled for {long}: it is in {what}" if call.polling else f"has been in {what} for {long}"
 
     def ended(self, victim: int | None = None) -> tuple[str, ...]:
-        """Of a job that is over, evidence on who may have ended it; victim: only of those that this rank waited for, also
-        behind others."""
+        """Of a job that is over, evidence on who may have ended it; victim: only of those that this rank waited for,
+        also behind others."""
         outside = [
             rank
             for rank, known in sorted(self.trace.ranks.items())

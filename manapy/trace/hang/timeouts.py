@@ -1,4 +1,5 @@
-"""How long things take in this job, as far as its trace knows: a rank's time outside MPI after a certain call, and a call's transfer.
+"""How long things take in this job, as far as its trace knows: a rank's time outside MPI after a certain call, and a
+call's transfer.
 
 A wait is suspicious when it is longer than twice what is expected (the paper's n = 100 %), never below FLOOR. What is
 expected is the longest at the same place, not the median: a loop
@@ -81,7 +82,8 @@ class Expected:
         self._gaps = np.maximum(events["enter"][self._before + 1] - events["exit"][self._before], 0)
 
     def outside(self, event: int) -> tuple[int, int]:
-        """After a call of this rank has returned: the median time until its next call, and the time from which on it is too long."""
+        """After a call of this rank has returned: the median time until its next call, and the time from which on it is
+        too long."""
         events, before = self._trace.events, self._before
         alike = (events["op"][before] == events["op"][event]) & (events["comm"][before] == events["comm"][event])
         mine = alike & (events["rank"][before] == events["rank"][event])
@@ -110,7 +112,8 @@ class Expected:
         )
 
     def transfer(self, event: int) -> tuple[int, int]:
-        """Of a collective, after its last arrival, or of a message, after both sides' posts: the median, and the time from which on it is too long."""
+        """Of a collective, after its last arrival, or of a message, after both sides' posts: the median, and the time
+        from which on it is too long."""
         events, matching = self._trace.events, self._matching
         groups = matching.collectives
         if groups.of[event] >= 0:

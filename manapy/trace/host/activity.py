@@ -10,7 +10,8 @@ Invariants
  2. Threads of manapy itself, and those in an MPI call (`inside`), prove nothing: they wake up, or wait busily, whatever
     the program does.
  3. Reading takes nothing from the job: /proc only, and only of suspects.
- 4. Nothing is done only by who has done nothing for QUIET seconds: programs read slow pipes and sleep between two tries.
+ 4. Nothing is done only by who has done nothing for QUIET seconds: programs read slow pipes and sleep between two
+    tries.
  5. Who is ready to run at two looks, and has not run between them, had no processor: that isn't doing nothing.
 """
 

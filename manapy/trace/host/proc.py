@@ -1,6 +1,8 @@
-"""What /proc says of the processes behind the ranks: alive, stopped, busy or asleep. Only of processes of this host that are still the ones that recorded.
+"""What /proc says of the processes behind the ranks: alive, stopped, busy or asleep. Only of processes of this host
+that are still the ones that recorded.
 
-A process is known by its id and its start time (proc(5), field 22 of stat): an id that was given to another process since means that ours is dead.
+A process is known by its id and its start time (proc(5), field 22 of stat): an id that was given to another process
+since means that ours is dead.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ BUSY = 0.05  # of a processor: little may be left of one where many spin
 
 @dataclass(frozen=True)
 class Seen:
-    """state: as in stat(5), or "dead". ticks: processor time of all threads. wchan: of the main thread, if one may see it."""
+    """state: as in stat(5), or "dead". ticks: processor time of all threads. wchan: of the main thread, if one may see
+    it."""
 
     state: str
     ticks: int = 0

@@ -1,7 +1,9 @@
-"""Does every rank of a running job go on? Asks the heads of its rings only, so that who watches it need not analyse all that is kept at each look.
+"""Does every rank of a running job go on? Asks the heads of its rings only, so that who watches it need not analyse all
+that is kept at each look.
 
 Invariants
- 1. The answer is yes only if every thread that records has made a call since the last question: then nobody has been stuck for longer than that.
+ 1. The answer is yes only if every thread that records has made a call since the last question: then nobody has been
+    stuck for longer than that.
  2. Whatever is new or can't be read is no yes: an analysis tells what it is.
 """
 

@@ -1,13 +1,15 @@
-"""Which iteration, micro-batch, phase and pipeline stage each call of a training job belongs to, given its schedule; and which schedule that is, from the calls alone.
+"""Which iteration, micro-batch, phase and pipeline stage each call of a training job belongs to, given its schedule;
+and which schedule that is, from the calls alone.
 
-A rank's calls are held against what its stage must call in an iteration: for each block a Recv, the collectives of its TP group, a Send (where it has them),
-and at the end collectives of larger groups. Only one rank of a stage is walked through call by call; the others are compared with it, and walked through
-themselves only where they differ.
+A rank's calls are held against what its stage must call in an iteration: for each block a Recv, the collectives of its
+TP group, a Send (where it has them), and at the end collectives of larger groups. Only one rank of a stage is walked
+through call by call; the others are compared with it, and walked through themselves only where they differ.
 
 Invariants
- 1. What doesn't belong to the pattern (set-up, logging, a barrier now and then) has no label. A Recv that was left out shifts no label after it.
- 2. A rank whose first calls are lost gets labels from its first gradient reduction on; its iterations are counted by that communicator's SEQ. What it did before its
-    recording was paused the last time counts as lost.
+ 1. What doesn't belong to the pattern (set-up, logging, a barrier now and then) has no label. A Recv that was left out
+    shifts no label after it.
+ 2. A rank whose first calls are lost gets labels from its first gradient reduction on; its iterations are counted by
+    that communicator's SEQ. What it did before its recording was paused the last time counts as lost.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ class Item:
 
 @dataclass(frozen=True)
 class CallSequence:
-    """The calls that some ranks of a stage have in common. iteration, item: of each call; strays: how many fit nowhere, and the first of them."""
+    """The calls that some ranks of a stage have in common. iteration, item: of each call; strays: how many fit nowhere,
+    and the first of them."""
 
     kinds: np.ndarray
     iteration: np.ndarray
@@ -98,8 +101,9 @@ class Labels:
         return self._looked_up(lambda stage, item: PHASES.index(self._phase(stage, item)), PHASES.index(Phase.REDUCE), 0)
 
     def now(self, rank: int) -> Position:
-        """What a rank does in its open call, or on its way to the next one. After an iteration's last call, a stage that receives nothing first is taken to be
-        in its first forward pass: the optimizer before it, and what feeds the data, make no calls that would tell."""
+        """What a rank does in its open call, or on its way to the next one. After an iteration's last call, a stage
+        that receives nothing first is taken to be in its first forward pass: the optimizer before it, and what feeds
+        the data, make no calls that would tell."""
         stage = int(self.schedule.places[rank, 0])
         sequence = self.sequences[rank]
         labelled = np.flatnonzero(sequence.item != NONE) if sequence is not None else ()
@@ -309,7 +313,8 @@ def _items(schedule: Schedule, stage: int, layers: tuple[int, ...]) -> tuple[Ite
 
 
 def _walk(kinds: np.ndarray, items: Sequence[Item], synced: bool = True) -> CallSequence:
-    """Hold calls against the pattern. synced: the first call is one of an iteration's begin; else the walk starts behind the first reduction."""
+    """Hold calls against the pattern. synced: the first call is one of an iteration's begin; else the walk starts
+    behind the first reduction."""
     pattern = [item.kind for item in items]
     size = len(pattern)
     iterations, found = np.full(len(kinds), NONE, np.int32), np.full(len(kinds), NONE, np.int32)
@@ -342,7 +347,8 @@ def _walk(kinds: np.ndarray, items: Sequence[Item], synced: bool = True) -> Call
 
 
 def _counted(trace: Trace, sequence: CallSequence, start: int, reduction: int) -> CallSequence:
-    """The iterations of a rank with lost calls, by the SEQ of its first reduction: an iteration has as many of them as there are until its next call of another kind."""
+    """The iterations of a rank with lost calls, by the SEQ of its first reduction: an iteration has as many of them as
+    there are until its next call of another kind."""
     run = reduction
     while run < len(sequence.item) and sequence.item[run] == REDUCING:
         run += 1
@@ -412,7 +418,8 @@ def inferred(trace: Trace) -> Labels:
 
 
 def _edges(schedule: Schedule) -> set[tuple[int, int]]:
-    """Who sends to whom: a ring of messages, as many programs have it, is no pipeline, though each rank receives, sends and reduces like a stage."""
+    """Who sends to whom: a ring of messages, as many programs have it, is no pipeline, though each rank receives, sends
+    and reduces like a stage."""
     between = {(source[0], stage) for stage in range(schedule.pp) for block in schedule.blocks_of(stage) if (source := schedule.source(stage, block)) is not None}
     return {edge for a, b in between for edge in zip(schedule.ranks[a].ravel().tolist(), schedule.ranks[b].ravel().tolist(), strict=True)}
 

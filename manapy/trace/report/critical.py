@@ -41,7 +41,8 @@ def section(labels: Labels, measured: Sequence[Iteration], verdicts: Sequence[Ve
 
 
 def _worst(labels: Labels, measured: Sequence[Iteration], verdicts: Sequence[Verdict]) -> tuple[Iteration, bool]:
-    """The iteration of the gravest verdict on a slow one (then True), or else the longest; the first is none to compare with, nor one into which a checkpoint fell."""
+    """The iteration of the gravest verdict on a slow one (then True), or else the longest; the first is none to compare
+    with, nor one into which a checkpoint fell."""
     stopped = interrupted(labels)
     fair = [one for one in measured if not one.first and one.number not in stopped] or list(measured)
     blamed = [one for verdict in verdicts if verdict.state is State.SLOW for one in fair if one.number == verdict.iteration]
@@ -62,7 +63,8 @@ class _Path:
         self._scale = (WIDTH - LEFT - 10) / self.times.makespan
 
     def work(self, vertex: int) -> tuple[str, Time, Time]:
-        """What a block is called, its own work and what is usual; of the rank with most, where several work on it together."""
+        """What a block is called, its own work and what is usual; of the rank with most, where several work on it
+        together."""
         shard = int(self._own[vertex, self.replica].argmax())
         stage, place = divmod(vertex, self.graph.blocks)
         block = self.schedule.blocks_of(stage)[place]

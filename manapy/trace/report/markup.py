@@ -1,4 +1,5 @@
-"""Pieces of HTML for report.py. What is not said to be markup is escaped, and cut where it is longer than TEXT characters."""
+"""Pieces of HTML for report.py. What is not said to be markup is escaped, and cut where it is longer than TEXT
+characters."""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""RDMA queue pairs of one recorded job: how far each has got, and what went over each device when; as SVG and a table. Records: MPY_OP_RDMA_QP of trace.h.
+"""RDMA queue pairs of one recorded job: how far each has got, and what went over each device when; as SVG and a table.
+Records: MPY_OP_RDMA_QP of trace.h.
 
 Invariants
- 1. Between two records of a queue pair its bytes are spread evenly over the time; they count for the device that the later one names.
- 2. What was posted before the first record that is left is not drawn; totals are the queue pair's own counts and hold in any case.
+ 1. Between two records of a queue pair its bytes are spread evenly over the time; they count for the device that the
+    later one names.
+ 2. What was posted before the first record that is left is not drawn; totals are the queue pair's own counts and hold
+    in any case.
 """
 
 from __future__ import annotations

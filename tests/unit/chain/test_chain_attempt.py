@@ -57,7 +57,8 @@ class Run:
 
 @pytest.fixture(autouse=True)
 def orphans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An attempt adopts its orphans; pytest's own process must not, as nobody reaps them here for the tests that follow."""
+    """An attempt adopts its orphans; pytest's own process must not, as nobody reaps them here for the tests that
+    follow."""
     monkeypatch.setattr(descendants, "adopt_orphans", lambda: None)
 
 

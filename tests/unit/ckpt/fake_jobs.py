@@ -212,7 +212,8 @@ class FakeJob:
         return await (await self.ask(line)).end()
 
     async def status(self) -> dict[str, Any]:
-        """The answer to STATUS. It comes after everything that the coordinator has sent to a rank before the command."""
+        """The answer to STATUS. It comes after everything that the coordinator has sent to a rank before the
+        command."""
         return dict(json.loads((await self.command("STATUS"))[0].removeprefix("JSON ")))
 
     async def checkpoint(self, then: str = "continue") -> str:

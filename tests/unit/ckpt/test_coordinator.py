@@ -227,7 +227,8 @@ def test_waits_for_all_ranks_and_says_so(tmp_path: Path, progress: None) -> None
 
 
 def test_ranks_that_find_no_room(tmp_path: Path, progress: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranks are sent away before the last descriptors are gone; commands aren't, and hear who is missing and why, and that there is an end to waiting."""
+    """Ranks are sent away before the last descriptors are gone; commands aren't, and hear who is missing and why, and
+    that there is an end to waiting."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     async def test(fake: FakeJob) -> None:
@@ -317,7 +318,8 @@ def test_stop(tmp_path: Path, checkpoint: bool) -> None:
 def test_interval_and_keep(tmp_path: Path) -> None:
     async def test(fake: FakeJob) -> None:
         await fake.ranks[0].until("RESUME", 4)
-        kept = await fake.until(lambda: len(names := fake.published()) <= 3 and names)  # one may be new, and another not deleted yet
+        # one may be new, and another not deleted yet
+        kept = await fake.until(lambda: len(names := fake.published()) <= 3 and names)
         assert len(kept) >= 2 and kept[-1] >= "ckpt-000004"
 
     play(tmp_path, test, interval=0.1, keep=2)
@@ -444,7 +446,8 @@ def test_ranks_that_never_came(tmp_path: Path, ranks: int, state: str) -> None:
 
 
 def test_first_failure_is_the_one_whose_connection_was_lost_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rank 1, on another host, dies, and mpirun kills rank 0, whose death is known before, as it is one of this host."""
+    """Rank 1, on another host, dies, and mpirun kills rank 0, whose death is known before, as it is one of this
+    host."""
     victim = subprocess.Popen(["sleep", "600"])
 
     async def test(fake: FakeJob) -> None:
@@ -512,7 +515,8 @@ def test_rank_that_ends_with_an_error(tmp_path: Path) -> None:
 
 
 def test_ranks_that_come_late_do_not_undo_what_is_noted(tmp_path: Path) -> None:
-    """The coordinator may be killed right after a rank was told so: other hosts' ranks may not even have connected by then."""
+    """The coordinator may be killed right after a rank was told so: other hosts' ranks may not even have connected by
+    then."""
 
     async def test(fake: FakeJob) -> None:
         await fake.join(fake.ranks[0])

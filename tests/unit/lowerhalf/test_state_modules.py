@@ -1,7 +1,9 @@
-"""lowerhalf/process: descriptors, process-wide settings, children and CPU features, saved in one process and restored in another.
+"""lowerhalf/process: descriptors, process-wide settings, children and CPU features, saved in one process and restored
+in another.
 
-state_driver.c plays the program; each case (state_cases.h) sets real state up, and verifies it twice: after saving (nothing may have changed) and
-after restoring in a new process. guard_driver.c and guard_library.c play the lower half and a transport of the real MPI."""
+state_driver.c plays the program; each case (state_cases.h) sets real state up, and verifies it twice: after saving
+(nothing may have changed) and after restoring in a new process. guard_driver.c and guard_library.c play the lower half
+and a transport of the real MPI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`manapy rdma ...` as people use it. Where only what `run` prepares is looked at, an empty library stands in for the interposer."""
+"""`manapy rdma ...` as people use it. Where only what `run` prepares is looked at, an empty library stands in for the
+interposer."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ LONG = int(1000 * PATIENCE)  # ms
 
 @pytest.fixture
 def env(short: Path, root: Path) -> Iterator[Environment]:
-    """Of a host of its own, with an installation whose libmanapy_shift.so does nothing. Agents that are left are ended."""
+    """Of a host of its own, with an installation whose libmanapy_shift.so does nothing. Agents that are left are
+    ended."""
     library = short / "prefix" / "lib" / "manapy" / "libmanapy_shift.so"
     library.parent.mkdir(parents=True)
     subprocess.run(["gcc", "-shared", "-x", "c", "/dev/null", "-o", str(library)], check=True)
@@ -77,7 +79,8 @@ def test_without_rnics_the_program_runs_and_it_is_said(env: Environment) -> None
 
 
 def test_ranks_that_start_together_get_one_agent(env: Environment, short: Path) -> None:
-    """And it stays as long as they do, though none of them ever talks with it, and then ends and leaves nothing but its log and its lock."""
+    """And it stays as long as they do, though none of them ever talks with it, and then ends and leaves nothing but its
+    log and its lock."""
     command = [*MANAPY, "rdma", "run", "--job", "j", "--linger=500ms", "--backup", "a", "--", "sleep", "1000"]
     ranks = [subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) for _ in range(6)]
     where = place.Place(short / "host" / "j", "j")
@@ -89,7 +92,8 @@ def test_ranks_that_start_together_get_one_agent(env: Environment, short: Path) 
         for rank in ranks[1:]:
             rank.kill()
             rank.wait()
-        time.sleep(1.5)  # three times as long as it lingers; a busy machine may notice less in it, but nothing that isn't so
+        # three times as long as it lingers; a busy machine may notice less in it, but nothing that isn't so
+        time.sleep(1.5)
         with client.Connection(where) as connection:
             assert connection.status()["pid"] == pid, "one rank still runs"
     finally:

@@ -1,4 +1,5 @@
-"""What is recorded on other hosts: copied as it grows, given up where a host is lost, tried again. A "host" is a process of this one with a trace root of its own."""
+"""What is recorded on other hosts: copied as it grows, given up where a host is lost, tried again. A "host" is a
+process of this one with a trace root of its own."""
 
 from __future__ import annotations
 

@@ -262,7 +262,8 @@ ACCESS, EXPOSURE = (Op.WIN_START, Op.WIN_COMPLETE), (Op.WIN_POST, Op.WIN_WAIT)
 
 
 def epochs(lost: bool) -> Builder:
-    """Rank 0 has had access to the memory of ranks 1 and 2 once, and begins again; of rank 1 only the last two records may be left."""
+    """Rank 0 has had access to the memory of ranks 1 and 2 once, and begins again; of rank 1 only the last two records
+    may be left."""
     job = Builder(3)
     for i, op in enumerate(ACCESS):
         for target in (1, 2):
@@ -340,7 +341,8 @@ def test_asleep_or_starved() -> None:
 
 
 def test_waiting_for_a_processor_is_not_held_against_a_rank() -> None:
-    """0.6 s outside MPI is too long, but not if it had no processor for most of that; one that never has any is stuck."""
+    """0.6 s outside MPI is too long, but not if it had no processor for most of that; one that never has any is
+    stuck."""
     model = Model([ROUND * 8, ROUND * 5 + [SPIN]])
     model.run()
     trace = model.trace()

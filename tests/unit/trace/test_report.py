@@ -1,4 +1,5 @@
-"""The page of `manapy trace report`: what it says, that nothing in it is anybody else's markup, that it stays small, and that it holds where a trace has little to say."""
+"""The page of `manapy trace report`: what it says, that nothing in it is anybody else's markup, that it stays small,
+and that it holds where a trace has little to say."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ VOID = {"meta"}
 
 
 class Page(HTMLParser):
-    """text: all that is shown; texts: by element; elements: (tag, attributes); data: of the script. That every element ends is checked."""
+    """text: all that is shown; texts: by element; elements: (tag, attributes); data: of the script. That every element
+    ends is checked."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
