@@ -21,21 +21,23 @@
  *
  * rank -> coordinator
  *   HELLO rank size host pid generation checkpoint(or %)      first line of a rank
- *   PROGRAM mpi_state(none|up|finalized) text segments        what runs, for status; the real MPI's files in /dev/shm, which
- *                                                             the coordinator removes when the job was killed
+ *   PROGRAM mpi_state(none|up|finalized) text segments        what runs, for status; the real MPI's files in /dev/shm:
+ *                                                             the coordinator removes them if the job is killed
  *   CHECKED epoch                                             nothing here prevents a checkpoint
  *   REFUSED epoch reason                                      something does; names the fd or pid
- *   DISABLED epoch                                            the program has disabled checkpoints: CHECKED or REFUSED follow when it has
- *                                                             enabled them
- *   ROWS epoch version more n row...                          row = cid:ggid:seq:members(list; a-b = consecutive ranks):handle:name
- *                                                             first: all rows; later: rows made since. handle 0: under
- *                                                             construction; more = 1: the next line goes on with the
- *                                                             list, so no line is too long
+ *   DISABLED epoch                                            the program has disabled checkpoints: CHECKED or REFUSED
+ *                                                             follow when it has enabled them
+ *   ROWS epoch version more n row...                          row = cid:ggid:seq:members:handle:name; members = list,
+ *                                                             a-b = consecutive ranks. The first time: all rows;
+ *                                                             later: rows made since. handle 0: under construction.
+ *                                                             more = 1: the next line continues the list, so that no
+ *                                                             line is too long
  *   RAISE epoch version cid seq                               SEQ has reached or passed TARGET (sent for each such SEQ)
- *   RETRACT epoch version                                     a call that may be in what was reported isn't counted any more (it failed on
- *                                                             its arguments): everything must be asked anew, by an
- *                                                             INTENT
- *   STATE epoch version applied n thread...                   the threads that are not running; thread = state:cid:mode:peers, state =
+ *   RETRACT epoch version                                     a call that may have been reported is no longer counted
+ *                                                             (it failed on its arguments): the coordinator must ask
+ *                                                             for everything again, by an INTENT
+ *   STATE epoch version applied n thread...                   the threads that are not running; thread =
+ *                                                             state:cid:mode:peers, state =
  *                                                             blocked|collective|parked|finished, and behind them
  *                                                             disabled if the program has disabled checkpoints; mode =
  *                                                             all|any; blocked with peers "-": on every member of cid
@@ -43,18 +45,23 @@
  *                                                             in this epoch, INTENT included. Version rules:
  *                                                             messages.py
  *   FROZEN epoch version       NOTFROZEN epoch version
- *   STOPPED epoch                                             all upper threads stopped by signal, none in the lower half
+ *   STOPPED epoch                                             all upper threads stopped by signal, none in the lower
+ *                                                             half
  *   DRAINED epoch
- *   WRITTEN epoch bytes file_bytes crc seconds host seal      image is complete and fsynced under the temporary directory; seal: its header's
+ *   WRITTEN epoch bytes file_bytes crc seconds host seal      image is complete and fsynced under the temporary
+ *                                                             directory; seal: its header's
  *   FAILED epoch reason                                       could not; the rank will resume on ABORT
  *   RESUMED epoch
- *   READY generation                                          after a restart: image verified, memory restored, MPI rebuilt
+ *   READY generation                                          after a restart: image verified, memory restored, MPI
+ *                                                             rebuilt
  *   REQUEST ticket                                            the program itself asks for a checkpoint
- *   PLACE directory                                           the program wants later checkpoints there (dmtcp_set_ckpt_dir); absolute
- *   DONE code                                                 the program ends, with this exit code: no further checkpoint
+ *   PLACE directory                                           the program wants later checkpoints there
+ *                                                             (dmtcp_set_ckpt_dir); absolute
+ *   DONE code                                                 the program ends, with this exit code: no further
+ *                                                             checkpoint
  * coordinator -> rank
  *   CHECK epoch grace_ms                                      look for what can't be saved; nothing stops yet
- *   INTENT epoch                                              also while another one is pending, which ends so
+ *   INTENT epoch                                              also while another one is pending; that one ends
  *   TARGETS epoch more n cid:seq...                           rows left out are at their target; more as with ROWS
  *   TARGET epoch cid seq
  *   ADVANCE epoch       WITHDRAW epoch
@@ -66,18 +73,18 @@
  *   ABORT epoch reason                                        nothing published; continue
  *   TICKET ticket ok|failed path_or_reason                    answer to REQUEST (the lower block learns it)
  *   GO                                                        after all READY: run
- *   NOTED                                                     answer to DONE: how this rank, or the job, has ended stands in job.json; in a chain
- *                                                             a rank doesn't leave before
+ *   NOTED                                                     answer to DONE: job.json says how this rank, or the job,
+ *                                                             has ended; in a chain a rank waits for this before it
+ *                                                             ends
  *   KILL code reason                                          another rank died or the job is stopped
  *
  * command -> coordinator: one request line, then answers until the server closes
  *   CHECKPOINT then(continue|exit|hold) child_grace_ms | RECENT within_ms | STATUS | STOP checkpoint(0|1)
- *                                                             hold: the ranks stay stopped until they are killed (STOP
- *                                                             0)
+ *                                                             hold: the ranks stay stopped until they are killed (STOP 0)
  * coordinator -> command
  *   PROGRESS text | RESULT ok path | RESULT failed reason | RESULT died reason | JSON text
- *                                                             died: ranks have; perhaps they were killed and restarted,
- *                                                             and this coordinator is the one of before
+ *                                                             died: ranks have died; perhaps they were killed and
+ *                                                             restarted, and this is the earlier coordinator
  */
 #ifndef MANAPY_CONTROL_H
 #define MANAPY_CONTROL_H

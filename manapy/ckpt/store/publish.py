@@ -7,7 +7,8 @@
 A program may send later checkpoints to a directory of its choice (dmtcp_set_ckpt_dir). They get a directory of the
 job's own in there, its place, for other jobs may be sent there, too; the job directory shows them as its own:
 
-    CHOICE/manapy-<hash of the job directory's path>/    the place: checkpoints as above, `latest`, and `manapy-job`, a link to the job directory
+    CHOICE/manapy-<hash of the job directory's path>/    the place: checkpoints as above, `latest`, and `manapy-job`, a
+                                                         link to the job directory
     ckpt-000008 -> CHOICE/manapy-.../ckpt-000008         in the job directory
 
 Invariants
