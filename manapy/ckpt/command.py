@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from .store.job import Job
 
 CONNECT_SECONDS = 5.0
-RESTART_SECONDS = 1.5  # between the death of a job's ranks and the job.json of their restart
-END_SECONDS = 1.0  # between the end of a coordinator's socket and its last job.json
-ANSWER_SECONDS = 10.0  # for the handshake and for STATUS; its interpreter may still be starting
+RESTART_SECONDS = 1.5  # from the death of a job's ranks until a restart writes job.json
+END_SECONDS = 1.0  # from the end of a coordinator's socket until its last job.json
+ANSWER_SECONDS = 10.0  # for the handshake and STATUS; the coordinator's interpreter may still be starting
 
 Progress = Callable[[str], None]
 
@@ -68,10 +68,14 @@ def _end_of(job: Job, patience: float) -> str | None:
 
 
 def checkpoint(job: Job, *, then: str = "continue", child_grace: float | None = None, within: float | None = None, progress: Progress | None = None) -> Path:
-    """Take a checkpoint; returns when it is published. child_grace in seconds. within: one that is being taken already,
-    or was published within so many seconds, will do (then and child_grace don't count). Raises CheckpointError. A job
-    that is just being restarted has a new coordinator; the old one may still answer, that the ranks have died: then the
-    new one is asked."""
+    """Take a checkpoint. Returns its path when it is published. Raises CheckpointError.
+
+    child_grace: seconds that child processes get to end. within: return a checkpoint instead that is in progress or was
+    published within so many seconds; then and child_grace do not count in this case.
+
+    A job that is being restarted gets a new coordinator. The old one may still answer that the ranks have died; then
+    the new one is asked.
+    """
     grace = protocol.GRACE_DEFAULT if child_grace is None else round(child_grace * 1000)
     request = f"CHECKPOINT {then} {grace}" if within is None else f"RECENT {round(within * 1000)}"
 
@@ -91,7 +95,7 @@ def checkpoint(job: Job, *, then: str = "continue", child_grace: float | None = 
 
 
 def _successor(job: Job, patience: float) -> Job | None:
-    """The job as its directory says now, if that isn't the same run of it any more; within so many seconds."""
+    """The job as job.json describes it, once that belongs to a new run (wait at most so many seconds)."""
 
     deadline = time.monotonic() + patience
     while True:
@@ -104,7 +108,7 @@ def _successor(job: Job, patience: float) -> Job | None:
 
 
 def stop(job: Job, *, checkpoint: bool = True, progress: Progress | None = None) -> Path | None:
-    """End the job, by default with a final checkpoint, whose path is returned. Returns when it has ended."""
+    """End the job, by default with a final checkpoint. Returns the checkpoint's path when the job has ended."""
     with Connection(job) as connection:
         connection.send(f"STOP {int(checkpoint)}")
         path = _result(connection, progress)

@@ -1,8 +1,8 @@
 """The control protocol: the mirror of lowerhalf/include/manapy/control.h (tests/unit/ckpt/test_protocol.py compares
 them).
 
-The messages of the collective clock are in manapy.clock.messages; here are the names of all and the fields of the
-others.
+The names of all messages are here. manapy.clock.messages has the fields of the collective clock's messages; this file
+has those of all others.
 """
 
 from __future__ import annotations

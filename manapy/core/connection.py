@@ -12,11 +12,10 @@ from . import handshake
 
 
 class Connection:
-    """Authenticated, in the role of a command. Every failure is the service's error, with one line that says what is
-    wrong.
+    """An authenticated connection in the role of a command. Failures raise the service's error with a one-line reason.
 
-    what: begins the line and says whose service it is; lost: what to say when the connection ends; limit: bytes of the
-    longest line.
+    what: the beginning of this line, which names the service; lost: the message for the end of the connection; limit:
+    bytes of the longest line.
     """
 
     def __init__(self, connected: socket.socket, secret: bytes, service: handshake.Service, *, what: str, lost: str, secret_path: object, timeout: float, limit: int) -> None:

@@ -4,13 +4,14 @@
           -> publish -> RESUME
 
 Invariants
- 1. A step starts when every rank has answered the one before. The first failure (REFUSED, FAILED, a lost or finishing
-    rank) ends the checkpoint: ABORT to all ranks that have heard of it, the temporary directory removed, older
-    checkpoints untouched.
- 2. After publication nothing fails any more: a rank that is lost then does not take the checkpoint back.
- 3. A rank whose program has disabled checkpoints answers CHECK when that has enabled them. If it disables them later,
-    the clock waits (invariant 5 of clock/controller.py). Once the rank is frozen it can't.
- 4. The next checkpoint's CHECK waits on each rank until that has let go of this one, so there is no answer to ABORT.
+ 1. A step starts when every rank has answered the previous step. The first failure (REFUSED, FAILED, a lost or
+    finishing rank) ends the checkpoint: ABORT goes to all ranks that know of it, the temporary directory is removed,
+    and older checkpoints remain.
+ 2. After publication nothing can fail: a rank that is lost then does not undo the checkpoint.
+ 3. A rank whose program has disabled checkpoints answers CHECK when the program has enabled them again. If the program
+    disables them later, the clock waits (invariant 5 of clock/controller.py). Once the rank is frozen, it cannot
+    disable them.
+ 4. ABORT has no answer: each rank delays the CHECK of the next checkpoint until it has left this one.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 
 CLOCK_KINDS = frozenset("ROWS RAISE RETRACT STATE FROZEN NOTFROZEN".split())
 MEASURE_SECONDS = 0.5  # between looks at what was written
-STALL_SECONDS = 10.0  # without any report: a dependency outside MPI is suspected
+STALL_SECONDS = 10.0  # without any report; then a dependency outside MPI is suspected
 
 
 class Phase(Enum):
@@ -79,18 +80,18 @@ class Flow:
     # ---- what the coordinator calls
 
     async def take(self, grace_ms: int, then: Callable[[], str], record: dict[str, Any], on_begin: Callable[[], None], on_published: Callable[[publish.Checkpoint], None]) -> Path:
-        """Take one checkpoint; its path, when all ranks go on again. Raises CheckpointError; then nothing was
+        """Take one checkpoint. Returns its path when all ranks run again. Raises CheckpointError; then nothing is
         published.
 
-        ``then`` is asked when the ranks are let go; ``on_begin`` is called when the ranks' state begins to matter,
-        ``on_published`` as soon as the checkpoint is in place.
+        ``then`` is called before the ranks are released, ``on_begin`` before the ranks stop, ``on_published`` as soon
+        as the checkpoint is published.
         """
         self.epoch += 1
         begin = time.monotonic()
         try:
             await self._all(Phase.CHECK, "CHECKED", f"CHECK {self.epoch} {grace_ms}")
             self.written, self._measured = 0, 0.0
-            # not before: CHECKED comes after a PLACE that was said until then
+            # not earlier: a rank sends its PLACE before CHECKED
             self.temporary = publish.begin(self.directory, self.place)
             on_begin()
             await self._converge()
@@ -132,8 +133,8 @@ class Flow:
         return True
 
     def on_done(self, rank: int) -> None:
-        """No further checkpoint: a rank is finishing."""
-        # Not through on_message alone: it would abort, and the step that waits must hear of it. _abort tells the ranks.
+        """A rank is finishing: there will be no further checkpoint."""
+        # on_message alone would abort the clock without ending the step that waits. _abort tells the ranks.
         self.controller.finishing = True
         self._on_gone(rank, f"the job is finishing: rank {rank} has ended its part")
 
@@ -158,7 +159,7 @@ class Flow:
     # ---- for people
 
     def waiting(self) -> list[str]:
-        """Why the checkpoint isn't further, one line each."""
+        """What the checkpoint waits for, one line each."""
         if self.phase is Phase.CLOCK:
             return [self._with_time(text) for text in self.controller.status()]
         missing = [rank for rank in range(self.size) if rank not in self._answers]
@@ -334,7 +335,7 @@ def _bytes_in(directory: Path) -> int:
 
 
 def name_ranks(ranks: list[int]) -> str:
-    """For people; of many the first."""
+    """The names of ranks for a message; of many ranks only the first."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     return "ranks " + ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")

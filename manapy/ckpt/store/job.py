@@ -2,7 +2,7 @@
 
 Invariants
  1. job.json is replaced by rename: a reader sees the old one or the new one.
- 2. A job is live if its coordinator answers an authenticated connection; what job.json says about its state is history.
+ 2. A job is live if its coordinator answers an authenticated connection. The state in job.json may be out of date.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Job(NamedTuple):
         return True
 
     def again(self) -> Job:
-        """The job as its job.json says now. Raises JobError."""
+        """Read job.json again. Raises JobError."""
         return read(self.dir)
 
     def checkpoints(self) -> list[publish.Checkpoint]:
@@ -112,8 +112,11 @@ def read(directory: Path) -> Job:
 
 
 def write(directory: Path, record: dict[str, Any]) -> None:
-    """Replace job.json (invariant 1). On a full disk it is written over in place, by one write into the space that it
-    has: how a job has ended is worth more than the invariant."""
+    """Replace job.json (invariant 1).
+
+    On a full disk it is overwritten in place, by one write into the space that it has: the end of a job matters more
+    than the invariant.
+    """
     path, data = directory / "job.json", json.dumps(record, indent=1).encode() + b"\n"
     try:
         replace_file(path, data)
@@ -140,8 +143,10 @@ def _readable(directory: Path) -> Iterator[Job]:
 
 
 def find_live(which: str | None) -> Job:
-    """The job meant by a path, an id, or nothing: then the only live one here. Raises JobError; the job's liveness is
-    checked only where it decides (the command that follows finds out)."""
+    """The job with this path or id; without a name, the only live job here. Raises JobError.
+
+    Whether the job is live is checked only where it decides; else the command finds out when it connects.
+    """
     here = Path()
     if which is not None:
         for directory in (Path(which), here / f"manapy-{which}"):

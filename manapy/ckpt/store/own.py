@@ -1,5 +1,6 @@
-"""May a file be believed? Only if nobody but this user, or root, can have written it: the mirror of
-lowerhalf/include/manapy/own.h."""
+"""Which files can be trusted: those that only this user or root can have written. Mirror of
+lowerhalf/include/manapy/own.h.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a checkpoint one that its job has written, for this user, and is every byte of it as it was?"""
+"""Checks of a checkpoint: has its job written it, does it belong to this user, and is every byte intact?"""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ def origin(checkpoint: Path, manifest: Manifest) -> str | None:
 
 
 def headers(checkpoint: Path, manifest: Manifest, *, signed: bool = True) -> tuple[dict[int, image.Header], list[str]]:
-    """Headers by rank, compared with the manifest; and one line for each bad one. ``signed``: it must come from its
-    job, too."""
+    """The headers by rank, compared with the manifest, and one line for each bad image.
+
+    ``signed``: the job must have written the checkpoint.
+    """
     strange = own.complaint(checkpoint) or own.complaint(checkpoint / "manifest.json") or (origin(checkpoint, manifest) if signed else None)
     if strange:
         return {}, [strange]
@@ -57,10 +59,11 @@ def headers(checkpoint: Path, manifest: Manifest, *, signed: bool = True) -> tup
 
 
 def images(checkpoint: Path, manifest: Manifest, advance: Callable[[int], None] = lambda done: None, *, signed: bool = True) -> list[str]:
-    """Every byte of every image; one line for each bad one, in rank order. ``advance`` is called with bytes done,
-    ``signed`` as above.
+    """Check every byte of every image. Returns one line for each bad image, in rank order.
 
-    The library runs without the interpreter lock, so images are checked side by side.
+    ``advance`` is called with the bytes done; ``signed`` as above.
+
+    The library runs without the interpreter lock, so that images are checked in parallel.
     """
 
     secret = publish.secret_of(checkpoint)[0] if signed else None
