@@ -1,11 +1,11 @@
 """A chain of Slurm jobs: submitting it, and what happens in each allocation.
 
 Invariants
- 1. Whatever ends an allocation, another one follows until the chain is over: in requeue mode this very job comes again
-    (Slurm does it itself after a lost node or a preemption), in dependency mode the successor is queued before the
-    script begins.
+ 1. Until the chain is over, another allocation follows each allocation, however it has ended. In requeue mode the same
+    job comes again (Slurm itself does this after a lost node or a preemption). In dependency mode the successor is
+    queued before the script begins.
  2. A cancelled job has no successor: scancel ends the chain.
- 3. The script is copied once; what runs doesn't change when its file is edited.
+ 3. The script is copied once. A later change of its file has no effect.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from . import policy, record, slurm, timing
 from .record import Chain
 from .supervisor import Supervisor
 
-REQUEUED_SECONDS = 120.0  # until Slurm has killed a job that it has taken back into the queue
-EXIT_GAVE_UP = 75  # EX_TEMPFAIL of sysexits.h: no exit code of a program's own, usually
+REQUEUED_SECONDS = 120.0  # until Slurm has killed a job that it has requeued
+EXIT_GAVE_UP = 75  # EX_TEMPFAIL of sysexits.h; programs rarely use it
 ARRAY = ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_MAX", "SLURM_ARRAY_TASK_STEP")
 
 
@@ -48,8 +48,10 @@ def prepare(directory: Path, script: str, arguments: Sequence[str], options: Seq
 
 
 def submit(chain: Chain, estimate: float | None, margin: float) -> tuple[str, float | None]:
-    """Submit the first job; its id and time limit in seconds (None: no limit). Nothing is left queued if that is too
-    short for even one checkpoint. Raises ManapyError."""
+    """Submit the first job. Returns its id and its time limit in seconds (None: no limit).
+
+    If the limit is too short for even one checkpoint, the job is cancelled. Raises ManapyError.
+    """
     job = slurm.submit(chain.dir / "batch.sh", ["--hold", *chain.record["sbatch"]])
     try:
         shown = slurm.show(job)
@@ -66,7 +68,7 @@ def submit(chain: Chain, estimate: float | None, margin: float) -> tuple[str, fl
 
 
 def estimate(chain: Chain, given: float | None) -> float | None:
-    """Seconds that a checkpoint takes: as given, or as this chain has measured."""
+    """Seconds of a checkpoint: the given value, or as this chain has measured."""
     measured = [float(event["seconds"]) for event in chain.events("checkpoint")]
     return given if given is not None else max(measured[-3:], default=None)
 
@@ -75,14 +77,16 @@ def estimate(chain: Chain, given: float | None) -> float | None:
 
 
 def task_directory(directory: Path) -> Path:
-    """Each task of a job array has a chain of its own."""
+    """The directory of this task: each task of a job array has its own chain."""
     task = os.environ.get("SLURM_ARRAY_TASK_ID")
     return directory if task is None else directory / f"task-{task}"
 
 
 def open_in_job(directory: Path | None, command: Sequence[str], options: Sequence[str], mode: str) -> Chain:
-    """The chain of this job, made on its first coming if it was submitted with plain sbatch (then ``command`` is the
-    script). Raises ManapyError."""
+    """The chain of this job. Raises ManapyError.
+
+    A job that was submitted with plain sbatch makes its chain in its first allocation; ``command`` is the script.
+    """
     if directory is not None and record.is_chain(task_directory(directory)):
         return record.read(task_directory(directory))
     if directory is not None and record.is_chain(directory):  # a task of an array, for the first time
@@ -114,7 +118,7 @@ def _without_array(options: Sequence[str]) -> list[str]:
 
 
 def guard(supervisor: Supervisor, budget: float | None, poll: float) -> int:
-    """One allocation of a chain, from its begin to its end; the exit code of the batch job. Raises ManapyError."""
+    """Run one allocation of a chain. Returns the exit code of the batch job. Raises ManapyError."""
     chain, say = supervisor.chain, supervisor.say
     left = None if budget is None else time.time() + max(budget - policy.used(chain), 0)
     allocation = slurm.Allocation(left, poll)
@@ -162,7 +166,7 @@ def _give_up(supervisor: Supervisor, why: str) -> int:
 
 
 def _requeue_later(chain: Chain, allocation: slurm.Allocation, say: Callable[[str], None]) -> Callable[[], int]:
-    """How the next allocation comes (invariant 1): what to call at the end of this one."""
+    """Prepare the next allocation (invariant 1). Returns the function to call at the end of this one."""
     if chain.record["mode"] == "requeue" and allocation.requeueable():
         return lambda: _requeue(allocation, say)
     if chain.record["mode"] == "requeue":
@@ -184,7 +188,7 @@ def _requeue(allocation: slurm.Allocation, say: Callable[[str], None]) -> int:
         if not allocation.taken_back():
             raise
     deadline = time.monotonic() + REQUEUED_SECONDS
-    while time.monotonic() < deadline:  # Slurm kills us
+    while time.monotonic() < deadline:  # Slurm kills this process
         time.sleep(1)
     say("Slurm has requeued the job, but does not end it")
     return EXIT_GAVE_UP
@@ -199,7 +203,7 @@ def _cancel_successor(chain: Chain) -> None:
 
 
 def _exclude(chain: Chain, allocation: slurm.Allocation, nodes: Sequence[str], say: Callable[[str], None]) -> None:
-    """Nodes that don't answer shall not be part of the next allocation."""
+    """Exclude nodes that do not answer from the next allocation."""
     if not nodes:
         return
     for job in [allocation.job, *(event["id"] for event in chain.events("successor")[-1:])]:

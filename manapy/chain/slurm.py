@@ -1,7 +1,6 @@
-"""Slurm's side of a chain: what an allocation knows of itself, and the jobs that follow it. All by Slurm's own
-commands.
+"""Slurm's side of a chain: the state of an allocation, and the jobs that follow it. Uses only Slurm's commands.
 
-Facts of Slurm that this rests on (squeue(1), scontrol(1), sbatch(1); tried with 22.05):
+Facts about Slurm that this module relies on (squeue(1), scontrol(1), sbatch(1); tried with 22.05):
 - EndTime of a running job is its deadline, also after `scontrol update` and within the grace time of a preemption.
 - `scontrol requeue` of a running batch job kills it (SIGTERM, after KillWait SIGKILL) and queues it again under its id.
 - A job that the scheduler has requeued itself, after a lost node or a preemption, comes back the same way.
@@ -20,7 +19,7 @@ from ..core.errors import ManapyError
 from .attempt import Look, Outcome
 
 ANSWER_SECONDS = 60.0
-ON_TIME = 5.0  # an end that comes so much before the deadline isn't the time limit's
+ON_TIME = 5.0  # an end that is so much before the deadline is not caused by the time limit
 SHOWN = {"JobState": "State", "EndTime": "EndTime", "PreemptTime": "PreemptTime", "Restarts": "RestartCnt", "Requeue": "Requeue", "TimeLimit": "TimeLimit", "TimeMin": "MinTime"}
 WIDTH = 32  # of a column of squeue
 CANCELLED = ("CANCELLED", "DEADLINE")
@@ -30,11 +29,11 @@ UNWELL = ("down", "fail", "*", *LEAVING)
 
 
 class SlurmError(ManapyError):
-    """A Slurm command failed; its own words."""
+    """A Slurm command failed; has the command's own message."""
 
 
 def command(*arguments: str | Path) -> str:
-    """Standard output of a Slurm command. Raises SlurmError."""
+    """Run a Slurm command. Returns its standard output. Raises SlurmError."""
     name = str(arguments[0])
     try:
         done = subprocess.run([str(a) for a in arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_SECONDS, env=_clean())
@@ -50,14 +49,17 @@ def command(*arguments: str | Path) -> str:
 
 
 def _clean() -> dict[str, str]:
-    """Our environment without what describes this very job: a job that is submitted here shall not take it for its
+    """Our environment without the variables of this job: a job that is submitted here must not take them for its
     own."""
     return {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SLURMD_", "SQUEUE_", "MANAPY_CHAIN")) or k == "SLURM_CONF"}
 
 
 def show(job: str) -> dict[str, str]:
-    """What Slurm knows of a job (of an array: of its first task), by scontrol's names. Raises SlurmError. Asked are
-    fields that no user fills in: scontrol puts names, comments and paths between them, in which anything may stand."""
+    """The state of a job (of an array: of its first task), by scontrol's names. Raises SlurmError.
+
+    It asks only for fields that no user fills in: scontrol's own output mixes them with names, comments and paths,
+    which may contain anything.
+    """
     columns = ",".join(f"{column}:{WIDTH}" for column in SHOWN.values())
     lines = command("squeue", "--noheader", "--states=all", "--array", "--sort=i", f"--jobs={job}", f"--Format={columns}").splitlines()
     first = lines[0] if lines else ""
@@ -65,7 +67,7 @@ def show(job: str) -> dict[str, str]:
 
 
 def was_cancelled(job: str) -> bool:
-    """Did a job that has ended end so? Slurm forgets it after some minutes (MinJobAge)."""
+    """Was a job that has ended cancelled? Slurm forgets this after some minutes (MinJobAge)."""
     try:
         return show(job).get("JobState") in CANCELLED
     except SlurmError:
@@ -119,7 +121,7 @@ class Allocation:
             job = show(self.job)
             leaving = [f"{name} ({state})" for name, state in node_states(self.nodes).items() if any(word in state for word in LEAVING)]
         except SlurmError:
-            return self._last  # the controller is away for a while: what it said last still holds
+            return self._last  # the controller does not answer for a while: its last answer still holds
         ends = [end for end in (_epoch(job.get("EndTime", "")), self._budget_end) if end is not None]
         leave = ""
         if job.get("JobState") == "RUNNING":
@@ -133,19 +135,22 @@ class Allocation:
 
     def on_signal(self, number: int) -> str:
         """SIGTERM: Slurm ends the job (limit, preemption, scancel). SIGUSR1 and SIGHUP: the warning of `sbatch
-        --signal`, which may come much too early: look at the clock again."""
+        --signal`, which may come much too early; so ask for the deadline again."""
         return "" if number in (signal.SIGUSR1, signal.SIGHUP) else f"Slurm sent {signal.Signals(number).name}"
 
     def unwell(self) -> list[str]:
-        """Nodes of this allocation that can't be relied on any more."""
+        """The nodes of this allocation that are no longer usable."""
         try:
             return [name for name, state in node_states(self.nodes).items() if any(word in state for word in UNWELL)]
         except SlurmError:
             return []
 
     def cancelled(self) -> bool:
-        """Has somebody cancelled the job? While it is being ended Slurm says COMPLETING only: then it is if it wasn't
-        time, and neither a requeue, a preemption nor a lost node."""
+        """Has somebody cancelled the job?
+
+        While Slurm ends it, its state is only COMPLETING. Then it is cancelled if the end came before the deadline, and
+        there was no requeue, preemption or lost node.
+        """
         try:
             job = show(self.job)
         except SlurmError:
@@ -156,8 +161,8 @@ class Allocation:
         return on_time and job.get("Restarts") == self._restarts and _epoch(job.get("PreemptTime", "")) is None and not self.unwell()
 
     def judge(self, outcome: Outcome) -> Outcome:
-        """See attempt.Watch: a rank that died, or an srun that failed, because Slurm ends the job, or takes its nodes,
-        has not crashed."""
+        """See attempt.Watch. If a rank died or srun failed because Slurm ends the job or takes its nodes, it is no
+        crash."""
         if outcome.how != "crashed":
             return outcome
         if self.taken_back():
@@ -166,7 +171,7 @@ class Allocation:
         return outcome._replace(how="taken", reason=leave) if leave else outcome
 
     def taken_back(self) -> bool:
-        """Has Slurm itself put the job back into the queue, and is about to end this run of it?"""
+        """Has Slurm itself requeued the job, so that it will end this run?"""
         try:
             job = show(self.job)
             return job.get("JobState") in ("PENDING", "REQUEUED") or (job.get("JobState") == "COMPLETING" and job.get("Restarts") != self._restarts)
@@ -190,5 +195,5 @@ def header(script: str) -> list[str]:
 
 
 def submit(batch: Path, options: Sequence[str]) -> str:
-    """sbatch; the job's id. Raises SlurmError."""
+    """Submit a script by sbatch. Returns the job's id. Raises SlurmError."""
     return command("sbatch", "--parsable", *options, batch).splitlines()[-1].partition(";")[0]

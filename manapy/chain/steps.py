@@ -1,15 +1,15 @@
-"""What a manapy-launch in a chain has to do. Called by rank 0 (lowerhalf/join/chain.c) through `manapy _step`.
+"""Decides what a manapy-launch in a chain has to do. Rank 0 (lowerhalf/join/chain.c) asks through `manapy _step`.
 
-A chain runs the user's script again in every attempt, so each manapy-launch in it comes by again. A step is known by
-its program and arguments; where the same ones come several times in an attempt, by their order.
+A chain runs the user's script again in every attempt, and with it each manapy-launch. A step is recognized by its
+program and arguments. If the same ones occur several times in an attempt, their order decides.
 
 Invariants
- 1. A step that has ended by itself doesn't run again: it gives the exit code it had.
- 2. A step that was begun continues from its newest checkpoint that is whole, every byte of it read. One that isn't is
-    named, once, and the next older one is taken. Only a step without a whole one starts from the beginning; if it had
-    others, it says so.
- 3. After a step of an attempt has crashed, or was stopped, no other starts in it: this run of the script is about to
-    end.
+ 1. A step that has ended by itself does not run again: it returns its exit code again.
+ 2. A step that was begun continues from its newest undamaged checkpoint; every byte is checked. A damaged checkpoint is
+    reported once, and the next older one is taken. A step without an undamaged checkpoint starts from the beginning; if
+    it had damaged ones, it says so.
+ 3. After a step has crashed or was stopped, no other step starts in this attempt, because this run of the script will
+    soon be ended.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..ckpt.store import job, publish, verify
 from ..core.errors import JobError, ManapyError, ManifestError
 from .record import Chain, Event
 
-# states of a job that may have ended otherwise than by itself
+# states of a job that may not have ended by itself
 ENDED_EARLY = ("failed", "ended", "checkpointed", "stopped")
 
 
@@ -40,8 +40,10 @@ class Verdict(NamedTuple):
 
 
 def decide(chain: Chain, argv: Sequence[str], ranks: int, directory: Path | None, say: Callable[[str], None]) -> Verdict:
-    """Find the step and what to do with it, and note it. ``directory``: --dir, if given; ``say`` shows a line. Raises
-    ManapyError."""
+    """Find the step, decide what to do with it, and record that. Raises ManapyError.
+
+    ``directory``: --dir, if given; ``say`` shows a line to the user.
+    """
     with chain.locked():
         attempt = chain.attempts()
         here = chain.events("step", attempt)
@@ -62,7 +64,7 @@ def decide(chain: Chain, argv: Sequence[str], ranks: int, directory: Path | None
 
 
 def _before(chain: Chain, argv: Sequence[str], occurrence: int) -> Event | None:
-    """The event of the same step in the last attempt that came so far; its first event carries when it was begun."""
+    """The last event of the same step in earlier attempts."""
     found: dict[int, list[Event]] = {}
     for event in chain.events("step"):
         if event["argv"] == list(argv):
@@ -74,7 +76,7 @@ def _before(chain: Chain, argv: Sequence[str], occurrence: int) -> Event | None:
 
 
 def current(step: Event) -> job.Job | None:
-    """The job of this run of a step; None if job.json is still of an earlier one."""
+    """The job of this run of a step; None if job.json still describes an earlier run."""
     try:
         found = job.read(Path(step["dir"]))
     except JobError:
@@ -83,8 +85,10 @@ def current(step: Event) -> job.Job | None:
 
 
 class Fate(NamedTuple):
-    """How a step's last run stands. ``kind`` done: it has ended by itself, with ``code``; crashed: a rank has died, on
-    ``host``; open: neither."""
+    """The state of a step's last run.
+
+    ``kind``: done: it has ended by itself, with ``code``; crashed: a rank has died, on ``host``; open: neither.
+    """
 
     kind: str
     code: int = 0
@@ -93,8 +97,10 @@ class Fate(NamedTuple):
 
 
 def fate(directory: Path) -> Fate:
-    """What job.json says. A rank that exits with an error makes mpirun kill the others: that is the program's own end
-    (first_failure)."""
+    """The fate that job.json records.
+
+    If a rank exits with an error, mpirun kills the others; this is the program's own end (first_failure).
+    """
     try:
         record = job.read(directory).record
     except JobError:
@@ -102,7 +108,7 @@ def fate(directory: Path) -> Fate:
     first: dict[str, Any] = record.get("first_failure") or {}
     if record["state"] == "done" or (record["state"] == "failed" and first.get("code")):
         return Fate("done", int(record.get("code", 0)))
-    if record["state"] in ("failed", "ended"):  # in a chain a program that ends by itself always says so
+    if record["state"] in ("failed", "ended"):  # in a chain the end of a program by itself is always recorded
         reason = f"rank {first['rank']} died on {first['host']}" if first else "ranks ended during their start"
         return Fate("crashed", host=str(first.get("host", "")), reason=reason)
     return Fate("open")

@@ -1,10 +1,10 @@
-"""What `manapy run` and `manapy slurm` have in common: attempts one after the other, each noted, each only if the
-limits allow it.
+"""The common part of `manapy run` and `manapy slurm`: it runs attempts one after the other, if the limits allow it, and
+records them.
 
 Invariants
  1. One supervisor works on a chain at a time; it holds a lock on it.
- 2. Every attempt's begin and end is in the history; an end that is missing there is noted as lost before the next
-    begins, which it doesn't as long as a job of the lost one runs.
+ 2. The history has the begin and the end of each attempt. A missing end is recorded as lost before the next attempt
+    begins. The next attempt does not begin while a job of the lost one runs.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from .attempt import Attempt, Outcome, Policy, Watch
 from .lock import Lock
 from .record import Chain
 
-LOCK_WAIT = 40.0  # seconds for a supervisor that was just killed to be gone
-ORPHAN_WAIT = 5.0  # seconds for jobs that are just ending to be gone, if nobody has seen the end of their attempt
+LOCK_WAIT = 40.0  # seconds until a killed supervisor has ended
+ORPHAN_WAIT = 5.0  # seconds until jobs have ended whose attempt has no recorded end
 
 
 class Supervisor:
-    """Of one chain. ``say`` shows a line to the user. Raises ManapyError if another one is at work."""
+    """The supervisor of one chain. ``say`` shows a line to the user. Raises ManapyError if another one works on it."""
 
     def __init__(self, chain: Chain, how: Policy, limits: policy.Limits, say: Callable[[str], None]) -> None:
         self.chain = chain
@@ -79,7 +79,7 @@ class Supervisor:
         return outcome
 
     def finish(self, outcome: Outcome) -> int:
-        """The chain has ended by itself; its exit code."""
+        """The chain has ended by itself. Returns its exit code."""
         self.chain.append("finished", self.chain.attempts(), code=outcome.code)
         if not self.chain.events("step"):
             self.say(
@@ -94,7 +94,7 @@ class Supervisor:
 
 
 def _output() -> str:
-    """The file that standard output goes to, which the script inherits; empty if it isn't one."""
+    """The file of standard output, which the script inherits; empty if it is not a file."""
     with contextlib.suppress(OSError, ValueError):
         if stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode):
             return os.readlink(f"/proc/self/fd/{sys.stdout.fileno()}")

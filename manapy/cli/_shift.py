@@ -11,15 +11,15 @@ from ._output import Output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What rdma.c passes."""
+    """The options that rdma.c passes."""
     parser.add_argument("--dir", type=Path, required=True)
     parser.add_argument("--guard", action="store_true", help="checkpoint the job when traffic falls back")
     parser.add_argument("--pid", type=int, required=True)
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
-    """OK, the agent's socket, the job and the backups; NONE and why no RNIC can stand in for another; or ERROR and
-    why."""
+    """Print OK, the agent's socket, the job and the backups; or NONE and why there is no backup; or ERROR and the
+    reason."""
     from ..core.errors import ManapyError
     from ..rdma import place, prepare
 
@@ -37,7 +37,6 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 
 def job_name(directory: Path) -> str:
-    """Of the agent of the job in this directory: the same on all its ranks and hosts. Directories of the same name are
-    told apart."""
+    """The name of the agent's job for a job directory: the same on all ranks and hosts, and unique per directory."""
     readable = re.sub("[^A-Za-z0-9._-]", "-", directory.name).lstrip("._-")[:40]
     return f"{readable or 'job'}-{hashlib.sha256(bytes(directory)).hexdigest()[:8]}"

@@ -12,13 +12,13 @@ TAKES_MORE = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What chain.c passes; the program and its arguments follow '--'."""
+    """The options that chain.c passes; the program and its arguments follow '--'."""
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--dir", type=Path)
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
-    """NEW, RESUME, DONE or ERROR."""
+    """Print NEW, RESUME, DONE or ERROR."""
     from ..chain import record, steps
     from ..core.errors import ManapyError
 

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
-    """Read manifest and images (headers and sections, not page data)."""
+    """Read the manifest and the images (headers and sections, not page data), and print them."""
     from ..ckpt.store import image, publish
     from ..core.errors import ManapyError
 

@@ -1,8 +1,7 @@
 """Move RDMA traffic to another network card (RNIC) when a card fails, and back when it works again.
 
     manapy rdma run -- ib_write_bw ...             run a program with backup RNICs
-    mpirun -n 8 manapy rdma run --kv URL -- PROG   the same for each rank; hosts find each other through the store at
-                                                   URL
+    mpirun -n 8 manapy rdma run --kv URL -- PROG   the same for each rank; hosts find each other in the store at URL
     manapy rdma devices                            list the RNICs of this host and the backups of each
 
 Programs that communicate must belong to the same job and use the same store. The commands status, events and move

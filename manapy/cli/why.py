@@ -122,7 +122,7 @@ def _probe(command: str) -> Probe:
 
 
 def _waits(trace: Trace) -> list[dict[str, Any]]:
-    """The table of --waits: times in ms."""
+    """The rows of the table of --waits; times in ms."""
     from ..trace.model import calls, match, waits
 
     found = waits.classify(trace, match.match(trace))

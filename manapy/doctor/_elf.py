@@ -1,4 +1,4 @@
-"""Just enough ELF (System V ABI, "Object Files") to tell what a program is and which libraries it asks for."""
+"""Just enough ELF (System V ABI, "Object Files") to find out the kind of a program and the libraries that it needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ET_EXEC = 2
 
 
 class NotElf(ValueError):
-    """The file is not an ELF file, or not a whole one."""
+    """The file is not an ELF file, or is truncated."""
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Elf:
 
 
 def read(path: Path) -> Elf:
-    """Read a file; NotElf if it isn't one."""
+    """Read a file. Raises NotElf if it is not an ELF file."""
     data = path.read_bytes()
     if data[:4] != b"\x7fELF" or len(data) < 64:
         raise NotElf(str(path))

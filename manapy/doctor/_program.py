@@ -17,7 +17,7 @@ OPEN_MPI = ("libmpi.so.40", "libmpi.so.20", "libmpi.so.12.openmpi")
 STANDARD_ABI = ("libmpi_abi.so.0", "libmpi_abi.so.1", "libmpi_abi.so")
 MPICH = ("libmpi.so.12", "libmpich.so.12", "libmpi.so")
 
-# What a library on the list of needed ones says about the program's state.
+# What a needed library means for checkpoints of the program.
 OBSTACLES = {
     "liburing.so": "io_uring: rings can't be saved; a checkpoint fails while one is open",
     "libcuda.so": "a GPU context can't be saved; a checkpoint fails while one is open",
@@ -29,7 +29,7 @@ OBSTACLES = {
 
 
 def check_program(program: str, search_path: str | None = None) -> list[Finding]:
-    """Look at PROG as manapy-launch would: through the PATH, through #! lines."""
+    """Check PROG as manapy-launch finds it: through PATH and through #! lines."""
     path = _locate(program, search_path)
     if path is None:
         return [Finding(program, Level.BAD, "no such program")]
@@ -78,7 +78,7 @@ def _permissions(path: Path) -> list[Finding]:
 def _script(path: Path) -> tuple[Path | None, Finding]:
     with path.open("rb") as stream:
         line = stream.readline(256).decode(errors="replace").rstrip("\n")
-    if not line.startswith("#!"):  # execvp(3) takes it for a shell script, and so does manapy-launch
+    if not line.startswith("#!"):  # execvp(3) treats it as a shell script, and so does manapy-launch
         return Path("/bin/sh"), Finding(str(path), Level.NOTE, "neither an ELF program nor a script with a #! line: /bin/sh will read it")
     words = line[2:].split()
     if words and Path(words[0]).name == "env":
@@ -133,7 +133,7 @@ def _mpi_linkage(name: str, elf: _elf.Elf, libraries: dict[str, Path | None]) ->
 
 
 def _libraries(path: Path, elf: _elf.Elf) -> Iterator[tuple[str, Path | None]]:
-    """Needed libraries, the needed ones' included, and where they are."""
+    """The needed libraries, also those that libraries need, and their paths."""
     seen: set[str] = set()
     queue = [(path, elf)]
     while queue:
@@ -144,7 +144,7 @@ def _libraries(path: Path, elf: _elf.Elf) -> Iterator[tuple[str, Path | None]]:
             seen.add(library)
             where = _search(library, owner, current)
             yield library, where
-            # What stands behind an MPI library is the lower half's business, and not loaded above.
+            # The libraries that an MPI library needs are loaded only in the lower half.
             if where is not None and not library.startswith(("libmpi.so", "libmpich.so")):
                 try:
                     queue.append((where, _elf.read(where)))
@@ -164,7 +164,7 @@ def _search(library: str, owner: Path, elf: _elf.Elf) -> Path | None:
 
 
 def _python(path: Path) -> list[Finding]:
-    """If the program is a Python: which mpi4py will it import?"""
+    """If the program is a Python interpreter: which mpi4py will it import?"""
     if not path.name.startswith("python"):
         return []
     code = "import importlib.util as u; spec = u.find_spec('mpi4py'); print(spec.origin if spec else '')"
@@ -178,7 +178,8 @@ def _python(path: Path) -> list[Finding]:
 
 
 def _mpi4py(package: Path, python: Path) -> Finding:
-    """Wheels hold a module for each ABI, and manapy-launch chooses MPICH's; a build holds one."""
+    """The finding on mpi4py. Wheels contain a module per ABI, and manapy-launch chooses MPICH's; a build contains
+    one."""
     found: set[str] = set()
     for module in package.glob("MPI.*.so"):
         try:

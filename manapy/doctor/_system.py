@@ -101,7 +101,7 @@ def _installation() -> list[Finding]:
 
 
 def _user_of(candidate: Candidate, chosen: bool) -> str:
-    """Which launch uses this library: by a launcher's place, unless --mpi or the environment has decided."""
+    """Which launch uses this library. The launcher's place decides, unless --mpi or the environment does."""
     if candidate.rule in ("--mpi", "MANAPY_LIBMPI"):
         return "" if chosen else " (a launch uses this one)"
     if candidate.rule == "mpirun's prefix":
