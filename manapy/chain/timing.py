@@ -16,8 +16,10 @@ START = 10.0  # seconds until a program can be checkpointed at the earliest
 
 
 def lead(measured: Sequence[float], whole: float, margin: float = MARGIN) -> float:
-    """How long before its end an allocation of length ``whole`` must be left, after checkpoints that took so long. All
-    of it but what a checkpoint takes is a guess, which leaves half of the allocation at least for work."""
+    """How long before its end an allocation of length ``whole`` must be left, after checkpoints that took ``measured``.
+
+    Without measurements the time of a checkpoint is estimated. If possible, half of the allocation remains for work.
+    """
     if measured:
         takes = margin * max(measured[-3:])
         return max(min(takes + SETTLE, whole / 2), takes)

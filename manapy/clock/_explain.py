@@ -1,4 +1,4 @@
-"""Says to people why a job isn't safe yet: who is waited for, and by whom."""
+"""Explains to people why a job is not at a safe state yet: which ranks wait, and for which."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _running(controller: Controller) -> list[str]:
 
 
 def explain_disabled(rank: int) -> str:
-    """The line for a rank whose program forbids checkpoints."""
+    """The line for a rank whose program has disabled checkpoints."""
     return f"waiting for rank {rank}: checkpoints are disabled by the program"
 
 

@@ -21,7 +21,7 @@ from ._state import Mode, Row, State, Thread
 
 
 class WireError(ValueError):
-    """A line that isn't a message of the clock protocol."""
+    """A line that is not a message of the clock protocol."""
 
 
 def encode_ranks(ranks: Sequence[int]) -> str:

@@ -5,9 +5,9 @@ control thread calls ``receive`` (or on_*) for what the coordinator sent and sen
 both run under clock.lock; here a call is atomic.
 
 Invariants
- 1. SEQ rises only here, by one, when a collective *starts* (blocking or not). It falls only if that very call then
-    fails on its arguments, before it has communicated: to MPI such a call has not been made, so other members make none
-    that matches it.
+ 1. SEQ rises only here, by one, when a collective *starts* (blocking or not). It falls only if this call then
+    fails on its arguments, before it has communicated: for MPI such a call was not made, so no call of other members
+    matches it.
  2. Whenever SEQ >= TARGET on a row after a start in phase RUN, that SEQ has been put into the outbox (Raise, or Rows
     for a new row), behind the STATE that says where the rank is. So the coordinator's SEQ is exact for every row it
     believes to be at target, and a rank that looks as if it were at target and outside is so.
