@@ -146,7 +146,7 @@ class Agent:
         if self.linger is not None:
             self._spawn(self._end_when_idle(self.linger))
         await self._over.wait()
-        # remove asyncio's handlers, so that further signals end the process
+        # the agent ends in any case: asyncio removes its handlers before the process ends
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
         server.close()
         self.guard.cancel()

@@ -1,5 +1,5 @@
-"""A training job that runs only in a model: the calls its ranks would have recorded, with faults where they are wanted,
-and the truth about them beside.
+"""Simulates a training job: the calls that its ranks would have recorded, with the requested faults, and the truth
+about them.
 
 Per micro-batch there is a Recv, forward or backward work cut by Allreduces of the TP group, and a Send; at an
 iteration's end an Allreduce of the DP group and one of all ranks (the gradients' norm), then the optimizer. Events are

@@ -1,17 +1,17 @@
-"""One clock for the whole job: from ticks of a time-stamp counter to nanoseconds since 1970 on the clock of rank 0's
-host, and how sure that is.
+"""One clock for the whole job: converts ticks of time-stamp counters to nanoseconds since 1970 on the clock of rank 0's
+host, with an uncertainty.
 
-On one host the counter is one for all processors, so all its ranks share one line through all samples that any of them
-has taken. Between hosts every collective in which all wait for all bounds the offset: nobody leaves before everybody
-has entered. Many such calls make the bounds narrow. While a job runs, its hosts are also asked for the time
-(collect.py): the ping-pong that took least bounds the offset by half of what it took (Cristian, "Probabilistic clock
-synchronization", 1989), and the farther from it, the less, by DRIFT. Both hold at once. Between two of them the offset
-is taken to move steadily. Where there is neither the hosts' own clocks are believed, with an uncertainty that says so.
+On one host all processors share the counter, so all its ranks share one line through all their samples. Between hosts,
+each collective in which all wait for all bounds the offset: no rank leaves before all have entered. Many such calls
+make the bounds narrow. While a job runs, its hosts are also asked for the time (collect.py): the fastest ping-pong
+bounds the offset by half of its duration (Cristian, "Probabilistic clock synchronization", 1989); the bound widens with
+the distance in time, by DRIFT. Both bounds hold together. Between two bounds the offset is assumed to change steadily.
+Without any bound the hosts' own clocks are used, with an uncertainty that says so.
 
 Invariants
- 1. Times are never taken from a clock that can be set: realtime only anchors the line, once a host.
- 2. Files whose samples don't lie on the line of their host (another machine of that name, a reboot, a counter that
-    isn't invariant) get a line of their own.
+ 1. Times never come from a clock that can be set: realtime only anchors the line, once per host.
+ 2. Files whose samples do not lie on the line of their host (another machine of this name, a reboot, a counter that is
+    not invariant) get their own line.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import numpy as np
 from ..model.events import OPEN, Op
 
 SECOND = 10**9
-JUMP = 50_000_000  # ns by which realtime and monotonic may part between two samples before it is told
+JUMP = 50_000_000  # ns by which realtime and monotonic may diverge between two samples without a message
 FIT = 1_000_000  # ns by which a sample may miss the line of its host
 SAMPLE_ERROR = 2_000  # ns of one sample
-DRIFT = 1e-4  # by which two hosts' clocks run apart at most: twice what a quartz is specified for
-UNSURE = SECOND  # ns of uncertainty between hosts of which nothing is known
-WINDOW = 10 * SECOND  # offsets drift: they are worked out so often
+DRIFT = 1e-4  # largest drift between two hosts' clocks: twice a quartz's specification
+UNSURE = SECOND  # ns of uncertainty between hosts without any bound
+WINDOW = 10 * SECOND  # offsets drift, so they are computed once per WINDOW
 MEETING = [int(op) for op in (Op.BARRIER, Op.ALLREDUCE, Op.ALLGATHER, Op.ALLTOALL)]
 
 
@@ -44,8 +44,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class Meeting:
-    """A host was asked for the time: it took `sample` at `at` of the asking host's monotonic clock, give or take
-    `uncertainty` (ns)."""
+    """A host was asked for the time: it took `sample` at time `at` of the asking host's monotonic clock, ±
+    `uncertainty` (ns).
+    """
 
     host: str
     sample: Sample
@@ -87,13 +88,13 @@ class Line:
         return ns + np.rint(np.interp(ns, self.at, self.shift)).astype(np.int64)
 
     def add(self, samples: list[Sample]) -> None:
-        """More of the same host."""
+        """Add samples of the same host."""
         self.samples = sorted({*self.samples, *samples}, key=lambda s: s.ticks)
         if self.span > 0:
             self.rate = (self.samples[-1].ticks - self.samples[0].ticks) / self.span
 
     def fits(self, samples: list[Sample]) -> bool:
-        """Could these have been taken on this host since it was booted?"""
+        """Can these samples be from this host since its boot?"""
         anchor = self.anchor
         slack = SAMPLE_ERROR / max(self.span, 1)
         for s in samples:

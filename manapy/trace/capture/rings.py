@@ -1,4 +1,4 @@
-"""From trace files to a Trace: rings of running programs (polled), of dead ones, and saved ones.
+"""Reads trace files into a Trace: rings of running programs (polled), of ended programs, and saved ones.
 
     reader = Reader(find.find("my-job-directory").folder)
     while True:
@@ -10,15 +10,15 @@ How a ring is read while its thread writes: lowerhalf/include/manapy/trace.h, in
 Invariants
  1. A record is taken only if `seq` was right before and after it was copied, and it is of a known kind; `exit` is read
     before the fields that it makes valid.
- 2. What was overwritten before it was read, torn, or not kept is counted in Rank.lost, and Rank.first_ns lies behind
-    it.
- 3. A file that isn't sound costs its rank only; it leaves one line in `problems`.
- 4. A trace of several hosts is of one moment: the earliest up to which one of them was read. What one host did after it
-    would not fit to what another had done.
- 5. What a restart has taken back isn't in the trace. A call that was open when its generation ended is in the next one,
-    or has ended with it (STOPPED).
- 6. Where a program has paused recording is in Rank.pauses, and Rank.first_ns lies behind the last one: a pause is a
-    loss whose extent isn't known.
+ 2. Rank.lost counts records that were overwritten before they were read, torn, or not kept. Rank.first_ns is after
+    the last of them.
+ 3. A damaged file affects only its rank. It leaves one line in `problems`.
+ 4. A trace of several hosts shows one moment: the earliest one up to which any of them was read. Later events of one
+    host would not fit to those of another.
+ 5. Calls that a restart has undone are not in the trace. A call that was open when its generation ended is in the next
+    generation, or has ended with it (STOPPED).
+ 6. Rank.pauses has the pauses of the recording. Rank.first_ns is after the last one, because a pause is a loss of
+    unknown extent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ KEEP = 1 << 20  # records kept of a ring at least, if it had so many
 
 
 class NoTraceError(ManapyError):
-    """There is no sound trace file; says why."""
+    """There is no valid trace file; has the reason."""
 
 
 _Read = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -97,7 +97,7 @@ class _Ring:
         self.count += len(records)
 
     def _forget(self, oldest: int) -> None:
-        """As many of the oldest."""
+        """Forget so many of the oldest records."""
         self.kept, self.count = self.kept[oldest:].copy(), self.count - oldest
         self.open = [i - oldest for i in self.open if i >= oldest]
         self.lost += oldest
@@ -132,7 +132,7 @@ class _Device(Communicator):
 
 
 class _File(TraceFile):
-    """What was read of one so far."""
+    """The part of a trace file that was read so far."""
 
     def __init__(self, path: Path, keep: int = KEEP) -> None:
         super().__init__(path)
@@ -278,7 +278,7 @@ class Reader:
         ]
 
     def trace(self, newest: int | None = None) -> Trace:
-        """All that is kept, or the newest so many records of each thread; those before them count as lost."""
+        """All kept records, or the newest ``newest`` records of each thread; earlier ones count as lost."""
         files, foreign = self._of_one_job()
         if not files:
             raise NoTraceError("; ".join(self._problems()) or f"{self.folders[0]}: no trace files")
@@ -509,7 +509,7 @@ def _peers(peer: np.ndarray, comm: np.ndarray, own: list[Communicator]) -> np.nd
 
 
 def read(*folders: Path, others: Elsewhere | None = None) -> Trace:
-    """One look at the trace files in these folders, and on the job's other hosts."""
+    """Look once at the trace files in these folders, and at the job's other hosts."""
     reader = Reader(*folders, others=others)
     reader.poll()
     return reader.trace()

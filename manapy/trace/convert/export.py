@@ -24,7 +24,7 @@ from ..model.match import IS_COMPLETION, IS_RECEIVE, IS_SEND, Matching, first_of
 
 
 class ExportError(ManapyError):
-    """What the format needs isn't installed, or the output can't be made there."""
+    """A package for the format is not installed, or the output cannot be written."""
 
 
 # ---- JSON

@@ -1,4 +1,4 @@
-"""Processes that are dead or stopped, and the call whose error ended a job."""
+"""Finds processes that are dead or stopped, and the call whose error ended a job."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .waitfor import described
 
 
 def wait_for_halted(search: Suspects) -> None:
-    """Who waits for a transfer with a dead or stopped process waits for that process.
+    """Make ranks that wait for a transfer with a dead or stopped process wait for this process.
 
-    So does who waits for a transfer with a process that has posted its part but is outside MPI.
+    The same for a transfer with a process that has posted its part but is outside MPI.
     """
     for call in search.graph.calls:
         for want in call.wants:
@@ -70,9 +70,11 @@ def find(search: Suspects) -> None:
 
 
 def first(search: Suspects, rank: int, failed: Verdict | None) -> Verdict:
-    """Of a job that is over: the rank that was seen to die first. That it was the cause isn't proven: who ends a job
-    kills all of its ranks. It can't be told if it waited for one that may have left. failed: another one, whose call
-    has failed."""
+    """The verdict on a job that is over: the rank that was seen to die first.
+
+    It is not proven to be the cause, because ending a job kills all of its ranks. If it waited for a rank that may have
+    left, the cause is unknown. failed: the verdict on another rank, whose call has failed.
+    """
     text = f"{search.name(rank)} was the first that was seen to die"
     facts, action = (*search.facts(rank), *search.victims(rank)), "see the last lines of the job's output"
     if failed is None and (left := search.ended(victim=rank)):

@@ -1,5 +1,5 @@
-"""Which place of its schedule a rank is at when it makes the call that another rank waits for: a Recv answers a Send, a
-member's collective another member's."""
+"""The place in its schedule of the call for which another rank waits: a Recv answers a Send, a member's collective
+another member's."""
 
 from __future__ import annotations
 

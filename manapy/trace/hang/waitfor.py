@@ -1,20 +1,20 @@
-"""Who waits for whom, from the calls that are open: an AND/OR graph, its knots (deadlocks), and the ranks that could go
-on but don't.
+"""The graph of waits, from the open calls: an AND/OR graph, its knots (deadlocks), and the ranks that could go on but
+do not.
 
 A collective, a Waitall and a blocking call wait for ALL of what they need, a Waitany and a receive from any source for
-ANY of it. A rank that isn't in a call, or whose call has all it needs, waits for nobody: it is free. Whoever can be
-satisfied by free ranks is not deadlocked; of the rest, the strongly connected sets without a way out are the knots
-(Holt 1972, Misra and Chandy 1982); all others of the rest wait for a knot.
+ANY of it. A rank that is not in a call, or whose call has all it needs, waits for no rank: it is free. A rank
+that free ranks can satisfy is not deadlocked. Of the other ranks, the strongly connected sets without a way out are the
+knots (Holt 1972, Misra and Chandy 1982); the rest waits for a knot.
 
 Invariants
- 1. Nobody is waited for unless the trace proves that its call is missing: a rank whose records of that time are lost,
-    or whose recording was paused, is `unproven` instead.
- 2. A rank stands for one of its threads: the one that others wait for the longest, as it has made such calls before
-    (the same communicator, and for a message the same peer). What its
-    other threads do says nothing about that. Where nobody waits for it, or it isn't known which thread would make the
-    call, it needs any of the calls that its threads are in; and
-    nothing, if one of them is outside MPI.
- 3. Nodes 0 to size - 1 are the ranks; a collective that many wait in is a node of its own, so that the edges stay few.
+ 1. A rank is waited for only if the trace proves that its call is missing. If its records of that time are lost, or its
+    recording was paused, it is `unproven` instead.
+ 2. A rank stands for one of its threads: the one for which others have waited longest, because it made such calls
+    before (the same communicator, and for a message the same peer). Its other threads do not matter then. If no rank
+    waits for it, or the thread of the call is unknown, the rank needs any of the calls of its threads, and nothing if
+    one thread is outside MPI.
+ 3. Nodes 0 to size - 1 are the ranks. A collective in which many ranks wait has its own node, to keep the number of
+    edges small.
 """
 
 from __future__ import annotations

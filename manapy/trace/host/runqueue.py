@@ -1,14 +1,14 @@
-"""How long the processes behind the ranks were ready to run and had no processor: samples of the run queue's waits, and
-how much of a delay they explain.
+"""How long the ranks' processes were ready to run and had no processor: samples of the run queue's waits, and how much
+of a delay they explain.
 
-A rank without a processor looks slow, or its network does: its records don't tell. The kernel knows:
-/proc/PID/task/TID/schedstat (Documentation/scheduler/sched-stats.rst: time on a processor, time waiting for one). Only
-who samples while a job runs has this; of a time without samples it can't be told.
+A rank without a processor, or the network to it, looks slow; its records do not show the reason. The kernel does:
+/proc/PID/task/TID/schedstat (Documentation/scheduler/sched-stats.rst: time on a processor, time waiting for one). The
+values must be sampled while the job runs; for a time without samples they are unknown.
 
 Invariants
  1. Of a rank's threads the one that waits longest counts: a call, or a parallel loop, is as late as its last thread.
- 2. When between two samples a wait was isn't known: a stretch of time is given all waits of the intervals that it
-    touches. So a delay is put down to the run queue wherever it may have been that.
+ 2. The time of a wait between two samples is unknown: a stretch of time is given all waits of the intervals that it
+    touches. So a delay is attributed to the run queue wherever that is possible.
  3. The kernel adds a wait when it ends. Until then, a thread that is ready and has not run since an earlier sample
     counts as waiting since that sample.
  4. Times are ns by CLOCK_MONOTONIC here, and on the job's clock in Delays.

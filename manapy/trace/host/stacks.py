@@ -1,5 +1,5 @@
-"""Where a suspect's process is: its Python stack by py-spy if that is installed, else what the kernel tells. Nothing
-here is needed for a verdict."""
+"""The stack of a suspect's process: its Python stack by py-spy if that is installed, else the kernel's information. No
+verdict needs it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""All that `manapy why` says of a trace: what /proc shows of the processes, labels by the schedule, hangs, else
-slowdowns, and stacks of the suspects.
+"""All steps of `manapy why` on a trace: the processes by /proc, labels by the schedule, hangs, else slowdowns, and
+stacks of the suspects.
 
-The one place where the pure analyses (hang.py, slow.py) meet the machine they run on.
+Only this module connects the pure analyses (hang.py, slow.py) with the machine on which they run.
 """
 
 from __future__ import annotations

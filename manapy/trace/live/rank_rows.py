@@ -1,9 +1,9 @@
 """What each rank is doing now, and what it did since an earlier look: the rows of `manapy trace top`.
 
 Invariants
- 1. Nothing here accuses: pairs of messages that are only aligned by time (`sure`, match.py) count like the others, and
-    a wait so found is never longer than its call.
- 2. A share or a rate is one of the time of which the rank's records are whole.
+ 1. Nothing here accuses a rank. So pairs of messages that are only aligned by time (`sure`, match.py) count like
+    others; a wait found by them is never longer than its call.
+ 2. Shares and rates refer to the time for which the rank's records are complete.
  3. A call that completes several requests has one wait: the longest.
 """
 

@@ -1,8 +1,8 @@
-"""What the analyzer works on: the calls of all ranks of one job on one clock. Where they come from (rings, files, the
-simulator) is not seen any more.
+"""The analyzer's data: the calls of all ranks of one job on one clock. It does not matter here whether they come from
+rings, files or the simulator.
 
-Everything about a record's fields is said once, in lowerhalf/include/manapy/trace.h; here times are nanoseconds,
-communicators are indices into one table for the whole job, and peers are world ranks.
+lowerhalf/include/manapy/trace.h explains the fields of a record. Here times are nanoseconds, communicators are indices
+into one table for the whole job, and peers are world ranks.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Refusal:
 
 @dataclass
 class Rank:
-    """What is known of one rank beside its calls."""
+    """The information on one rank beside its calls."""
 
     rank: int
     host: str = ""

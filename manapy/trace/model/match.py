@@ -1,5 +1,5 @@
-"""Which records belong together: the calls of one collective, a send and its receive, the post of a nonblocking
-operation and its completion.
+"""Matches records: the calls of one collective, a send and its receive, the post of a nonblocking operation and its
+completion.
 
 Collectives are matched by (communicator, SEQ of its collective clock), the starts of persistent ones by (communicator,
 SEQ of the call that made the request, number of the start; a start says all that itself, so that it doesn't matter how
@@ -7,9 +7,9 @@ old the request is), messages by (communicator, source, destination, tag) in the
 messages don't overtake each other), nonblocking posts and persistent starts with their completions by request serial.
 
 Invariants
- 1. Generations of a job are one: what a restart has taken back isn't in a Trace (rings.py), so SEQ and the order of
-    messages go on through it.
- 2. Where records of a sender or a receiver were lost, counting from the first message would pair wrong ones. There
+ 1. Generations of a job are continuous: calls that a restart has undone are not in a Trace (rings.py), so SEQ and the
+    order of messages continue across it.
+ 2. If records of a sender or a receiver were lost, counting from the first message would pair wrong messages. Then
     pairs are aligned so that no message is received before it was sent, as late as possible, and are not `sure`.
  3. Everything is vectorised; only channels of invariant 2 are looked at one by one. 10^6 events take about a second.
 """

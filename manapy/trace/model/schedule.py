@@ -1,4 +1,4 @@
-"""How a training job is laid out over its ranks, and in which order each pipeline stage works on its micro-batches.
+"""The layout of a training job over its ranks, and the order in which each pipeline stage works on its micro-batches.
 
     tp=2,pp=4,dp=2,micro=8[,kind=1f1b|gpipe|interleaved][,chunks=2][,order=tp-dp-pp|tp-pp-dp]
 
@@ -24,7 +24,7 @@ ORDERS = ("tp-dp-pp", "tp-pp-dp")
 
 
 class ScheduleError(ManapyError):
-    """A schedule is none, or doesn't fit the trace; one line that says what doesn't fit."""
+    """A schedule is invalid, or does not fit the trace; has a one-line reason."""
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,15 @@
-"""Which iteration, micro-batch, phase and pipeline stage each call of a training job belongs to, given its schedule;
-and which schedule that is, from the calls alone.
+"""Labels each call of a training job with its iteration, micro-batch, phase and pipeline stage, by the schedule; and
+infers the schedule from the calls alone.
 
-A rank's calls are held against what its stage must call in an iteration: for each block a Recv, the collectives of its
-TP group, a Send (where it has them), and at the end collectives of larger groups. Only one rank of a stage is walked
-through call by call; the others are compared with it, and walked through themselves only where they differ.
+A rank's calls are compared with the calls that its stage must make in an iteration: for each block a Recv, the
+collectives of its TP group, a Send (where it has them), and at the end collectives of larger groups. Only one rank of a
+stage is compared call by call. The other ranks are compared with this rank, and call by call only where they differ.
 
 Invariants
- 1. What doesn't belong to the pattern (set-up, logging, a barrier now and then) has no label. A Recv that was left out
-    shifts no label after it.
- 2. A rank whose first calls are lost gets labels from its first gradient reduction on; its iterations are counted by
-    that communicator's SEQ. What it did before its recording was paused the last time counts as lost.
+ 1. Calls outside the pattern (set-up, logging, a barrier now and then) have no label. A Recv that was left out does not
+    shift later labels.
+ 2. A rank whose first calls are lost gets labels from its first gradient reduction on; the communicator's SEQ counts
+    its iterations. Calls before the last pause of its recording count as lost.
 """
 
 from __future__ import annotations

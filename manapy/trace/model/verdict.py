@@ -1,8 +1,7 @@
-"""What an analysis says: one verdict for each fault found, or one that says healthy, or one that says why nothing can
-be said.
+"""The result of an analysis: one verdict per fault, or one that says healthy, or one that says why nothing is known.
 
-A verdict accuses only of what the trace proves: where records were lost or clocks are too uncertain, it abstains and
-says so.
+A verdict accuses a rank only of what the trace proves. If records were lost or clocks are too uncertain, it abstains
+and says so.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ class State(enum.Enum):
     """Exit codes of `manapy why`: HEALTHY 0, UNKNOWN 1, LATE and SLOW 3, HUNG 4."""
 
     HEALTHY = "healthy"
-    # Others wait for it longer than ever before. It computes, reads or writes, or can't be seen: it may go on.
+    # Others wait for it longer than ever before. It computes, reads or writes, or is not visible: it may go on.
     LATE = "late"
     SLOW = "slow"
     HUNG = "hung"  # it can't go on, or does nothing by any measure

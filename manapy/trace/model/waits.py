@@ -12,10 +12,10 @@ For nonblocking operations the call is the one that completes them. What is left
 transfer.
 
 Invariants
- 1. A wait is only claimed where all arrivals it depends on are known: all members of a collective, a `sure` pair.
- 2. A wait that isn't longer than the uncertainty of the two clocks is none: it is counted in `uncertain`. Ranks of one
-    host share a clock.
- 3. A call into which a checkpoint fell (STOPPED), or that failed, says nothing.
+ 1. A wait is claimed only if all arrivals that it depends on are known: all members of a collective, a `sure` pair.
+ 2. A wait that is not longer than the uncertainty of the two clocks does not count as a wait, but in `uncertain`. Ranks
+    of one host share a clock.
+ 3. A call that a checkpoint interrupted (STOPPED), or that failed, is not used.
 """
 
 from __future__ import annotations

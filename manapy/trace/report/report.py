@@ -1,13 +1,13 @@
-"""One recorded job as a page of HTML that needs nothing else: no network, no other files, no libraries.
+"""Writes one recorded job as a self-contained page of HTML: without network, other files or libraries.
 
 The timeline and the heatmap are drawn by report.js from columns of numbers in the page; the rest is plain HTML, and
 SVG.
 
 Invariants
- 1. What comes from programs (names, texts) is escaped, in HTML and in the data of the script; the page's policy lets it
-    load nothing, wherever from.
- 2. The page has a bounded size, however large the trace: of each part at most so much is shown as constants say, and it
-    says what was left out.
+ 1. Names and texts of programs are escaped, in HTML and in the data of the script. The page's policy lets it load
+    nothing from anywhere.
+ 2. The page has a bounded size, however large the trace is: constants limit each part, and the page says what was left
+    out.
 """
 
 from __future__ import annotations

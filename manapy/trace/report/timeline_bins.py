@@ -1,8 +1,7 @@
-"""What a timeline draws of the calls of a trace, however many they are: marks.
+"""The marks by which a timeline draws the calls of a trace, however many they are.
 
-Long calls are a mark each. Short ones are one mark together with their neighbours in the same stretch of time, `grain`
-long, and it says what they add up to. The grain is as short as the number of marks that may be drawn allows; 0 if every
-call is a mark.
+Each long call is a mark. Short calls share a mark with their neighbours in the same stretch of time, `grain` long; it
+has their sums. The grain is as short as the allowed number of marks permits; 0 if every call is a mark.
 
 Invariants
  1. Of the lanes that are drawn nothing is left out: calls, time in MPI and waiting of a lane's marks add up to those of

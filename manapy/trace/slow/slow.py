@@ -1,20 +1,20 @@
-"""Which rank makes a job slow, where, and by how much: Algorithm 2 of the MegaTrace paper, with its ambiguities
-resolved.
+"""Finds the rank that makes a job slow, where, and by how much: Algorithm 2 of the MegaTrace paper, with its
+ambiguities resolved.
 
-With a schedule, each iteration is held against what its blocks are expected to take (Monitor). One that performs below
-90 % of the healthy ones is taken apart: on its critical path the block, rank or link is sought whose own time exceeds
-the expected one and without which the iteration would be shortest; that is taken as expected, and the search goes on
-with what is left, so several faults at once are all found. Ranks that are slower than their peers by little but always
-are found by a sequential test, slow iteration or not. Without a schedule, ranks are compared by their work before
-collectives, where the last to come keeps all others waiting.
+With a schedule, each iteration is compared with the expected times of its blocks (Monitor). An iteration that performs
+below 90 % of the healthy ones is analysed: on its critical path, the block, rank or link is sought whose own time
+exceeds the expected one, and without which the iteration would be shortest. Its time is then set to the expected one,
+and the search continues, so that several faults at once are all found. A sequential test finds ranks that are always a
+little slower than their peers, in slow iterations or not. Without a schedule, ranks are compared by their work before
+collectives, where the last rank keeps all others waiting.
 
 Invariants
- 1. Own time is time outside MPI: waiting is never held against the one that waits.
- 2. What a pipeline bubble absorbs costs nothing, and nobody is accused of it.
- 3. If everybody is slower, nobody is accused: after CHANGE iterations that is how it is expected to be.
- 4. Transfers are times between two clocks: an excess below their uncertainty is none.
- 5. What a rank's waits for a processor can explain (runqueue.py) is put down to that rank's processor, neither to its
-    work nor to the network.
+ 1. Own time is time outside MPI: a rank is never blamed for waiting.
+ 2. Delays that a pipeline bubble absorbs cost nothing, and no rank is accused of them.
+ 3. If all ranks are slower, none is accused: after CHANGE iterations this is the expected time.
+ 4. Transfers are times between two clocks: an excess below their uncertainty does not count.
+ 5. Delays that a rank's waits for a processor can explain (runqueue.py) are attributed to its processor, not to its
+    work or the network.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Stragglers of programs without a known schedule: who keeps others waiting in collectives, by own work before them.
+"""Finds stragglers of programs without a known schedule: ranks that keep others waiting in collectives, by their own
+work before them.
 
-In a collective in which everybody needs everybody, all wait for the last to come. What the last one's own work before
-it (the time since its last call) was longer than that of the others (their median), and by which it came later than the
-last but one, is held against it. Coming late because of waiting elsewhere is not.
+In a collective in which all need all, all wait for the last rank. It is blamed for the time by which its own work
+before the collective (the time since its last call) was longer than that of the others (their median), at most for the
+time by which it came later than the last but one. A rank that is late because it waited elsewhere is not blamed.
 
 Where the others have waited for it in messages, all come at once. So there is a second sum, if it is more: by how much
 one's own work since the collective before, between all calls, was longer than that of every other, less the time that
