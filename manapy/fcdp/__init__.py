@@ -17,7 +17,8 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Imports on first use: importing mpi4py.MPI initialises MPI, which who only plans or computes doesn't want."""
+    """Import names on first use: importing mpi4py.MPI initialises MPI, which a program that only plans does not
+    want."""
     if name in _HOME:
         return getattr(import_module(f".{_HOME[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

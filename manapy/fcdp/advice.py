@@ -1,9 +1,11 @@
-"""Which strategy should a training job use? The closed forms (costs.py) for one job on one cluster, what fits there,
-and a reason.
+"""Recommends a strategy for a training job: evaluates the closed forms (costs.py) for one job on one cluster, checks
+what fits there, and gives a reason.
 
- 1. Recommended is what manapy offers for training; the paper's variants (NAIVE) are reckoned for comparison.
- 2. Of what fits, the fastest; where steps differ by less than CLOSE, what needs least memory on a device.
- 3. Nothing is guessed: without a device's or a host's memory, everything fits there.
+ 1. Only strategies that manapy offers for training are recommended. The paper's variants (NAIVE) are computed for
+    comparison.
+ 2. The fastest strategy that fits is recommended; if steps differ by less than CLOSE, the one with the least memory on
+    a device.
+ 3. Nothing is guessed: if the memory of a device or host is not given, everything fits there.
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ from .costs import Links, Memory, Phases, Precision, Time
 from .engine import strategy
 
 CLOSE = 0.01
-# as the paper describes them: another strategy sends no more and needs no more of a device
+# the paper's variants; for each, another strategy sends no more and needs no more memory of a device
 NAIVE = ("hpz_naive", "fcdp_sched", "fcdp_comm")
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is trained, and where.
+    """A training job and its cluster.
 
     trainable, frozen: numbers of parameters. unit: parameters of the largest unit. activations: bytes of one sample on
     one device; batch: samples of a micro-batch on one device. compute: seconds of a step. device, host: bytes of memory
@@ -51,8 +53,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Option:
-    """One strategy in this job. Bytes; device: with activations and what tau keeps there. lacks: what it needs too much
-    of, "" if it fits. None: not known.
+    """One strategy in this job. Bytes; device: with activations and what tau keeps there. lacks: the
+    memory that is too small, "" if all fits. None: not known.
 
     first: bytes that a node sends over the network in the first step, all in all. largest_batch: without what tau
     keeps. largest_tau: of the strategies with a cache, if unit and activations are known, else it would promise too
@@ -74,14 +76,14 @@ class Option:
 
 @dataclass(frozen=True)
 class Advice:
-    """The strategy to take, None if none fits, and why, in one sentence."""
+    """The recommended strategy, None if none fits, and the reason in one sentence."""
 
     strategy: str | None
     reason: str
 
 
 def assess(job: Job) -> list[Option]:
-    """Every strategy of costs.STRATEGIES in this job. Raises ValueError for what makes no sense."""
+    """All strategies of costs.STRATEGIES in this job. Raises ValueError for invalid values."""
     if not 0 <= job.tau <= 1:
         raise ValueError(f"tau is between 0 and 1, not {job.tau:g}")
     if job.tau and job.device is None:
@@ -119,7 +121,7 @@ def _option(job: Job, name: str) -> Option:
 
 
 def advise(job: Job, options: list[Option]) -> Advice:
-    """What to take (invariants 1 and 2)."""
+    """The recommendation (invariants 1 and 2)."""
     offered = {option.strategy: option for option in options if option.strategy in strategy.STRATEGIES and option.strategy not in NAIVE}
     fitting = [option for option in offered.values() if not option.lacks]
     if not fitting:
@@ -130,7 +132,8 @@ def advise(job: Job, options: list[Option]) -> Advice:
 
 
 def _comparisons(best: Option, offered: dict[str, Option]) -> list[str]:
-    """Half-sentences about the others that someone would think of: ZeRO-3, what is as fast, what would be faster."""
+    """Half-sentences that compare with ZeRO-3, with an equally fast strategy, and with a faster one that does not
+    fit."""
     said = []
     base = offered["zero3"]
     if best is not base:
@@ -150,7 +153,8 @@ def _comparisons(best: Option, offered: dict[str, Option]) -> list[str]:
 
 
 def _nothing_fits(job: Job, zero3: Option) -> str:
-    """zero3 needs least on a device, and nothing of a host: so it's the device that is too small."""
+    """The reason if nothing fits. zero3 needs the least of a device and nothing of a host, so the device is too
+    small."""
     assert job.device is not None
     said = f"nothing fits: even zero3 needs {size(zero3.device)} on a device with {size(job.device)}"
     anywhere = zero3.device - zero3.memory.states

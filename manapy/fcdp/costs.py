@@ -1,5 +1,5 @@
-"""Closed forms of sharded data-parallel training: bytes sent, memory, time of a step. Pure: no MPI, no numpy, nothing
-measured.
+"""Closed forms of sharded data-parallel training: bytes sent, memory, time of a step. Pure functions: no MPI, no numpy,
+no measurement.
 
 N nodes of g devices, P = N g ranks; T, F, G bytes of trainable parameters, frozen parameters and gradients, W = T + F;
 k micro-batches in a step.
@@ -75,7 +75,7 @@ class Phases:
 
 
 def all_gather(size: float, nodes: int, gpus: int, collective: str) -> Volume:
-    """Of an all-gather that leaves `size` bytes on each rank.
+    """The volume of an all-gather that leaves `size` bytes on each rank.
 
     hierarchical: each rank gathers its part between the nodes, then the node's ranks among themselves: the least that
     can cross the network. ring: one pass in order of rank; one of a node's g ranks sends to the next node. pairwise:
@@ -90,14 +90,16 @@ def all_gather(size: float, nodes: int, gpus: int, collective: str) -> Volume:
 
 
 def reduce_scatter(size: float, nodes: int, gpus: int, collective: str) -> Volume:
-    """Of a reduce-scatter of `size` bytes on each rank: that of an all-gather, the other way round. gloo's is an
-    all-reduce, twice as much."""
+    """The volume of a reduce-scatter of `size` bytes on each rank: that of an all-gather in reverse.
+
+    gloo's is an all-reduce, with twice the volume.
+    """
     return all_gather(size, nodes, gpus, collective) * (2 if collective == "gloo" else 1)
 
 
 @dataclass(frozen=True)
 class _Step:
-    """What the forms are about; the arguments of bytes_per_node()."""
+    """One step, with the arguments of bytes_per_node()."""
 
     nodes: int
     gpus: int
@@ -176,7 +178,7 @@ def _fcdp_comm(s: _Step) -> Phases:
 
 
 def _fcdp(s: _Step) -> Phases:
-    """manapy's: host memory gathers from host memory, part by part; gradients are summed in the node, there in host
+    """manapy's strategy: host memory gathers from host memory, part by part. Gradients are summed in the node, in host
     memory, and cross the network with the last micro-batch.
 
     Over the network (N-1)/N (T + G), whatever k: the bound of an all-reduce.
@@ -231,8 +233,8 @@ def bytes_per_node(
     """What one node sends in one optimizer step of `micro_batches` micro-batches.
 
     gpus: ranks of a node. trainable, frozen: bytes of parameters as they are gathered. gradient: bytes of the trainable
-    parameters' gradients as they are reduced. first: the first step, in which frozen parameters are gathered that are
-    cached later. local_weights: every node reads these from its own disk (fcdp only). kept: share of the parameters
+    parameters' gradients as they are reduced. first: the first step, which also gathers the frozen parameters that
+    are cached later. local_weights: every node reads these from its own disk (fcdp only). kept: share of the parameters
     that stay on the devices from the forward to the backward pass (FCDP-Cache, §IV-D; the fcdp strategies only).
     collective: of COLLECTIVES, used where all ranks gather or reduce; `fcdp` and `mics` have exchanges of their own.
     Raises ValueError for an unknown strategy or collective and for numbers that make no sense.
@@ -290,7 +292,7 @@ class Memory:
 
 
 def memory(strategy: str, nodes: int, gpus: int, trainable: float, frozen: float, precision: Precision, micro_batches: int = 1, *, unit: float = 0) -> Memory:
-    """Needed by one device and by one host (§VI-A), without activations and without what a library reserves.
+    """Memory of one device and of one host (§VI-A), without activations and without memory that a library reserves.
 
     trainable, frozen: *numbers* of parameters. unit: parameters of the largest unit, of which two are on the device at
     a time, the one that computes and the one that is prefetched, and one full gradient. Raises ValueError as
@@ -308,8 +310,10 @@ def memory(strategy: str, nodes: int, gpus: int, trainable: float, frozen: float
 
 
 def largest_batch(device: float, needed: Memory, sample: float) -> int:
-    """Samples that a device of `device` bytes can take at once if each has `sample` bytes of activations: doubled until
-    it is full (§V-C), 0 if not even one."""
+    """The largest batch on a device of `device` bytes, if each sample has `sample` bytes of activations.
+
+    The batch is doubled until the device is full (§V-C); 0 if not even one sample fits.
+    """
     batch = 1
     while needed.device + batch * sample <= device:
         batch *= 2
@@ -317,8 +321,9 @@ def largest_batch(device: float, needed: Memory, sample: float) -> int:
 
 
 def largest_tau(device: float, needed: Memory, activations: float) -> float:
-    """The largest threshold of FCDP-Cache (§IV-D) with which all that stays fits in any case; 0 if there's no room.
-    Above it the paper's system may run out of memory, manapy's drops units again.
+    """The largest threshold of FCDP-Cache (§IV-D) with which all kept units fit in any case; 0 if there is no room.
+
+    Above it the paper's system may run out of memory; manapy's drops units again.
 
     A unit stays on the device if less than tau of it is in use after the unit's forward pass. In the worst case that
     happens while there are no activations yet: these, the live units, and the unit that was let in last must fit above
@@ -330,9 +335,9 @@ def largest_tau(device: float, needed: Memory, activations: float) -> float:
 def kept_share(device: float, needed: Memory, activations: float, tau: float, weights: float) -> float:
     """Share of the parameters, `weights` bytes in full, that stays on each device under threshold tau.
 
-    Taken as even: with each unit that stays, the device's use grows by its parameters and its part of the activations,
-    from the states to tau of the device. What then doesn't fit beside all activations and the live units is dropped
-    again.
+    Units are assumed to be equal: with each kept unit the device's use grows by its parameters and its part of the
+    activations, from the states to tau of the device. Units that then do not fit beside all activations and the live
+    units are dropped again.
     """
     let_in = (tau * device - needed.states) / (weights + activations)
     room = (device - needed.device - activations) / weights
@@ -354,7 +359,7 @@ class Links:
 
 @dataclass(frozen=True)
 class Time:
-    """Seconds of a step by what takes them, each alone."""
+    """Seconds of a step by resource, each alone."""
 
     compute: float
     inter: float
@@ -369,8 +374,9 @@ class Time:
 
 
 def time(volume: Volume, gpus: int, compute: float, links: Links) -> Time:
-    """Of a node's volume in one step; a node's devices share the network, and each has its own link to neighbours and
-    host. No latency, no contention."""
+    """The time of a node's volume in one step. The devices of a node share the network; each has its own link to
+    neighbours and host. Latency and contention are not included.
+    """
     return Time(compute, volume.inter / links.inter, volume.intra / gpus / links.intra, volume.host / gpus / links.host)
 
 

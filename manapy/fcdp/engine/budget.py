@@ -1,8 +1,9 @@
-"""How much device memory a strategy needs, before anything is allocated: what stays, and what one unit in use takes.
+"""The device memory that a strategy needs, computed before anything is allocated: permanent memory, and the memory of
+one unit in use.
 
-Stays: the rank's values and, of trainable units, their gradients; the slice, if the strategy keeps it on the device;
-one slice to receive gradients into. In use: a gathered unit and those gathered ahead of it, and the whole gradient of
-one of them. Activations are the program's and come on top.
+Permanent: the rank's values and, for trainable units, their gradients; the slice, if the strategy keeps it on the
+device; one slice to receive gradients into. In use: a gathered unit and those gathered ahead of it, and the whole
+gradient of one of them. The program's activations are not included.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The engine: units are gathered for use and released, gradients are reduced, and the strategy decides what crosses the
 network for it.
 
-What sits on top (numpy layers, modules of another library) calls, on every rank in the same order, and inside `with
-engine:`
+A front end (numpy layers, modules of another library) makes these calls, on every rank in the same order, and inside
+`with engine:`
 
     load(unit, values)                               once per unit
     for each micro-batch, with last_micro_batch set for the last one of a step:
@@ -14,9 +14,9 @@ engine:`
     the optimizer changes shard.values by shard.gradient for each of shards
     updated()
 
-Between steps state/ reads and sets `parts`, what this rank keeps of each unit.
+Between steps, state/ reads and sets `parts`: the part of each unit that this rank keeps.
 
-The engine sets up and keeps the order of calls; the work is parameters.py's and gradients.py's, on the thread of
+The engine does the set-up and checks the order of calls. parameters.py and gradients.py do the work, on the thread of
 messenger.py.
 """
 
@@ -142,8 +142,9 @@ class Engine:
         self.arena.reclaimers.clear()  # the one cycle: without it, memory goes with the last reference to the engine
 
     def load(self, name: str, values: Mapping[str, np.ndarray]) -> None:
-        """Set a unit's parameters; all ranks give all of it. Raises SetupError if names or shapes are wrong, or values
-        differ between ranks."""
+        """Set a unit's parameters. All ranks pass the whole unit. Raises SetupError if names or shapes are wrong, or if
+        values differ between ranks.
+        """
         mine = self._unit(name)
         if mine.residence is Residence.IN_USE:
             raise OrderError(f"unit '{name}' is in use: it can't be loaded")
@@ -170,7 +171,7 @@ class Engine:
     # ---- between steps ----
 
     def parts(self) -> list[Part]:
-        """What this rank keeps, in the order of units. Raises OrderError in the middle of a step."""
+        """The parts that this rank keeps, in the order of units. Raises OrderError in the middle of a step."""
         if self._accumulating or any(mine.residence is Residence.IN_USE for mine in self._order):
             raise OrderError(
                 "a step has begun, and its gradients are not part of a state: save and load after updated()"
@@ -178,14 +179,14 @@ class Engine:
         return [Part(mine.unit, mine.layout, mine.start, mine.values) for mine in self._order]
 
     def load_part(self, part: Part, values: np.ndarray) -> None:
-        """Set what this rank keeps of a unit, as large as part.values; all ranks set theirs."""
+        """Set this rank's part of a unit, of the size of part.values. All ranks must set their parts."""
         mine = self._unit(part.unit.name)
         mine.values[:] = values
         self._parameters.outdate(mine)
 
     def load_slice(self, name: str, read: Callable[[int, int], np.ndarray]) -> None:
-        """Collective. Set a unit from what each node has by itself, on its own disk say: until it changes, nothing
-        crosses the network for it, if the strategy keeps slices.
+        """Collective. Set a unit from data that each node has itself, for example on its own disk. If the strategy
+        keeps slices, nothing crosses the network for the unit until it changes.
 
         read: is given where this rank's slice begins and ends, and returns these elements of the flat unit (parameters
         one after the other, zeros behind them). Raises on all ranks what read raises on one, and SetupError if two
@@ -207,7 +208,7 @@ class Engine:
 
     @property
     def in_step(self) -> bool:
-        """Whether gradients have been computed that aren't used up: by updated() or discard()."""
+        """Are there gradients that neither updated() nor discard() has consumed?"""
         return self._accumulating
 
     def set_prefetch(self, prefetch: int) -> None:
@@ -223,8 +224,9 @@ class Engine:
         self._parameters.ahead = min(depth for _, depth in wanted)
 
     def allgather(self, value: Any) -> list[Any]:
-        """Collective. Every rank's value, by rank: something small that can be pickled. Raises RemoteError if a rank
-        has failed."""
+        """Collective. The values of all ranks, by rank; each must be small and picklable. Raises RemoteError if a rank
+        has failed.
+        """
         return self._messenger.objects(value)
 
     # ---- parameters ----
@@ -236,7 +238,7 @@ class Engine:
         return self._parameters.gather(self._unit(name), phase)
 
     def release(self, name: str) -> None:
-        """The unit isn't needed for now. It stays on the device while less than tau of that is in use."""
+        """Release a gathered unit. It stays on the device while less than tau of the device is in use."""
         self._parameters.release(self._unit(name))
 
     # ---- gradients ----
@@ -269,13 +271,13 @@ class Engine:
         self._summed = self.last_micro_batch
 
     def _settle(self) -> None:
-        """Wait for all communication that has been asked for."""
+        """Wait for all communication that was requested."""
         self._gradients.settle()
         self._parameters.settle()
 
     @property
     def shards(self) -> Iterator[Shard]:
-        """What the optimizer updates, in the order of units."""
+        """The shards that the optimizer updates, in the order of units."""
         return self._gradients.shards
 
     @property
@@ -300,8 +302,8 @@ class Engine:
         return self._gradients.clip(max_norm)
 
     def updated(self) -> None:
-        """The optimizer has changed the shards' values: what was gathered of trainable units is out of date, and
-        gradients begin at zero."""
+        """The optimizer has changed the shards' values: gathered trainable units are out of date, and gradients begin
+        at zero."""
         if not self._summed:
             raise OrderError("call updated() after finish() with last_micro_batch")
         in_use = next((mine for mine in self._order if mine.residence is Residence.IN_USE), None)
@@ -314,16 +316,17 @@ class Engine:
                 self._parameters.outdate(mine)
 
     def discard(self) -> None:
-        """Collective. Forget the step's gradients, whether they are complete or in the middle of a micro-batch that
-        won't be finished: the next one begins a step.
+        """Collective. Drop the step's gradients, complete or not. A micro-batch that was begun is not finished; the
+        next one begins a step.
 
-        Raises OrderError if ranks have gone on to different operations meanwhile.
+        Raises OrderError if ranks are at different operations.
         """
         in_use = next((mine for mine in self._order if mine.residence is Residence.IN_USE), None)
         if in_use:
             raise OrderError(f"unit '{in_use.unit.name}' is in use: call release() before discard()")
         self._settle()
-        self.allgather(None)  # here, and not with wrong sums, ends who has reduced something else than others
+        # a rank that has reduced something else than others fails here, and not by wrong sums later
+        self.allgather(None)
         self._parameters.drop_unused()
         self._gradients.discard()
         self._summed = self._accumulating = False
@@ -331,8 +334,9 @@ class Engine:
     # ---- looking ----
 
     def hold(self, nbytes: int, what: str) -> Block:
-        """Account for device memory that the program uses, for activations say; free it by the block. Raises
-        BudgetError."""
+        """Account for device memory that the program uses, for example for activations. Free it through the returned
+        block. Raises BudgetError.
+        """
         return self.arena.hold(nbytes, what)
 
     def report(self) -> dict[str, dict[str, int]]:
@@ -343,8 +347,9 @@ class Engine:
         return table(rows[first : first + self.topology.ranks_per_node].sum(axis=0).reshape(self.traffic.bytes.shape))
 
     def placement(self) -> dict[str, Placement]:
-        """Where this rank's next gather of each unit would find it. After a forward pass: which units tau has left on
-        the device (FCDP-Cache)."""
+        """Where this rank's next gather would find each unit. After a forward pass this shows which units tau has kept
+        on the device (FCDP-Cache).
+        """
         return self._parameters.placement()
 
     @property

@@ -1,11 +1,11 @@
-"""All-gather and reduce-scatter among the ranks of a group, from messages that are counted.
+"""All-gather and reduce-scatter among the ranks of a group, made of counted messages.
 
 1. All functions run on the communication thread, in the same order on all ranks of the group.
-2. A message's tag names the operation. The receiver looks at the tag before it receives: a rank that is at another
-   operation raises OrderError, as does the rank that it meets, instead of mixing up data or waiting for ever.
+2. A message's tag names the operation. The receiver checks the tag before it receives. If two ranks are at different
+   operations, both raise OrderError, instead of mixing up data or waiting for ever.
 3. A rank sends to each other rank only what that one needs: (m - 1) chunks each for all-gather and reduce-scatter of m
-   ranks, the least that is possible, for every m. MPI's own collectives choose algorithms by size and number of ranks,
-   some of which send more; nobody could count their bytes.
+   ranks, the minimum, for every m. MPI's own collectives choose algorithms by size and number of ranks. Some of them
+   send more, and their bytes could not be counted.
 4. Sums are made in the order of distance, the same in every run: results are reproducible bit by bit.
 """
 

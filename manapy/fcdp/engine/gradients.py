@@ -1,11 +1,11 @@
-"""Gradients: computed whole, summed over the ranks of the node in every micro-batch, and over nodes when the strategy
-says.
+"""Gradients: each rank computes whole gradients. They are summed over the ranks of the node in every micro-batch, and
+over nodes when the strategy says so.
 
-1. They are sums, over ranks and micro-batches: the program scales its loss.
-2. At most one gradient is being reduced while the next is computed, or as many small ones as take no more than SMALL;
-   fewer if the device has no room.
-3. A sum that has to wait for later micro-batches does so in host memory (partial), which is taken when the first such
-   sum is made. In a step of one micro-batch none has to.
+1. Gradients are sums over ranks and micro-batches. The program must scale its loss.
+2. While a gradient is computed, at most one other is being reduced, or several small ones of at most SMALL bytes; fewer
+   if the device has no room.
+3. Sums that wait for later micro-batches are in host memory (partial). It is allocated for the first such sum; steps of
+   one micro-batch do not need it.
 """
 
 from __future__ import annotations

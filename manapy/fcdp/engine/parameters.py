@@ -1,9 +1,9 @@
-"""Parameters on their way: from other nodes into the cache, from there to the device, and off it.
+"""Moves parameters: from other nodes into the cache, from there to the device, and off the device.
 
-1. A unit is `changed` until its slice has been fetched again (the paper's dirty flag, refreshed lazily); where the
-   strategy keeps slices, nothing else makes one cross the network.
-2. Whether to keep a gathered unit on the device (tau) is each rank's own decision: it changes no message. What changes
-   messages (order, units gathered ahead) is the same on all ranks.
+1. A unit is `changed` until its slice has been fetched again (the paper's dirty flag, refreshed lazily); if the
+   strategy keeps slices, only this makes a slice cross the network.
+2. Whether to keep a gathered unit on the device (tau) is each rank's own decision: it changes no message. Decisions
+   that change messages (order, units gathered ahead) are the same on all ranks.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What the strategies differ in: where a rank keeps its slice of a unit, when that is fetched from the other nodes, and
-when gradients are summed over them.
+"""The differences between strategies: where a rank keeps its slice of a unit, when the slice is fetched from the other
+nodes, and when gradients are summed over nodes.
 
     strategy    slice kept           fetched                        gradients across nodes
     fcdp        host                 when it has changed            after the last micro-batch
@@ -23,7 +23,7 @@ from ..errors import SetupError
 
 
 class Keep(Enum):
-    """Where the slice of a unit is between uses."""
+    """The place of a unit's slice between uses."""
 
     NOWHERE = "nowhere"
     DEVICE = "device"

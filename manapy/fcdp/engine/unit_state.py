@@ -1,4 +1,5 @@
-"""One unit as one rank has it: what it keeps for good, what is gathered on its device, and what is under way."""
+"""The state of one unit on one rank: its permanent part, the gathered unit on its device, and operations in
+progress."""
 
 from __future__ import annotations
 

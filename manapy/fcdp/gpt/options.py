@@ -1,8 +1,8 @@
-"""What is trained, how, and what a saved state says of it. No MPI, no PyTorch.
+"""The options of a training, and their part in a saved state. No MPI, no PyTorch.
 
-1. Training is what a state keeps: whoever goes on from it needs to say none of it again. Run is free each time: any
-   ranks and strategy go on.
-2. A base gives a model and its values; what is resumed gives all of Training, the step and the losses so far.
+1. A state keeps Training, so that a run that continues it need not give these options again. Run may differ each time:
+   any number of ranks and any strategy can continue.
+2. A base provides a model and its values. A resumed state provides all of Training, the step and the losses so far.
 """
 
 from __future__ import annotations
@@ -96,8 +96,9 @@ def saved(directory: Path) -> Saved:
 
 
 def settle(given: Mapping[str, Any], run: Run) -> tuple[Training, Saved | None]:
-    """What is trained, from the options that were given and the state that is begun from; and what is resumed. Raises
-    UsageError, StateError."""
+    """Determine Training from the given options and the base or resumed state; and the resumed state. Raises
+    UsageError, StateError.
+    """
     if run.base:
         base = saved(run.base).training
         if base.lora:
@@ -123,7 +124,7 @@ def _same(there: dict[str, int], given: Mapping[str, Any], where: Path) -> dict[
 
 
 def check_targets(run: Run) -> None:
-    """Before hours of training. Raises StateError, OSError."""
+    """Check that results can be written, before hours of training. Raises StateError, OSError."""
     if run.save:
         if run.save.exists():
             raise StateError(f"{run.save} exists already")

@@ -1,5 +1,5 @@
-"""Bytes to learn from: a file, or texts that come with Python, so that nothing is downloaded. The last tenth is for
-validation."""
+"""The text of the training: a file, or texts that come with Python, so that nothing is downloaded. The last tenth is
+the validation set."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def _windows(data: np.ndarray, starts: np.ndarray, context: int) -> np.ndarray:
 
 
 def load(file: Path | None, adapters: bool, context: int) -> Text:
-    """The file; without one, the language reference, and for adapters something else than their base has learned:
-    modules' sources.
+    """Load the file. Without one, load the language reference; for adapters, the sources of modules, which their base
+    has not been trained on.
 
     Raises SetupError if there is no text, or too little of it for the context; OSError.
     """

@@ -1,9 +1,10 @@
-"""The training of the GPT: what a program with manapy.fcdp.pytorch looks like, with bytes and memory beside what
-costs.py says.
+"""The training of the GPT: an example of a program with manapy.fcdp.pytorch. It compares bytes and memory with the
+closed forms of costs.py.
 
-1. Every step has its batch from seed and step alone, on any number of ranks: each micro-batch is divided among ranks.
-2. What every rank can see to be wrong is raised on all ranks before the engine begins; what a state turns out to be,
-   after all have left it. So the job ends with one message.
+1. The batch of a step depends only on the seed and the step, on any number of ranks: each micro-batch is divided among
+   the ranks.
+2. Errors that every rank can detect are raised on all ranks before the engine begins; errors in a state, after all
+   ranks have left it. So the job ends with one message.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Show = Callable[[int, float], None]  # gets step and loss
 
 @dataclass
 class Result:
-    """What came of it. Bytes are those that the ranks of a node send; memory is in bytes.
+    """The result of a training. Bytes are those that the ranks of a node send; memory is in bytes.
 
     losses: of all steps, those before a resume included; sent: by step of this run; form: what costs.py says of a step
     that isn't the first; device: most that was in use on a rank.

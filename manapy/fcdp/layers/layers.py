@@ -1,7 +1,7 @@
 """Layers in numpy, with their forward and backward passes written out: the front end of the core, and what tests train.
 
-A layer names its units; whoever runs it brings their parameters as one dictionary, and arrays of zeros for the
-gradients of the trainable ones. Activations are (batch, features), float32. No MPI here, and nothing of the engine.
+A layer names its units. The caller passes their parameters as one dictionary, and arrays of zeros for the gradients of
+the trainable ones. Activations are (batch, features), float32. No MPI here, and nothing of the engine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Layers on the engine: one micro-batch, with the order of calls that engine.py asks for."""
+"""Runs layers on the engine: one micro-batch, in the order of calls that engine.py requires."""
 
 from __future__ import annotations
 

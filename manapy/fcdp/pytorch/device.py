@@ -1,21 +1,21 @@
-"""Where a model computes, and how values come there and gradients come back.
+"""The device of a model: copies values to the device, and gradients back.
 
     gather    host array (the node's window, or staging; page-locked) --in-stream--> gathered unit: filled() starts the
               copy, show() makes computation wait for it, and for nothing else
     reduce    parameter's gradient --out-stream--> page-locked array: whoever reduces it waits for the copy, not the
               program
 
-1. A copy in begins after all computation asked for so far: the memory may have been another unit's. So what is gathered
-   ahead is copied while the unit in use computes.
+1. A copy in begins after all computation requested so far, because the memory may have belonged to another unit. So
+   units that are gathered ahead are copied while the unit in use computes.
 2. A staging buffer is used again when the copy from it is complete.
-3. Memory is given back after computation waits for the copy into it: a unit that was gathered in vain may still be
+3. Memory is given back only after the computation waits for the copy into it: an unused gathered unit may still be
    arriving.
-4. Shards, and with them optimizers, are the host's. What crosses nodes and processes is in host memory.
-5. Each rank page-locks its node's window, where there is one, and copies from there; where that is refused, over
-   staging. The window doesn't change under a copy: who refreshes it waits.
+4. Shards, and with them optimizers, are in host memory, and so is all data that crosses nodes and processes.
+5. Each rank page-locks its node's window, if there is one, and copies from there; if that is refused, through staging
+   buffers. The window does not change during a copy: a refresh waits.
 
-Cuda needs a GPU, which no test of ours has had; Threads is a device with memory of its own and the same order of
-copies, on a CPU, for tests.
+Cuda needs a GPU; it has not been tested. Threads is a device for tests on a CPU, with its own memory and the same order
+of copies.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A model divided into units, and the engine for them; divided anew when requires_grad has changed.
+"""Divides a model into units, and makes the engine for them; again when requires_grad has changed.
 
-1. Between steps only: what is moved is each rank's part of the values, and what optimizers keep for it. The old engine
-   ends before the new one is made: a node has room for one.
-2. Groups are the same modules every time; their units are others.
-3. Parameters built on the meta device have no values until they are given: by fully_shard's `values`, or loaded. Until
-   then no pass begins.
+1. Only between steps. Each rank's part of the values, and the optimizers' state for it, are moved. The old engine ends
+   before the new one is made, because a node has memory for only one.
+2. Groups are always the same modules; their units change.
+3. Parameters on the meta device have no values until fully_shard's `values` or a load provides them. Until then no pass
+   can begin.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Which parameters of a module travel together.
+"""Divides the parameters of a module into groups that are gathered together.
 
-1. A group is a module and the parameters that its forward pass needs and no group inside it has. It is gathered when
-   its module is called, or a part of it that needs them is called by itself (an encoder, a head).
-2. What is left over, and what several groups share (tied weights), is a group of the lowest module that contains all
-   places of use.
+1. A group is a module with the parameters that its forward pass needs and no inner group has. It is gathered when the
+   module is called, or a part of the module that needs them is called by itself (an encoder, a head).
+2. The remaining parameters, and those that several groups share (tied weights), are a group of the lowest module that
+   contains all their places of use.
 3. A group is split into units: trainable and frozen parameters, and each type, apart. A parameter keeps its name: the
    first one that the model gives it.
 

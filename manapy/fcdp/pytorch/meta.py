@@ -1,4 +1,4 @@
-"""Models built under torch.device("meta"): no rank ever holds all of one.
+"""Models built under torch.device("meta"): no rank ever has the whole model in memory.
 
 Parameters become real tensors without memory, as sharded ones are. Their values come from rank 0, unit by unit, each
 rank receiving its own part; or later, by load() or load_file(), where each rank reads its own part. Messages are those

@@ -1,7 +1,7 @@
-"""Arrays laid out as one division of a model into units lays them out, brought into another division's layout.
+"""Moves arrays from the layout of one division of a model into units to the layout of another division.
 
-Unit by unit over the engine's messages for state: a rank holds what all ranks have of one unit at a time. Rare
-(requires_grad has changed), so simple rather than frugal.
+It moves unit by unit, with the engine's messages for state; a rank holds all ranks' data of one unit at a time. This is
+rare (requires_grad has changed), so the code is simple rather than economical.
 """
 
 from __future__ import annotations
