@@ -1,4 +1,4 @@
-/* proc_stat.h - what /proc/PID/stat says of a process. Header only; libc. */
+/* proc_stat.h - the fields of /proc/PID/stat. Header only; libc. */
 #ifndef MANAPY_PROC_STAT_H
 #define MANAPY_PROC_STAT_H
 
@@ -11,8 +11,8 @@ typedef struct mpy_proc_stat {
     unsigned long long started; /* ticks since boot */
 } mpy_proc_stat_t;
 
-/* Returns 0, or -1: there is no such process. The command, in parentheses, may hold anything: what is read stands
- * behind the last one. */
+/* Returns 0, or -1: there is no such process. The command, in parentheses, may contain anything, so the fields after
+ * the last parenthesis are read. */
 static inline int mpy_proc_stat(long pid, mpy_proc_stat_t *out) {
     char path[64], text[1024];
     snprintf(path, sizeof path, "/proc/%ld/stat", pid);

@@ -34,7 +34,7 @@
 #define CLOCK (&MPY_UPPER->clock)
 #define ROWS_TEXT (MPY_LINE_MAX / 16) /* a list of rows goes on in another line when it has become longer */
 
-typedef struct shadow { /* what the coordinator knows of a row */
+typedef struct shadow { /* the coordinator's knowledge of a row */
     uint64_t cid, seq;
 } shadow_t;
 
@@ -273,14 +273,14 @@ void mpy_clockside_intent(uint64_t epoch, mpy_text_t *out) {
     MPY_LOWER->phase = MPY_PHASE_INTENT;
     mpy_clockside_barrier();
     side.epoch = epoch, side.applied = 1, side.world_target = 0, side.freezing = false;
-    mpy_text_clear(&side.last_state); /* a rank is taken to be running until it says otherwise */
+    mpy_text_clear(&side.last_state); /* a rank counts as running until it reports otherwise */
     side.last_applied = side.applied, side.last_version = ++CLOCK->version;
     CLOCK->needed = CLOCK->retracted = 0;
     report_rows(out, true);
     threads_t found = look_at_threads();
     report_state(out, &found, false);
     mpy_lock_release(&CLOCK->lock);
-    wake(); /* who is stopped by a freeze of the last epoch, if this begins it anew */
+    wake(); /* threads that a freeze of the last epoch has stopped, if this begins a new one */
 }
 
 /* Under the lock. A row that is unknown here was freed (every member is at its last SEQ), or is made later and then

@@ -1,11 +1,11 @@
-/* control.c - the control thread: this rank's end of the conversation with the coordinator (manapy/control.h). Lower
+/* control.c - the control thread: this rank's side of the control protocol (manapy/control.h). Lower
  * half; libc; all signals blocked.
  *
  * Invariants
- *  1. This thread never runs a step of the engine itself (worker.c does), so that it always hears ABORT and KILL.
- *  2. Once engine->stop was asked for, engine->resume follows whatever happens, after the phase went back to NONE.
- *  3. Without a coordinator the program goes on: a pending checkpoint is given up, tickets fail, one line says so. At
- *     the start the connection is tried for minutes.
+ *  1. This thread never runs a step of the engine itself (worker.c does), so that it always receives ABORT and KILL.
+ *  2. After a request for engine->stop, engine->resume always follows, after the phase is NONE again.
+ *  3. Without a coordinator the program goes on: a pending checkpoint is cancelled, tickets fail, and one line says so.
+ *     At the start, this thread tries to connect for minutes.
  */
 #define _GNU_SOURCE
 #include "control.h"
@@ -35,9 +35,9 @@
 #include "worker.h"
 
 #define CONNECT_MS 30000    /* for the coordinator's interpreter to start, on a busy machine */
-/* its socket is bound before any rank runs: refused for so long means that something is wrong */
+/* its socket is bound before any rank runs: if it is refused for so long, something is wrong */
 #define REFUSED_MS 1000
-#define CONNECT_TRIES_MS 300000 /* until it is given up; coordinator.py knows that (CONNECT_SECONDS) */
+#define CONNECT_TRIES_MS 300000 /* then the rank gives up; coordinator.py relies on this (CONNECT_SECONDS) */
 #define CONNECT_PAUSE_MS 50     /* between tries at first, doubled each time */
 #define CONNECT_PAUSE_MAX_MS 10000
 #define FREEZE_POLL_NS 50000
@@ -144,7 +144,7 @@ static bool wait_until_allowed(void) {
     return false;
 }
 
-/* The answer to CHECK says also that this rank has let go of the last epoch. */
+/* The answer to CHECK also means that this rank has left the last epoch. */
 static void start_check(void) {
     if (!plane.check_waits || plane.epoch != 0 || mpy_worker_busy() || wait_until_allowed()) return;
     plane.check_waits = false;
@@ -205,7 +205,7 @@ static void report_place(void) {
     if (version == plane.place_sent || version % 2 != 0) return;
     memcpy(place, WORDS->place, sizeof place);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (WORDS->place_version != version) return; /* who writes it anew calls us again */
+    if (WORDS->place_version != version) return; /* the writer calls us again */
     plane.place_sent = version;
     mpy_text_add(&plane.out, "PLACE ");
     mpy_text_add_encoded(&plane.out, place);
@@ -244,7 +244,7 @@ static void on_kill(char *line) {
     int code = (int)number(&line);
     char *reason = mpy_field(&line);
     if (reason == NULL || !mpy_wire_decode(reason)) reason = NULL;
-    if (reason != NULL && reason[0] == '\0') mpy_sys(SYS_exit_group, code); /* another rank says why */
+    if (reason != NULL && reason[0] == '\0') mpy_sys(SYS_exit_group, code); /* another rank prints the reason */
     plane.config.engine->abort_job(code != 0 ? code : 1, reason != NULL ? reason : "the coordinator ends the job");
 }
 

@@ -40,17 +40,16 @@ int64_t mpy_control_request(void);
 int64_t mpy_control_request_done(void);
 /* svc->set_checkpoint_dir */
 void mpy_control_set_place(const char *name, const char *path);
-/* The program ends, with this exit code: no further checkpoint. Returns when the coordinator has been told (at once if
- * there is none; in a chain, noted how the job has ended, after ten minutes at most; else two seconds at most). Also
- * ends the dialogue with the process manager if the program has never initialized MPI, so that it may end while other
- * ranks go on. Any number of calls. */
+/* The program ends, with this exit code: no further checkpoint. Returns when the coordinator has been told; at once if
+ * there is none; in a chain, when the job's end is recorded, after at most ten minutes; else after at most two seconds.
+ * Also ends the dialogue with the process manager if the program has never initialized MPI, so that it may end while
+ * other ranks go on. Further calls do nothing. */
 void mpy_control_finished(int code);
 /* The connection with the process manager, for the two below; -1: none. */
 void mpy_control_note_process_manager(int pmi_fd);
-/* The rank is about to exit on purpose, whatever the program was doing: the process manager must not take it for a
- * crash. */
+/* The rank is about to exit on purpose: the process manager must not consider this a crash. */
 void mpy_control_leave_process_manager(void);
-/* The rank is about to exit because it can't go on: the process manager shall end the job. code: 1 to 9. */
+/* The rank is about to exit because of an error: the process manager must end the job. code: 1 to 9. */
 void mpy_control_abort(int code);
 
 #endif

@@ -1,4 +1,4 @@
-/* engine.h - what the control thread asks of the checkpoint engine: the steps of a checkpoint that touch the program.
+/* engine.h - the interface of the checkpoint engine for the control thread: the steps that touch the program.
  *
  * Invariants
  *  1. All operations except abort_job and segments run on one thread, the control plane's worker, one at a time. It is
@@ -6,7 +6,7 @@
  *     thread goes on listening.
  *  2. An operation returns 0, or fills `error` with one line (no newline) and returns -1.
  *  3. Order: check, then stop, drain, write, resume. resume is called exactly once after a call of stop, whether that
- *     or a later step failed or not, and it must cope with a stop that got only half way. check may be called any
+ *     or a later step failed or not, and it must handle an incomplete stop. check may be called any
  *     number of times.
  *  4. mpy_lower_t.phase is FROZEN from before stop until resume is called; it is NONE when resume runs.
  */

@@ -1,4 +1,4 @@
-/* notify.c - what threads of the program call to reach the control thread.
+/* notify.c - functions by which threads of the program reach the control thread.
  *
  * Half: lower, but on either TLS: sys.h only, no libc, no stack protector.
  *
@@ -82,8 +82,7 @@ void mpy_control_leave_process_manager(void) {
     while (c != '\n' && mpy_sys(SYS_read, WORDS->pmi_fd, &c, 1) == 1) {}
 }
 
-/* Until the process manager has taken what was written to standard error: with the job it throws away what it hasn't
- * read. */
+/* Wait until the process manager has read standard error: at the end of the job it discards unread output. */
 static void wait_until_read(void) {
     struct stat now;
     struct timespec pause = {.tv_nsec = 1000000};
@@ -92,8 +91,8 @@ static void wait_until_read(void) {
     for (int tries = 0; tries < READ_WAIT_MS && mpy_sys(SYS_ioctl, 2, FIONREAD, &unread) == 0 && unread > 0; tries++) mpy_sys(SYS_nanosleep, &pause, 0);
 }
 
-/* Hydra overlooks about one in fifty ranks that leave before their MPI_Init while the others are in it, and these then
- * wait for ever: whoever gives up says so. */
+/* Hydra overlooks about one in fifty ranks that exit before their MPI_Init while the others are in it. The others then
+ * wait for ever. So a rank that gives up tells hydra. */
 void mpy_control_abort(int code) {
     char request[] = "cmd=abort exitcode=0\n";
     if ((WORDS->pid != 0 && !ours()) || !process_manager_listens()) return;

@@ -3,12 +3,11 @@
  * Half: lower; runs on the control plane's worker thread.
  *
  * Invariants
- *  1. Whatever fails, mpy_stop_release lets the program go on as if nothing had happened.
- *  2. The grace time is spent in both steps: CHECK waits for the children that it finds while the program runs, so that
- *     one that needs its parent can end. A program may be never without; STOP waits for those that were started since,
- *     when no more can be.
- *  3. After STOP nothing keeps a rank from entering the drain hook: there all ranks wait for each other, also if one
- *     fails.
+ *  1. After any failure, mpy_stop_release lets the program go on as if nothing had happened.
+ *  2. Both steps use the grace time. CHECK waits for the children that it finds while the program runs, so that a child
+ *     that needs its parent can end. A program may always have a child; STOP waits for those that were started since,
+ *     when no more can be started.
+ *  3. After STOP every rank enters the drain hook: all ranks wait for each other there, also if one fails.
  *  4. No hook runs after a STOP that has failed: the thread for it may not be halted.
  */
 #include "checkpoint.h"

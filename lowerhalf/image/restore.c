@@ -1,4 +1,4 @@
-/* restore.c - from an image to a running upper half, above a new lower half.
+/* restore.c - restores a running upper half from an image, above a new lower half.
  *
  * Half: lower, on the process's first thread, which at the end becomes the program's main thread. Thread bodies
  * (thread_main) run on the upper TLS: no libc.
@@ -8,7 +8,7 @@
  *     still an ordinary one; MPI objects are rebuilt after, because that code and its data belong to the program.
  *  2. A thread continues from the signal frame in which it was halted: rt_sigreturn restores registers, mask, alternate
  *     stack and extended state. Everything below the frame on its stack is dead and serves as scratch stack until then.
- *  3. The program goes on seeing the process and thread ids it knew; the kernel's are translated by traps.
+ *  3. The program keeps its process and thread ids; traps translate them to the kernel's.
  *  4. Until mpy_restore_commit nothing outside this process has been changed.
  */
 #include "restore.h"

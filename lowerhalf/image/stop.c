@@ -79,7 +79,7 @@ static int in_upper(uint64_t rip) { return (rip >= MPY_ARENA_LO && rip < MPY_ARE
 
 static int is_syscall(const uint8_t *at) { return at[0] == 0x0f && at[1] == 0x05; }
 
-/* In the wrappers' own code, and not in a system call of theirs: that has just returned, or is about to be made
+/* In the wrappers' own code, and not in one of their system calls: a call has just returned, or is about to be made
  * again. */
 static int in_wrappers(uint64_t rip) {
     const uint8_t *at = (const uint8_t *)rip;

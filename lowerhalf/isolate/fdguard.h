@@ -3,9 +3,9 @@
  * Lower half; libc allowed; callable from any lower thread. mpy_fd_is_lower() alone is also called by traps on the
  * upper half's TLS: it calls nothing and touches no thread-local.
  *
- * The program must find the descriptor numbers it would find without us, and a restart must be able to put its
- * descriptors back under the same numbers while a new lower half is already connected. So everything the lower half
- * opens gets a high number and is remembered here; whatever isn't remembered is the program's and is saved with it.
+ * The program must get the same descriptor numbers as without manapy. A restart must be able to put its descriptors
+ * back under the same numbers while a new lower half is already connected. So every descriptor of the lower half gets a
+ * high number and is remembered here. All others are the program's and are saved with it.
  *
  * Invariants
  *  1. A descriptor of the lower half is >= mpy_fd_base(), close-on-exec and registered. Those opened by the real MPI
@@ -39,9 +39,9 @@ void mpy_fd_close(int fd);
  * again. */
 void mpy_fds_occupy_low(void);
 void mpy_fds_release_low(void);
-/* A restart puts the program's descriptors under their numbers while other threads of the lower half run. What opens
- * something then has a low number for a moment; closing it must not close what was put there meanwhile. So both hold
- * this lock. */
+/* A restart puts the program's descriptors under their numbers while other threads of the lower half run. A descriptor
+ * that such a thread opens has a low number for a moment; closing it must not close a descriptor that was put there
+ * meanwhile. So both hold this lock. */
 void mpy_fds_low_lock(void);
 void mpy_fds_low_unlock(void);
 /* Descriptors that appear between begin and end are registered as the lower half's. Only for stretches in which no

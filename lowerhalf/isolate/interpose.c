@@ -1,5 +1,4 @@
-/* interpose.c - functions of libc that the executable defines over it, so that the real MPI and its transports call
- * ours.
+/* interpose.c - functions of libc that the executable overrides, so that the real MPI and its transports call ours.
  *
  * Lower half only: the program above has a libc of its own and never sees these symbols. Linked whole into
  * manapy-launch and manapy-restart (object library mpy_interpose); exported, so that libraries opened later bind to
@@ -9,8 +8,8 @@
  *  1. A descriptor returned from here is fdguard.h's invariant 1. Close-on-exec is forced: children of the program must
  *     not hold the job's connections open.
  *  2. The system calls are made directly: no recursion into a wrapper, and no dependence on the symbol version of libc.
- *  3. What libc opens inside itself passes here only where it is listed below (fopen, opendir, shm_open, mkstemp);
- *     popen and the helper thread of timer_create, for example, don't.
+ *  3. Descriptors that libc opens internally pass through here only in the functions listed below (fopen, opendir,
+ *     shm_open, mkstemp); not those of popen and of the helper thread of timer_create, for example.
  */
 #undef _FORTIFY_SOURCE
 #define _GNU_SOURCE

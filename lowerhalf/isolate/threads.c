@@ -1,4 +1,4 @@
-/* threads.c - a lower TLS for every upper thread that calls MPI.
+/* threads.c - lends a lower TLS to every upper thread that calls MPI.
  *
  * Half: lower. mpy_thread_bind runs on the upper TLS (no libc); the donor threads are ordinary lower-half pthreads.
  *
@@ -42,7 +42,7 @@ static void *donor_main(void *slot) { /* never returns */
     return NULL;
 }
 
-/* Until something is asked for; meanwhile the trace's clock is looked at, seldomer and seldomer. */
+/* Wait for a request; meanwhile sample the trace's clock, at growing intervals. */
 static void rest(uint32_t seen) {
     static long seconds = 1;
     const long time[2] = {seconds, 0};

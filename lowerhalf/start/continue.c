@@ -38,7 +38,8 @@ static const mpy_image_keys_t *keys_of(const char *checkpoint) {
     if (mpy_options.is_unsigned) return NULL;
     if (!mpy_secret_read(checkpoint, secret, error, sizeof error) &&
         (!mpy_jobdir_of_checkpoint(checkpoint, job_dir, unused) || !mpy_secret_read(job_dir, secret, error, sizeof error)))
-        mpy_fail(1, "%s: its seals can't be checked, for the secret of its job isn't there (%s): copy it from the job directory into the checkpoint, or take the checkpoint as it is with --unsigned", checkpoint, error);
+        mpy_fail(1, "%s: its seals cannot be checked without the job's secret (%s): copy the secret from the job "
+                    "directory into the checkpoint; --unsigned uses the checkpoint anyway", checkpoint, error);
     mpy_image_keys(&keys, secret);
     return &keys;
 }

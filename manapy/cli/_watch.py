@@ -172,7 +172,7 @@ def event_line(event: Event) -> str:
         "failed": lambda e: f"checkpoint failed ({e['cause']}): {e['reason']}",
         "skipped": lambda e: f"damaged, left out: {e['path']}: {e['reason']}",
         "note": lambda e: str(e["text"]),
-        "successor": lambda e: f"job {e['id']} goes on after this one",
+        "successor": lambda e: f"job {e['id']} continues after this one",
         "end": lambda e: f"attempt {e['attempt']} {e['how']}" + (f": {e['reason']}" if e["reason"] else ""),
         "finished": lambda e: f"finished with exit code {e['code']}",
         "stopped": lambda e: f"stopped: {e['reason']}",

@@ -158,8 +158,9 @@ void mpy_row_leave(uint32_t index) {
     mpy_unlock(&CLOCK->lock);
 }
 
-/* While pending the row stays until a later call finds nothing pending: the control thread may not have reported yet
- * that it has reached its TARGET (or that it exists), and who isn't known to have reached it is waited for. */
+/* While a checkpoint is pending, the row stays until a later call finds nothing pending. The control thread may not
+ * have reported yet that the row has reached its TARGET (or that it exists), and a rank that is not known to have
+ * reached it is waited for. */
 void mpy_row_remove(uint32_t index) {
     mpy_lock(&CLOCK->lock);
     mpy_clock_row_t *row = &CLOCK->rows[index];

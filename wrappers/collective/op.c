@@ -1,5 +1,5 @@
-/* op.c - user operations. The real library is given a thunk (op_thunks.S) instead of the program's function: the
- * thunk's number tells the operation; callback.c calls the function.
+/* op.c - user operations. The real library gets a thunk (op_thunks.S) instead of the program's function. The thunk's
+ * number identifies the operation; callback.c calls the function.
  *
  * Upper half; mpy_op_call runs with the lower TLS. No libc.
  *

@@ -1,5 +1,5 @@
-/* attr.c - attributes and keyvals of communicators, datatypes and windows. They live here alone: the real objects have
- * none of the program's attributes, so no callback is ever called from the lower half.
+/* attr.c - attributes and keyvals of communicators, datatypes and windows. They exist only here: the real objects have
+ * none of the program's attributes, so that the lower half never calls a callback.
  *
  * Upper half, upper TLS; callbacks are the program's.
  *

@@ -1,5 +1,5 @@
-/* comm.h - communicators: what their files share. For comm/ and persistent.c; other files find in objects.h what they
- * may call.
+/* comm.h - shared declarations of the communicators' files. For comm/ and persistent.c; objects.h has the functions for
+ * other files.
  *
  * Upper half, no libc.
  *

@@ -1,4 +1,4 @@
-/* comm_freed.c - communicators that this process has freed and another member perhaps not.
+/* comm_freed.c - communicators that this process has freed, but other members may not have.
  *
  * Upper half, no libc; called in the lower half. MPI_Comm_free is local: members free a communicator at different
  * times, in different orders, and some perhaps never. Its record and its row stay here meanwhile ("left"): the row says

@@ -1,4 +1,4 @@
-/* comm_rebuild.c - making the communicators again after a restart.
+/* comm_rebuild.c - makes the communicators again after a restart.
  *
  * Upper half, no libc; a hook, in the lower half.
  *

@@ -1,4 +1,4 @@
-/* hooks.c - what the lower half asks of the wrappers at a checkpoint and after a restart.
+/* hooks.c - functions of the wrappers that the lower half calls at a checkpoint and after a restart.
  *
  * Upper half; on the service stack, on the main thread, upper TLS; every other upper thread is stopped. No libc.
  *

@@ -1,4 +1,4 @@
-/* objects.h - the virtual objects besides communicators and requests, and what their files share.
+/* objects.h - the virtual objects besides communicators and requests, and the shared declarations of their files.
  *
  * Invariants
  *  1. All of it changes only with in_lower = 1 or inside a hook (invariant 1 of lock.h), under mpy_objects_lock where

@@ -1,5 +1,5 @@
-/* seal.h - what proves that an image was written by a rank of its job: keyed hashes (image.h says of what) under keys
- * that come from the job's secret. Checksums tell damage; they can be made to fit by anybody.
+/* seal.h - seals prove that a rank of the job has written an image: keyed hashes (image.h lists their input) under keys
+ * from the job's secret. Checksums only detect damage; anybody can compute them.
  */
 #ifndef MANAPY_IMAGE_SEAL_H
 #define MANAPY_IMAGE_SEAL_H

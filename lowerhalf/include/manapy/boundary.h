@@ -1,4 +1,4 @@
-/* boundary.h - where the two halves meet, and the only place where they do.
+/* boundary.h - the only interface between the two halves.
  *
  * The lower half (manapy-launch, libc and MPI of its own) and the upper half (the program with its own ld.so, libc and
  * our libmpi.so.12) share one address space but no symbol. They meet in two blocks at fixed addresses at the bottom of
@@ -20,8 +20,8 @@
  *   0x7ff.            its stack, the kernel's vDSO   /
  *
  * Invariants
- *  1. Everything the upper half maps lies in the arena (or below 4 GiB); nothing of the lower half does, but the blocks
- *     named here.
+ *  1. Everything that the upper half maps lies in the arena (or below 4 GiB). Of the lower half only the blocks named
+ *     here lie there.
  *  2. A thread is "in the lower half" from the store t->in_lower = 1 to the store t->in_lower = 0. A snapshot is taken
  *     only when no upper thread is.
  *  3. After storing in_lower = 1 a wrapper reads lower->phase again; the control thread stores phase, executes
@@ -31,8 +31,9 @@
  *     takes the 1 back and waits for another phase, in the others it calls notify(). The control thread stores FROZEN,
  *     executes the same membarrier and then reads disabled: a rank is frozen only with 0. (What it shows while frozen
  *     means nothing: somebody tries.)
- *  6. No thread is halted in the wrappers' own code but in a system call: between two instructions there it may hold
- *     what a restart replaces (a ring's address, a handle of the lower half's), without being in the lower half.
+ *  6. In the wrappers' own code a thread is halted only in a system call: between two other instructions it may hold
+ *     something that a restart replaces (a ring's address, a handle of the lower half), without being in the lower
+ *     half.
  *  7. Layouts here change only together with MPY_BOUNDARY_VERSION; an image of another version is refused.
  */
 #ifndef MANAPY_BOUNDARY_H
@@ -55,16 +56,16 @@
 #define MPY_SERVICE_STACK_SIZE 0x100000ul
 #define MPY_HEAP_LO    0x200010000000ul /* first address the arena allocator gives out */
 
-/* Auxiliary-vector entry by which the wrapper library finds out that it runs above a lower half (value:
+/* Auxiliary-vector entry that tells the wrapper library that it runs above a lower half (value:
  * MPY_LOWER_ADDR). */
 #define MPY_AT_BOUNDARY 0x6d616e61
 
-/* Queued to a rank's process, with this value, by a child process that has called MPI, which is the rank's alone: a
- * rank that was only a wrapper around it (timeout, a script) doesn't end then as if all were well. */
+/* A child process that has called MPI, which only the rank may do, queues this value to the rank's process. So a rank
+ * that was only a wrapper around the child (timeout, a script) does not end with exit code 0. */
 #define MPY_SIGNAL_RESERVED 62
 #define MPY_VALUE_MISLED 0x6d69736c
 
-/* How collectives are made safe to interrupt (manapy-launch --protocol). */
+/* How a checkpoint interrupts collectives (manapy-launch --protocol). */
 typedef enum {
     MPY_PROTOCOL_CC = 0,  /* the collective clock */
     /* two-phase commit: a barrier before every blocking collective (comparator; wrappers/collective/twophase.c) */

@@ -1,4 +1,4 @@
-/* own.h - may this process believe a file? Only if nobody but its user, or root, can have written it. */
+/* own.h - checks that only this process's user or root can have written a file, so that it can be trusted. */
 #ifndef MANAPY_OWN_H
 #define MANAPY_OWN_H
 

@@ -1,4 +1,4 @@
-/* trace.h - the rings that MPI calls and RDMA traffic are recorded in, and the file of one process that holds them.
+/* trace.h - the rings in which MPI calls and RDMA traffic are recorded, and the file of one process that contains them.
  *
  * Written by the wrappers (libmpi.so.12), by the preloaded recorder (libmanapy_trace.so) and by libmanapy_shift.so;
  * read by manapy/trace, while the program runs and after its death. The Python mirror is

@@ -1,11 +1,11 @@
-/* clock.c - the program's monotonic clocks, which never go backwards: not over a restart on another machine either.
+/* clock.c - the program's monotonic clocks, which never go backwards, not even after a restart on another machine.
  *
  * Half: lower. What is called from traps and from the proxy vDSO runs on the upper TLS: no libc there.
  *
- * After a restart under another boot (or in another time namespace) each clock shows the machine's plus an offset, so
- * that it goes on from the checkpoint, and counts the time between as it would have on one machine. Absolute times that
- * the program gives to the kernel are corrected the other way. Where the machine's clock has gone on by itself there is
- * no offset, and nothing is trapped.
+ * After a restart under another boot (or in another time namespace) each clock is the machine's clock plus an offset.
+ * So it continues from the checkpoint, and counts the time in between as on one machine. Absolute times that the
+ * program passes to the kernel are corrected the other way. If the machine's clock itself has gone on, there is no
+ * offset, and nothing is trapped.
  *
  * Invariants
  *  1. Offsets are whole seconds: of a time to sleep until, one word changes (trampoline.S).

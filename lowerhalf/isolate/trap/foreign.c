@@ -1,10 +1,10 @@
-/* foreign.c - MPI libraries that the program must not load: those that aren't manapy's.
+/* foreign.c - refuses MPI libraries other than manapy's.
  *
  * Half: lower, in the SIGSYS handler on the upper TLS: no libc. Called for every mapping of the upper half that may
  * hold code; the program's loader makes them for libraries at its start, and for dlopen.
  *
- * manapy's own library stands in for libmpi.so.12 (lib/manapy/upper). With any other one, the program would run without
- * manapy: Open MPI's ranks under another launcher are all rank 0, and nothing of it is seen by a checkpoint.
+ * manapy's own library replaces libmpi.so.12 (lib/manapy/upper). With any other library the program would run without
+ * manapy: Open MPI's ranks under another launcher are all rank 0, and a checkpoint sees nothing of the library.
  */
 #include "foreign.h"
 #include "base/sys.h"

@@ -1,5 +1,5 @@
-/* trap_memory.c - the upper half's mmap, munmap, mremap, brk and shmat, kept inside the arena; mlockall, which nobody
- * else remembers.
+/* trap_memory.c - the upper half's mmap, munmap, mremap, brk and shmat, kept inside the arena; mlockall, whose flags
+ * only this file remembers.
  *
  * Half: lower, in the SIGSYS handler on the upper TLS: no libc.
  *

@@ -178,7 +178,7 @@ def secret_of(path: Path) -> tuple[bytes | None, str]:
             return None, why
         with contextlib.suppress(OSError):
             return file.read_bytes(), ""
-    return None, f"{home / 'secret'} isn't there"
+    return None, f"{home / 'secret'} does not exist"
 
 
 # ---- places

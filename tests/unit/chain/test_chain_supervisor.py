@@ -59,7 +59,7 @@ def test_a_job_that_has_lost_its_supervisor(history: History, monkeypatch: pytes
     said: list[str] = []
     assert make(history, said).refusal() == ""
     assert history.chain.events("end")[-1]["how"] == "lost"
-    assert "without a word" in said[0]
+    assert "without a record" in said[0]
 
 
 def test_hosts_are_left_out_by_name() -> None:

@@ -209,7 +209,7 @@ def test_copies(job: Path, mpirun: Path, tmp_path: Path) -> None:
     assert restart(whole, "--mpirun", mpirun).returncode == 7
     done = restart(alone, "--mpirun", mpirun)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
-    assert "without the job's secret" in done.stderr and "copy it from the job directory into the checkpoint" in done.stderr and "--unsigned" in done.stderr
+    assert "without the job's secret" in done.stderr and "copy the secret from the job directory into the checkpoint" in done.stderr and "--unsigned" in done.stderr
     assert restart(alone, "--mpirun", mpirun, "--unsigned").returncode == 7
     assert Path(f"{mpirun}.arguments").read_text().splitlines()[-2:] == ["--unsigned", str(alone)]
     shutil.copy(job / "secret", alone)

@@ -86,7 +86,7 @@ def test_a_tau_that_keeps_too_much(capsys: pytest.CaptureFixture[str]) -> None:
         (["--tau", "1.5"], "--tau: not a share"),
         (["--tau", "0.5"], "device's memory, which is not given"),
         (["--tflops", "70"], "--tflops and --tokens need each other"),
-        (["--compute", "1s", "--tokens", "1M"], "not both"),
+        (["--compute", "1s", "--tokens", "1M"], "cannot be combined"),
         (["--dtype", "int3"], "--dtype: invalid choice"),
         (["--overlap", "2"], "--overlap: not a share"),
     ],
