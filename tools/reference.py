@@ -176,7 +176,7 @@ def _wrapped(text: str, indent: str = "") -> list[str]:
 
 
 def _description(text: str) -> Iterator[str]:
-    """Prose is wrapped anew. A paragraph with columns, or with indented lines, stands as it is."""
+    """Prose is wrapped again. A paragraph with columns, or with indented lines, stands as it is."""
     for paragraph in re.split(r"\n\s*\n", textwrap.dedent(text).strip("\n")):
         if not paragraph.strip():
             continue

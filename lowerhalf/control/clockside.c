@@ -3,7 +3,7 @@
  * wrappers/collective/clock.c, the model of both is manapy/clock/rank.py. Lower half; libc; control thread only.
  *
  * Invariants
- *  1. phase, target and needed change only here, under clock.lock (but for the way back to NONE); every change is
+ *  1. phase, target and needed change only here, under clock.lock (except for the way back to NONE); every change is
  *     followed by a bump and wake of clock.wake.
  *  2. After phase is stored and before rows or in_lower are read comes membarrier(PRIVATE_EXPEDITED): a collective that
  *     this reading misses belongs to a thread that will see the phase (invariant 3 of boundary.h).
@@ -284,7 +284,7 @@ void mpy_clockside_intent(uint64_t epoch, mpy_text_t *out) {
 }
 
 /* Under the lock. A row that is unknown here was freed (every member is at its last SEQ), or is made later and then
- * reported with ROWS; but for the world, which is reported before it is made. */
+ * reported with ROWS. Only the world is reported before it is made. */
 static void raise_target(uint64_t cid, uint64_t seq) {
     for (uint32_t k = 0; k < CLOCK->nrows && CLOCK->rows != NULL; k++) {
         uint32_t i = (side.next_row + k) % CLOCK->nrows;

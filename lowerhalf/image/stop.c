@@ -87,8 +87,8 @@ static int in_wrappers(uint64_t rip) {
 }
 
 /* Code to which a thread may return after a restart. Not the lower half, its services included, nor the kernel's
- * vDSO, which both lie elsewhere then; not the wrappers, who may hold what a restart replaces (invariant 6 of
- * boundary.h); nor the way into and out of handlers. */
+ * vDSO, which both lie elsewhere then; not the wrappers, which may hold something that a restart replaces (invariant 6
+ * of boundary.h); nor the entry and exit of handlers. */
 static int haltable(uint64_t rip) {
     return in_upper(rip) && !in_wrappers(rip) && !(rip >= MPY_CODE_ADDR && rip < mpy_code_address(mpy_code_haltable));
 }
@@ -151,7 +151,7 @@ int mpy_stop_signal_above(const void *context, uint64_t at) {
 
 /* System calls that return EINTR whenever a handler ran, SA_RESTART or not (signal(7)). The program sees no
  * signal, so it must not see the EINTR either: it is made to issue the call again. A relative sleep goes on with
- * what remains of it where the kernel said so; a time-out in milliseconds starts anew. */
+ * what remains of it where the kernel said so; a time-out in milliseconds starts again. */
 static void reissue(const record_t *r, ucontext_t *uc) {
     static const short again[] = {SYS_poll, SYS_ppoll, SYS_select, SYS_pselect6, SYS_epoll_wait, SYS_epoll_pwait, SYS_epoll_pwait2, SYS_pause, SYS_rt_sigsuspend,
                                   SYS_rt_sigtimedwait, SYS_nanosleep, SYS_clock_nanosleep, SYS_semop, SYS_semtimedop, SYS_msgsnd, SYS_msgrcv, SYS_futex,
@@ -165,7 +165,7 @@ static void reissue(const record_t *r, ucontext_t *uc) {
     if (r->syscall_nr == SYS_nanosleep && g[REG_RSI]) g[REG_RDI] = g[REG_RSI];
     if (r->syscall_nr == SYS_clock_nanosleep && !(g[REG_RSI] & 1 /* TIMER_ABSTIME */) && g[REG_R10]) g[REG_RDX] = g[REG_R10];
     int futex = (int)g[REG_RSI] & 127;
-    /* FUTEX_WAIT: starts anew; FUTEX_WAIT_BITSET: absolute time-out */
+    /* FUTEX_WAIT: starts again; FUTEX_WAIT_BITSET: absolute time-out */
     if (r->syscall_nr == SYS_futex && futex != 0 && futex != 9) return;
     g[REG_RAX] = r->syscall_nr;
     g[REG_RIP] -= 2; /* the syscall instruction */
@@ -266,7 +266,7 @@ static void note_syscall(record_t *r, const sleep_t *s) {
 static int sleeps_on_lower_stack(const sleep_t *s) { return s->nr >= 0 && !in_upper(s->sp) && s->sp >= 0x100000000ul; }
 
 /* The first thread may end before the others do (pthread_exit in main). It remains in the lists, but no signal
- * reaches it, and it is the one of which a restart makes the first again. */
+ * reaches it, and a restart would make it the first thread again. */
 int mpy_stop_check(char *error, size_t n) {
     mpy_proc_stat_t stat;
     if (mpy_proc_stat(getpid(), &stat) || stat.state != 'Z') return 0;
@@ -334,8 +334,7 @@ int mpy_stop_all(char *error, size_t n) {
     }
 }
 
-/* After a stop that got only half way: the signals that are under way find nothing any more, nor do threads that stay
- * in the kernel. */
+/* After an incomplete stop: signals still in flight find nothing, nor do threads that stay in the kernel. */
 static void take_back(void) {
     for (int waited = 0; waited < TAKE_BACK_MS; waited++) {
         int open = 0;

@@ -34,7 +34,8 @@ int mpy_arena_attach(void) {
 
 static void lock(void) {
     while (__atomic_exchange_n(the_lock, 1, __ATOMIC_ACQUIRE)) mpy_sys(SYS_sched_yield);
-    if (MPY_TRAP->arena_busy) MPY_TRAP->nfree = 0; /* invariant 4: who was at work exists in our parent only */
+    /* invariant 4: the thread that was changing it exists only in our parent */
+    if (MPY_TRAP->arena_busy) MPY_TRAP->nfree = 0;
     __atomic_store_n(&MPY_TRAP->arena_busy, 1, __ATOMIC_RELAXED);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }

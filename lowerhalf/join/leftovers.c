@@ -6,8 +6,8 @@
  * dead segment, and waits in it for ever or fails in MPI_Init (both seen), without manapy as well.
  *
  * Invariants
- *  1. Every rank removes before the barrier of the rendezvous, and none initializes MPI before it: what is removed is
- *     nobody's.
+ *  1. Every rank removes segments before the barrier of the rendezvous, and initializes MPI after it. So no removed
+ *     segment belongs to a live rank.
  */
 #define _GNU_SOURCE
 #include "leftovers.h"

@@ -3,10 +3,10 @@
  * Lower half only: write() and read() of the executable, so that the real MPI calls ours (isolate/interpose.c says how
  * that works).
  *
- * We speak PMI first, to find the job; then the library begins anew on the same descriptor. Hydra doesn't mind. Slurm's
- * plugin (srun --mpi=pmi2, seen with 22.05) leaves a second cmd=init without an answer, and the library waits for ever.
- * That one line is swallowed here, and answered as the first one was. Everything after it goes to the process manager
- * itself.
+ * We speak PMI first, to find the job; then the library begins again on the same descriptor. Hydra doesn't mind.
+ * Slurm's plugin (srun --mpi=pmi2, seen with 22.05) leaves a second cmd=init without an answer, and the library waits
+ * for ever. That one line is swallowed here, and answered as the first one was. Everything after it goes to the process
+ * manager itself.
  *
  * Why here: a thread between the two, with a connection of its own to each, would have to be in time for the last lines
  * before an exit (finalize, abort), and would have to come back after an exec. Finding the job by files instead needs

@@ -2,7 +2,7 @@
  * transports load.
  *
  * Half: lower. mpy_rdma_prepare while there is one thread only, mpy_rdma_load on the lower TLS. A restart has a new
- * lower half, so SHIFT begins anew, too.
+ * lower half, so SHIFT begins again, too.
  *
  * Invariants
  *  1. The program sees nothing of it: its environment was copied before, and its dynamic linker knows nothing of our

@@ -1,4 +1,4 @@
-/* children.h - child processes stand in the way of a checkpoint: they can't be saved with the rank.
+/* children.h - child processes, which prevent a checkpoint: they cannot be saved with the rank.
  *
  * Lower half; libc allowed. May run while the program runs.
  */

@@ -1,4 +1,4 @@
-/* reason.h - one line of text for a person: why something can't be saved or restored. Every function of
+/* reason.h - one line of text for people: why something cannot be saved or restored. Every function of
  * lowerhalf/process that can fail takes (char *err, size_t n) last, fills it on failure only, and returns -1 then. */
 #ifndef MANAPY_STATE_REASON_H
 #define MANAPY_STATE_REASON_H

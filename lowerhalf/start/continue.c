@@ -3,7 +3,7 @@
  * Half: lower; runs once, on the process's own stack, which becomes unused when the program's main thread continues.
  *
  * Invariants
- *  1. Every byte of the image is checked before it is believed: sections when it is opened, page data as it is read
+ *  1. Every byte of the image is checked before it is used: sections when the image is opened, page data as it is read
  *     into memory. Nobody but our user can have written it, and its seals are those of its job. (Only the thread level
  *     for MPI_Init is peeked at before.) Nothing of the program runs before all ranks are ready.
  *  2. A failure leaves checkpoint and files as they were (restore.h says what is committed when).

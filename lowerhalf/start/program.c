@@ -1,4 +1,4 @@
-/* program.c - from what the user typed to the ELF file that must be loaded, and its environment.
+/* program.c - finds the ELF file to load for the user's command, and makes its environment.
  *
  * Half: lower, before the program starts; libc may be called.
  *

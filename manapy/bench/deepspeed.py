@@ -13,7 +13,7 @@ from .commands import LeftOutError, Setting
 from .imb import cache
 
 PACKAGE = "deepspeed==0.19.8"
-# what it declares, but for torch and numpy
+# what it declares, except for torch and numpy
 NEEDS = ("einops", "hjson", "msgpack", "ninja", "packaging", "psutil", "py-cpuinfo", "pydantic", "tqdm")
 INSTALL_SECONDS = 300.0
 

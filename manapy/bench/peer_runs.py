@@ -133,7 +133,7 @@ def losses_alone(setting: Setting, ranks: int, steps: int, *options: str) -> lis
 
 class _Memory(threading.Thread):
     """Looks again and again at the memory of some processes on each node: what they have to themselves, and their part
-    of what they share with others, but for files (libraries)."""
+    of what they share with others, except for files (libraries)."""
 
     def __init__(self, nodes: list[list[int]]) -> None:
         super().__init__(daemon=True)

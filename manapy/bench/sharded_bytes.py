@@ -33,7 +33,7 @@ def bytes_sent(setting: Setting) -> list[Row]:
     micro_batches = ("1", "2", "4") if setting.scale >= 1 else ("1", "2")
     program = [setting.tools.python, setting.tools.sources / "sharded.py", "bytes", *size, "--models", *MODELS, "--micro-batches", *micro_batches]
     with cluster.cluster(setting.tools, NODES) as nodes:
-        # runs by themselves, but for their start
+        # runs by themselves, except for their start
         groups = [[strategy] for strategy in STRATEGIES] if setting.scale >= 1 else [list(STRATEGIES)]
         for number, strategies in enumerate(groups):
             setting.progress(number / len(groups), ", ".join(strategies))

@@ -9,7 +9,7 @@ job; ``begin`` starts an epoch.
           -> nobody below target, inside a collective, forbidding checkpoints, or with an unacknowledged message ->
           FREEZE(version) to all -> all FROZEN -> ``converged`` (stop, drain and write are the coordinator's) ->
           resume() -> a NOTFROZEN, or somebody below target again when all have answered -> THAW to all, and on
-    at any time: RETRACT -> INTENT of the next epoch to all, everything anew
+    at any time: RETRACT -> INTENT of the next epoch to all, everything again
     at any time: lost(), abort(), DONE of a rank, or a contradiction in the reports -> ABORT to all, ``failure`` says
     why
 

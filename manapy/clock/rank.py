@@ -19,7 +19,7 @@ Invariants
     other's. Never at an exit: a peer may need a message that is sent before the next collective.
  4. Every coordinator message is answered: INTENT by ROWS, FREEZE by FROZEN or NOTFROZEN, the others by a STATE whose
     ``applied`` counts them. RESUME and ABORT end the epoch and are not answered. So does an INTENT while one is
-    pending: what this rank or another has reported was retracted (messages.py, Retract), and all begin anew.
+    pending: what this rank or another has reported was retracted (messages.py, Retract), and all begin again.
  5. A thread's state is set by itself only, and IN_COLLECTIVE on the fast path too (C: plain stores before the phase is
     read). So a rank that was inside a collective at the request says so behind its ROWS; were it taken for running, a
     peer that waits for ANY would rely on it for ever.
@@ -116,7 +116,7 @@ class RankClock:
         """The collective that the thread is inside failed before it communicated. exit_collective follows.
 
         The call may be in ROWS, or a RAISE, or others' targets; and the row's TARGET may be its own or theirs. So all
-        is asked anew.
+        is asked again.
         """
         row = self.rows[self.threads[thread].cid]
         self.below += row.seq == row.target and self.phase is not Phase.NONE
@@ -228,7 +228,7 @@ class RankClock:
 
     def on_intent(self, epoch: int) -> None:
         """Report all rows; then the threads, unless all are RUNNING, which is assumed of a rank that says nothing. What
-        is left unsaid of an epoch that was begun anew is in them."""
+        is left unsaid of an epoch that was begun again is in them."""
         self.outbox = [m for m in self.outbox if isinstance(m, Done)]
         self.phase, self.epoch, self.applied, self.needed, self.below, self.freezing = Phase.INTENT, epoch, 1, False, 0, False
         for row in self.rows.values():

@@ -208,7 +208,7 @@ PEERS = {
     "zero3": "DeepSpeed ZeRO-3, FSDP2 reshard_after_forward=True",
     "hpz": "DeepSpeed zero_hpz_partition_size=g",
     "hpz_naive": "ZeRO++ in the paper, FSDP2 reshard_after_forward=g",
-    # if it is told to leave out the all-reduce but for the last micro-batch: set_requires_all_reduce()
+    # if it is told to leave out the all-reduce except for the last micro-batch: set_requires_all_reduce()
     "mics": "FSDP2 2-D mesh (HSDP)",
     "fcdp_sched": "FCDP-Sched in the paper",
     "fcdp_comm": "FCDP-Comm in the paper",

@@ -36,7 +36,7 @@ def test_quick_run(tmp_path: Path) -> None:
     for label in ("full, k=1", "full, k=2", "LoRA, k=1", "LoRA, k=2"):
         assert set(rows["fcdp-bytes", f"{label}: a step in all"]) == set(STRATEGIES)
         assert max(rows["fcdp-bytes", f"{label}: interfaces beside the closed form, at most"].values()) <= LIMIT
-        # but for padding
+        # except for padding
         assert max(rows["fcdp-bytes", f"{label}: engine's counters beside the closed form, at most"].values()) < 0.1
         assert all(("fcdp-bytes", f"{label}: {title}") in rows for title in PARTS.values())
     assert rows["fcdp-bytes", "full, k=2: a step, in W"]["fcdp"] <= 1.02
@@ -45,7 +45,7 @@ def test_quick_run(tmp_path: Path) -> None:
     batches = rows["fcdp-memory", "largest batch, GPT-30B 16 times narrower, 2 nodes × 2"]
     assert batches["fcdp"] == batches["zero3"] == 256 and batches["hpz"] == batches["mics"] == 0
     for label, weights in (("LoRA, k=1", 1), ("full, k=1", 1), ("full, k=2", 2)):
-        # units that are under way are W / 24 each
+        # units that are in progress are W / 24 each
         assert rows["fcdp-memory", f"{label}: beyond zero3's"]["fcdp"] == pytest.approx(weights, abs=0.25)
     assert all(rows["fcdp-paths", f"4 MB from {source}"]["fcdp"] > 0 for source in ("the host's memory", "all nodes, 1 Gb/s"))
     assert set(rows["fcdp-overlap", "LoRA, 16 samples, 100 Mb/s: a step"]) == set(rows["fcdp-retention", "1 Gb/s: a step"]) == VARIANTS

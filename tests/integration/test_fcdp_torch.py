@@ -94,7 +94,7 @@ def reference(way: str) -> str:
 
 def compare(done: dict[str, Any], expected: dict[str, Any], tolerance: float = 1e-6) -> None:
     """All that both have, to the rounding of float32; the final parameters may differ more: Adam makes steps of full
-    size from gradients that are zero but for rounding."""
+    size from gradients that are zero except for rounding."""
     assert done["losses"] == pytest.approx(expected["losses"], rel=tolerance)
     assert len({round(loss, 3) for loss in done["losses"]}) == len(done["losses"])
     for key in expected.keys() & done.keys() & {"evaluated", "norm", "generated"}:

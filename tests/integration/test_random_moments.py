@@ -207,7 +207,7 @@ def test_who_computes_is_named(make_job: Callable[..., Job]) -> None:
 
 
 def test_wrong_calls_in_the_middle(make_job: Callable[..., Job]) -> None:
-    """Each is counted, told, and taken back: the checkpoint begins anew until rank 0 comes to the others."""
+    """Each is counted, told, and taken back: the checkpoint begins again until rank 0 comes to the others."""
     job = make_job(3, env=ENV)
     go, end = start_edges(job, "wrong")
     asked = request(job)

@@ -112,7 +112,7 @@ def directory() -> Iterator[Path]:
 
 
 def layers_are_frozen_and_thawed(strategy: str, device: Any) -> None:
-    """Units are divided anew, moments stay; and all of it can be saved and loaded."""
+    """Units are divided again, moments stay; and all of it can be saved and loaded."""
     frozen: list[set[str]] = [{"0.weight"}, set(), {"1.weight", "1.bias", "2.bias"}, {"2.bias"}, {"0.weight", "3.bias"}, set()]
     with directory() as place:
         with both(layers(), strategy=strategy, device=device) as (ours, reference):

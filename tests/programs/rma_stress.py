@@ -3,7 +3,7 @@
     mpirun -n N python rma_stress.py SEED STEPS [--pause SECONDS]
 
 All ranks draw the kind of each step from the seed, and what they do in it from seed and rank. One window is under
-lock_all from the beginning to the end, with operations under way from one step to another. At the end the sums of
+lock_all from the beginning to the end, with operations in progress from one step to another. At the end the sums of
 everything are compared with what was drawn; rank 0 prints "step K" now and then and, as its last line, "digest HEX" of
 the windows.
 """
@@ -76,7 +76,7 @@ class Traffic:
             self.added["open", rank, cell] += value
 
     def accumulate(self) -> None:
-        """Left under way: request-based, or flushed by nobody."""
+        """Left in progress: request-based, or flushed by nobody."""
         for _ in range(self.mine.randrange(1, 10)):
             rank, cell, value = self.target()
             data = np.array([value], dtype="i8")

@@ -51,7 +51,7 @@ class Comm:
 
     handle: MPI.Comm | None
     members: list[int]
-    pending: int = 0  # operations under way: it isn't freed then
+    pending: int = 0  # operations in progress: it isn't freed then
 
     @property
     def size(self) -> int:

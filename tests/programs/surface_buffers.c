@@ -15,7 +15,7 @@ static void receive(MPI_Comm comm, int tag, char value) {
 
 static void fill(char value) { memset(big, value, MESSAGE); }
 
-/* ---- of the process: messages that nobody has received are under way at the checkpoint, and a flush waits for them
+/* ---- of the process: messages that nobody has received are in progress at the checkpoint, and a flush waits for them
  * ---- */
 
 static char process_buffer[BYTES];

@@ -1,5 +1,5 @@
 /* MPI-IO: files of every mode with views, pointers, hints and handlers; accesses of every kind before and after a
- * checkpoint, and under way at it. See checkpointed.h.
+ * checkpoint, and in progress at it. See checkpointed.h.
  *
  *     STATE_GO=FILE mpirun -n N manapy-launch surface_io [STATE...]          N >= 2; files beside FILE
  */

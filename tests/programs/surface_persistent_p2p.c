@@ -65,7 +65,7 @@ static void end(ring_t *ring) {
 
 static char buffer[BUFFER];
 
-/* Everything under way at the checkpoint. */
+/* Everything in progress at the checkpoint. */
 static ring_t active;
 
 static void active_set_up(void) {

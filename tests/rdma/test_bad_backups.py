@@ -110,6 +110,6 @@ def test_objects_used_up(rdma_vm: VM, stamps: Path, few_objects: str) -> None:
 
 
 def test_limits_leave_other_connections_alone(rdma_vm: VM, stamps: Path) -> None:
-    """After all that: a connection with a good backup is protected as ever."""
+    """After all that: a connection with a good backup is protected as usual."""
     pair = start(rdma_vm, stamps)
     finish(pair)

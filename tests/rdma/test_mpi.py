@@ -156,7 +156,7 @@ def test_with_shift_it_goes_on(rdma_vm: VM, train: Train, lead: Lead, weights: l
 
 def test_checkpoint_on_the_backup(rdma_vm: VM, train: Train, lead: Lead, weights: list[str], shared_path: Path) -> None:
     """With --shift the lower half has it, the program sees nothing of it, and a job that was checkpointed on the backup
-    continues on its own rail, protected anew."""
+    continues on its own rail, protected again."""
     job = shared_path / "job"
     lead(10)
     process = train([BIN / "manapy-launch", "--shift", "require", "--dir", job])

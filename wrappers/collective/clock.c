@@ -5,9 +5,9 @@
  * clock.wake; here seq, thread states and version are changed, and svc->notify() called.
  *
  * Invariants
- *  1. While a checkpoint is pending, target and version change only under clock.lock, and so do seq and states but for
- *     the plain stores of the inlines, before they read the phase, and their taking back: calls on one communicator are
- *     ordered by the program.
+ *  1. While a checkpoint is pending, target and version change only under clock.lock, and so do seq and states except
+ *     for the plain stores of the inlines, before they read the phase, and their taking back: calls on one communicator
+ *     are ordered by the program.
  *  2. A thread parks only at the entry of a collective, before it counts the call; never at an exit. Who may go:
  *     invariant 3 of manapy/clock/rank.py.
  *  3. clock.lock is only held with in_lower = 1 (invariant 1 of lock.h), and a parked thread has in_lower = 0.
@@ -21,7 +21,7 @@
  *     and the program may go on. It is counted before the library can say so (or a freeze could slip in), and taken
  *     back if the class of the error is one that tells of arguments; other errors come from communication, and stay
  *     counted. If a checkpoint was requested meanwhile, the call may be in ROWS or a RAISE, and a TARGET of others by
- *     now: the coordinator is told (retracted) and asks everything anew. Until then this rank's TARGETs are too high,
+ *     now: the coordinator is told (retracted) and asks everything again. Until then this rank's TARGETs are too high,
  *     at worst; nothing is frozen, as version has risen and the coordinator hears of it before the rank's state. Were
  *     the judgement wrong, members would differ in SEQ: no safe state is found, none that isn't safe is taken for one.
  */

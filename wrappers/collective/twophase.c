@@ -6,7 +6,7 @@
  *
  * Invariants
  *  1. The collective is counted on its communicator's clock when the barrier is complete, the barrier never. So what a
- *     target promises is a collective that all members have come to, and the clock does the rest as ever.
+ *     target promises is a collective that all members have come to, and the clock does the rest as usual.
  *  2. At a safe state a member has counted the collective and then all have, or none has: then those that are in the
  *     barrier, or behind it and not counted, make it again after a restart, which has forgotten it.
  *  3. Only blocking collectives of the collective chapter have the barrier. Constructors and the collectives on windows

@@ -243,7 +243,7 @@ MPY_HIDDEN mpy_construction_t mpy_construct_begin(MPI_Comm comm);
 MPY_HIDDEN int mpy_construct_end(mpy_construction_t *k, MPI_Comm *newcomm, const char *name);
 
 /* ---- connections (dynamic.c); in the lower half or a guard ---- */
-/* a foreign communicator came, went or was named: the obstacle is told anew */
+/* a foreign communicator came, went or was named: the obstacle is told again */
 MPY_HIDDEN void mpy_connections_changed(void);
 MPY_HIDDEN void mpy_parent_adopt(void);        /* after the real MPI_Init */
 MPY_HIDDEN void mpy_obstacle(const char *line); /* from now on no checkpoint is possible, and why */

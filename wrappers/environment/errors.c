@@ -1,4 +1,4 @@
-/* errors.c - what happens when a call fails, and the error classes, codes and texts a program adds.
+/* errors.c - handles failed calls, and the error classes, codes and texts that a program adds.
  *
  * Upper half, upper TLS. No libc, but where the job ends; mpy_error calls the program's handlers.
  *
@@ -195,7 +195,7 @@ static int handled(void *handle, int errhandler, const mpy_comm_t *comm, int cod
         return code;
     }
     int given = code;
-    /* The handlers of all kinds of objects have one type but for what their first argument points to. */
+    /* The handlers of all kinds of objects have one type except for what their first argument points to. */
     if (e->proxy != NULL)
         e->proxy((int)e->kind, handle, &given, e->function);
     else

@@ -13,7 +13,7 @@
  *  4. The real file is never opened with MPI_MODE_SEQUENTIAL, under which its shared file pointer could be neither
  *     asked for nor set. What that mode forbids is refused here.
  *  5. A split collective access is done whole by its first half, whose status waits in the record. So no real access is
- *     ever under way at a checkpoint (nonblocking ones are requests, which the drain completes).
+ *     ever in progress at a checkpoint (nonblocking ones are requests, which the drain completes).
  */
 #ifndef MANAPY_FILE_H
 #define MANAPY_FILE_H

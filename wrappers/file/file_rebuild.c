@@ -10,7 +10,7 @@
  * up to CONTENT_MAX bytes, by the first member.
  *
  * Invariants
- *  1. The drain (after that of requests) finds no access under way on any rank, so it needs no communication here.
+ *  1. The drain (after that of requests) finds no access in progress on any rank, so it needs no communication here.
  *  2. Files are opened again in the order of their identities, the same on all members: collective calls on different
  *     files can't wait for each other. Whether to cut or to refuse is decided by the first member for all.
  */

@@ -33,7 +33,7 @@ def unchecked(f: Function) -> str:
 
 
 def error_of(f: Function) -> str:
-    """How an error of this function is raised, but for the code."""
+    """How an error of this function is raised, except for the code."""
     for kind, raised in (("WIN", "mpy_win_error(mpy_win({0})"), ("FILE", "mpy_file_error(mpy_file({0})"), ("SESSION", "mpy_session_error(mpy_session({0})"), ("COMM", "mpy_error(mpy_comm({0})")):
         if (a := f.argument(kind)) is not None:
             return raised.format(a.name)

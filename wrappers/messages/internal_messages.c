@@ -6,7 +6,7 @@
  *
  * Invariants
  *  1. Internal messages are counted by world rank, when the real library accepts them and when they are received: the
- *     drain takes in all that are under way, so that none is in the network at a snapshot.
+ *     drain takes in all that are in progress, so that none is in the network at a snapshot.
  *  2. A message that is sent stays here until the real send has finished; its sender is told then. mpy_p2p_lock guards
  *     them.
  */

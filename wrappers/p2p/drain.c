@@ -188,7 +188,7 @@ static uint64_t sum_received(int world) {
     return n;
 }
 
-/* The first rank something is still under way from, or -1. */
+/* The first rank something is still in progress from, or -1. */
 static int missing_from(const column_t *expected, int size) {
     for (int p = 0; p < size; p++)
         if (sum_received(p) != expected[p].messages ||

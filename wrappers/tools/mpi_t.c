@@ -11,9 +11,9 @@
  * Invariants
  *  1. A record is in the list as long as the program holds the handle; what isn't in the list is no handle. The last
  *     value written to a control variable stays, in one record of its name.
- *  2. Real handles are of the library of generation `made_for`. The rebuild makes them anew, and so does the first call
- *     after a restart without MPI (MPI_T lives before MPI_Init and after MPI_Finalize, when no rebuild is called). A
- *     record whose variable the new library lacks has none: MPI_T_ERR_INVALID_HANDLE.
+ *  2. Real handles are of the library of generation `made_for`. The rebuild makes them again, and so does the first
+ *     call after a restart without MPI (MPI_T lives before MPI_Init and after MPI_Finalize, when no rebuild is called).
+ *     A record whose variable the new library lacks has none: MPI_T_ERR_INVALID_HANDLE.
  *  3. Errors are returned; no error handler is called (MPI-4 15.3.10).
  */
 #include "core/objects.h"

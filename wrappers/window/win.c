@@ -4,7 +4,7 @@
  *
  * Invariants
  *  1. A constructor counts on the communicator; what all members do together later (fence, free, set_info) counts on
- *     the window's own row. Its identity is that of a communicator made by the same call, but for a salt.
+ *     the window's own row. Its identity is that of a communicator made by the same call, except for a salt.
  *  2. The program may free the communicator before the window: the window has one of its own.
  */
 #include "tools/trace.h"

@@ -241,7 +241,7 @@ typedef struct mpy_lower {
      * when the handler has returned. */
     int (*signal_above)(const void *ucontext, uint64_t mark);
     uint32_t protocol;    /* mpy_protocol_t; in the cache line of phase: both are read at each collective */
-    /* a checkpoint waits for upper->disabled to become 0: who makes it so calls notify() */
+    /* a checkpoint waits for upper->disabled to become 0: the thread that makes it 0 calls notify() */
     volatile uint32_t allow_awaited;
     uint32_t singleton;   /* started without a process manager */
     uint32_t drain_seconds; /* a drain in which nothing has moved for so long gives up */

@@ -46,7 +46,7 @@ static int taken(int32_t id, long group) {
     return 0;
 }
 
-/* A new thread or process has this id of the kernel's: who had it before is gone. */
+/* A new thread or process has this kernel id: its former owner is gone. */
 static void renew(int32_t id) {
     for (uint32_t i = 0; i < MPY_TRAP->nids; i++)
         if (mpy_id_pair(i).real == id) drop(i);

@@ -10,8 +10,8 @@
  *     program's: its actions for them are remembered and shown, not installed.
  *  3. In a chain, where SIGTERM from outside announces the end of an allocation, and a checkpoint before it, SIGTERM by
  *     default doesn't end the rank: the kernel has `shield` as its handler, the program is shown SIG_DFL. A handler,
- *     not SIG_IGN: an exec resets it to the default, and it can tell who is meant. Children without exec, and who sends
- *     it to himself, end as ever.
+ *     not SIG_IGN: an exec resets it to the default, and it can tell who is meant. Children without exec, and a process
+ *     that sends it to itself, end as usual.
  */
 #include "base/sys.h"
 #include "trap.h"

@@ -15,7 +15,7 @@
  *
  * Invariants
  *  1. check and save leave every descriptor as they found it: offsets, flags, buffered bytes, locks.
- *  2. What can't be restored is refused by check or save with one line that names the descriptor, never dropped.
+ *  2. A descriptor that cannot be restored is never dropped: check or save refuses it, with one line that names it.
  *  3. Descriptors that share an open file description (dup) share it again after a restart.
  */
 #ifndef MANAPY_STATE_FDS_H

@@ -1,7 +1,7 @@
 /* peer.c - the peer's FENCE: it has begun a switch, or answers ours. messages.c takes the other messages.
  *
  * Invariants:
- * 1. Both sides come to the same leg, whoever began and whatever each has chosen (agree).
+ * 1. Both sides choose the same leg, whichever side began and whatever each has chosen before (agree).
  * 2. A message may come twice, or before the one that was sent first: epochs tell.
  */
 #include "common/report.h"

@@ -1,4 +1,4 @@
-/* release.c - a connection that can't be saved, or that the program has ended, is the provider's again.
+/* release.c - gives a connection back to the provider, because it cannot be saved or the program has ended it.
  *
  * Invariant: the program gets what a queue pair in the error state gives (InfiniBand specification 10.3.1): every
  * request once and in order, the oldest with the error, the others flushed.

@@ -457,7 +457,7 @@ bool shift_srq_clean(const shift_srq_t *s, int path) { return s->on[path].stale 
 
 bool shift_srq_ready(const shift_srq_t *s, int path) { return shift_srq_clean(s, path) && (s->on[path].level > 0 || held(s) == 0); }
 
-/* Something is under way that only the worker's looking at it brings forward. */
+/* Something is in progress that only the worker's looking at it brings forward. */
 bool shift_srq_busy(const shift_srq_t *s)
 {
     for (int p = 0; p < SHIFT_PATHS; p++)

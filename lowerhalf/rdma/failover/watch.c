@@ -1,4 +1,4 @@
-/* watch.c - queue pairs that have stopped and don't say so.
+/* watch.c - finds queue pairs that have stopped without an error.
  *
  * Not every lost packet ends in an error completion: Soft-RoCE has a fault that makes a fenced request wait for itself
  * (soft-roce.md), firmware may hang. So the worker looks now and then how far each send queue has got, without the data

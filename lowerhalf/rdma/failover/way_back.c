@@ -1,4 +1,4 @@
-/* way_back.c - back to the default path, and to another on command.
+/* way_back.c - moves traffic back to the default path, or to another path on command.
  *
  * The way back is a switch like any other (switch.c), begun when both sides' legs on the default path are ready again
  * and their send queues have sunk (SHIFT paper, section 4.2.3), so that it finds nothing to replay; a peer that waits

@@ -9,7 +9,8 @@
  *  2. An answer belongs to the request whose number it repeats; what comes for an older one is dropped. So a late
  *     answer needs no new connection.
  *  3. After a call has waited in vain, the agent is `stuck` until something comes from it: meanwhile calls fail at
- *     once, but for one in STUCK_MS. Who has many keys to ask for isn't held up by each.
+ *     once, except for one in STUCK_MS. So a
+ *     caller with many keys is not held up by each.
  *  4. The handle belongs to the process that has opened it. In a forked child all calls fail (-ECHILD), and closing it
  *     says nothing to the agent.
  *  5. Of commands that nobody takes the newest COMMANDS are kept.
@@ -38,7 +39,7 @@ typedef struct entry {
     struct entry *next;
     struct entry *next_pending;
     uint16_t size; /* 0: to be deleted */
-    bool pending, carried; /* by the request under way */
+    bool pending, carried; /* by the request in progress */
     uint8_t value[SHIFT_KV_VALUE];
     char key[];
 } entry_t;
@@ -114,7 +115,7 @@ static void set_pending(shift_kv_t *kv, entry_t *e) {
     kv->n_pending++;
 }
 
-/* The agent has what the request under way has carried. */
+/* The agent has what the request in progress has carried. */
 static void settled(shift_kv_t *kv) {
     entry_t **at = &kv->pending, *e;
     while ((e = *at) != NULL) {

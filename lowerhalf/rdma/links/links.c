@@ -1,4 +1,5 @@
-/* links.c - see links.h. All functions run with the device's lock held, but for the key-value requests of the set-up.
+/* links.c - see links.h. All functions run with the device's lock held, except for the key-value requests of the
+ * set-up.
  */
 #include "common/report.h"
 #include "journal/journal.h"

@@ -8,8 +8,8 @@
  * arrive twice, or out of order, and must be idempotent.
  *
  * A path that was lost is probed until it works again (when: backoff.h). For that the control queue pairs of both sides
- * begin anew, with the packet sequence numbers of an agreed *generation*: the greatest that either side has wished for.
- * Each tells the other the generation at which its own is ready; when they are equal, the side with the smaller id
+ * begin again, with the packet sequence numbers of an agreed *generation*: the greatest that either side has wished
+ * for. Each tells the other the generation at which its own is ready; when they are equal, the side with the smaller id
  * writes nothing to the other, and its completion says that the path is up. While no path is up, what is told goes
  * through the key-value store (`link/<id>/<peer's id>`), where each looks once a second otherwise: it may not know yet
  * that it has been cut off.
@@ -52,9 +52,9 @@ typedef struct shift_link_leg {
     union ibv_gid peer_gid;
     uint16_t peer_lid;
     bool connected, up;
-    bool broken;                          /* in the error state: to begin anew */
+    bool broken;                          /* in the error state: to begin again */
     bool told;                            /* the peer, of the generation */
-    bool probing;                         /* an empty write is under way */
+    bool probing;                         /* an empty write is in progress */
     uint32_t generation, peer_generation; /* at which it is ready; at which the peer's is, as far as we know */
     uint64_t next_begin, next_probe;      /* ns, not before that */
     shift_backoff_t backoff;              /* of probes, by the side that probes */

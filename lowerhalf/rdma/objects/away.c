@@ -7,8 +7,8 @@
  * else is slow and under the device's lock: a CQ is `special` while one of its queue pairs is away from the default
  * state or completions wait in `stash` or `ready`; then its completions are first gathered from all paths.
  *
- * Invariant: who ends the default state waits, without holding up others, until the straight verbs that began before it
- * are over: for a queue pair before its leg is fenced, for a CQ before it is polled by another.
+ * Invariant: a thread that ends the default state waits, without holding up others, until the straight verbs that began
+ * before it are over: for a queue pair before its leg is fenced, for a CQ before another thread polls it.
  *
  * With the device's lock held.
  */
@@ -82,7 +82,7 @@ void shift_away(shift_qp_t *q, bool away)
         count_away(q, 1);
         shift_attend(q, true);
     }
-    /* a noted post under way on the default leg ends first; for a straight one, see shift_qp_busy */
+    /* a noted post in progress on the default leg ends first; for a straight one, see shift_qp_busy */
     shift_spin_lock(&q->lock);
     q->direct = !away;
     if (!away && q->rewinds) { /* what is in flight is in the ring, too */

@@ -1,6 +1,6 @@
 /* completions.c - completions that wait for the program's next poll, and events on its own completion channel.
  *
- * Who delivers a completion sees to the order: gather.c, release.c, readback.c.
+ * The code that delivers a completion keeps the order: gather.c, release.c, readback.c.
  */
 #include "common/report.h"
 #include "objects/away.h"

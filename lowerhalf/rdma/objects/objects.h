@@ -1,14 +1,14 @@
 /* objects.h - what SHIFT keeps of a program's RDMA objects. For every layer above base/, kv/ and requests/.
  *
- * The program holds the provider's own objects, so every verb that we don't know of works as ever; ours are found from
+ * The program holds the provider's own objects, so every verb that we don't know of works as usual; ours are found from
  * theirs (map.h). A *path* is one way to the peer: path 0 is the program's own device on both sides, path p the p-th
  * backup of both sides. A queue pair has a *leg* on each path: leg 0 is the program's, the others are ours. A *link*
  * joins this device to one peer process with a control queue pair on every path.
  *
  * Locks, in the order in which they are taken: device->lock (everything slow: control verbs' records, switching,
  * links), cq->lock, qp->lock, srq->lock (spinlocks, which the data verbs in the default state do without: away.c). The
- * worker (worker.c, one thread per device) holds device->lock but for verbs on backups and for key-value requests; an
- * object it works on without the lock is `busy`, and is not freed meanwhile.
+ * worker (worker.c, one thread per device) holds device->lock except for verbs on backups and for key-value requests;
+ * an object it works on without the lock is `busy`, and is not freed meanwhile.
  *
  * Here are the records only. Each file of functions has a header of its own, or its layer has one.
  */
@@ -81,7 +81,7 @@ typedef struct shift_cq {
     bool straight;
     bool noted;          /* some queue pair of it keeps a journal in the default state */
     bool special;        /* not all completions come straight from the default queue: see away.c */
-    bool settled;        /* no straight poll that began before it was special is still under way */
+    bool settled;        /* no straight poll that began before it was special is still in progress */
     struct ibv_cq *on[SHIFT_PATHS];
     shift_spin_t lock;
     bool shared;         /* some of its receives are of shared queues: srq.c */
@@ -94,7 +94,7 @@ typedef struct shift_cq {
     struct ibv_wc *ready; /* completions that the program is still to get, oldest first */
     uint32_t first, count, room;
     struct ibv_cq_ex *provider; /* extended.c: its functions; NULL: no ibv_start_poll */
-    bool reading;               /* a straight section of ibv_start_poll .. ibv_end_poll is under way */
+    bool reading;               /* a straight section of ibv_start_poll .. ibv_end_poll is in progress */
     bool emulated;              /* in the object are our functions, not the provider's */
     pthread_mutex_t polling;    /* one of ours is */
     struct ibv_wc current;
@@ -111,7 +111,7 @@ typedef struct shift_shared {
     uint32_t users; /* queue pairs that receive here */
     struct ibv_qp *tap;
     struct ibv_cq *cq; /* of the tap */
-    uint32_t tapping;  /* sends of the tap under way */
+    uint32_t tapping;  /* sends of the tap in progress */
     bool tap_works;    /* is connected */
     uint64_t tap_again; /* ns: not before this */
 } shift_shared_t;
@@ -208,7 +208,7 @@ typedef struct shift_qp { /* begins at a cache line, and a straight post needs o
     bool has_gid;
 
     shift_spin_t lock;
-    bool direct; /* posts go to leg 0 at once: no switch under way, default state */
+    bool direct; /* posts go to leg 0 at once: no switch in progress, default state */
     shift_states_t states;
     shift_phase_t phase;
     shift_journal_t sends, recvs;
@@ -236,10 +236,10 @@ typedef struct shift_qp { /* begins at a cache line, and a straight post needs o
     shift_times_t times;
     bool peer_sunk, sunk_told, marker_posted, marker_done;
     bool cut_off; /* no path was up during this switch, and that was told */
-    bool washing; /* the first request on a leg that was reset is under way: switch.c */
+    bool washing; /* the first request on a leg that was reset is in progress: switch.c */
     uint32_t missing_rkey; /* a key of the peer's that isn't known yet */
     struct ibv_qp_ex *provider; /* extended.c: its functions; NULL: no ibv_wr_* */
-    bool writing;               /* a straight section of ibv_wr_start .. ibv_wr_complete is under way */
+    bool writing;               /* a straight section of ibv_wr_start .. ibv_wr_complete is in progress */
     bool uncounted;             /* there has been one: `posted` and `bytes` are too small */
     bool drafted;               /* in the object are our functions, not the provider's */
     pthread_mutex_t drafting;   /* one of ours is */

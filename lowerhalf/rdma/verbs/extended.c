@@ -1,7 +1,7 @@
 /* extended.c - the extended data verbs: ibv_wr_* (ibv_wr_start .. ibv_wr_complete) and ibv_start_poll .. ibv_end_poll.
  *
  * They are function pointers in the objects themselves. In the default state of a queue pair or CQ without journals the
- * provider's stay there, but for those that begin, end and go on: such a section of the program's is *straight*. In
+ * provider's stay there, except for those that begin, end and go on: such a section of the program's is *straight*. In
  * every other state ours take their places: requests are drafted, and posted at wr_complete as ibv_post_send would;
  * completions are polled one by one as ibv_poll_cq would. So all that is said in away.c, post.c, poll.c and gather.c
  * holds.
@@ -11,7 +11,7 @@
  *   end_poll the CQ: by the provider's own lock in straight sections, by a mutex of ours in the others. The two never
  *   overlap: who begins one of ours waits for a straight one to end, and the default state does not begin
  *   (shift_draft_ends) or isn't used (`emulated`) while there is one of ours.
- * - Pointers are exchanged by who has made sure that there is no section.
+ * - Pointers are exchanged only after a check that there is no section.
  */
 #include "common/report.h"
 #include "failover/failover.h"

@@ -15,8 +15,8 @@
  *                              backups
  *   mr/<device id>/<n>         n-th registered region -> uint32_t[SHIFT_PATHS]: remote keys on the default path and on
  *                              each backup; zeros: gone
- * A number may be that of a queue pair that was: a value is believed only if it is connected to us and expects our
- * packet sequence number.
+ * A number may belong to a former queue pair: a value is used only if that queue pair is connected to us and expects
+ * our packet sequence number.
  */
 #include "common/report.h"
 #include "failover/failover.h"

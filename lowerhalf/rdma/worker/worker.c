@@ -136,9 +136,9 @@ static void step_under_way(shift_device_t *d)
         shift_srq_step(s);
 }
 
-/* A thousand queue pairs may switch at once, or have lost a leg that is made ready again. Who is in the midst of a
- * switch doesn't wait until all have had their turn: a peer waits for him. Nor do threads of the program for the lock:
- * without a gap they would hardly ever get it. */
+/* A thousand queue pairs may switch at once, or have lost a leg that is made ready again. A queue pair in the
+ * midst of a switch does not wait until all have had their turn, because a peer waits for it. Nor do threads of the
+ * program wait that long for the lock: without a gap they would hardly ever get it. */
 static void step_queue_pairs(shift_device_t *d)
 {
     uint64_t since = shift_now();

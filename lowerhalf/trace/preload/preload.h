@@ -7,7 +7,7 @@
  *
  * Invariants
  *  1. Every call goes on to the next function of that name, and its arguments, results and return value are untouched;
- *     but for a status that the program ignores: then the recorder's own is handed on, to learn what came.
+ *     except for a status that the program ignores: then the recorder's own is handed on, to learn what came.
  *  2. A handle is passed on as the 64 bits it came in; mpy_handle() makes of them what it is compared by.
  *  3. A thread that is in a recorded call records no other one (`busy`): what MPI libraries call of themselves,
  *     Fortran's functions that call C's, and a profiling library between the program and MPI give no second record.
@@ -50,7 +50,7 @@ extern mpy_abi_t mpy_abi;
 extern const char *const mpy_names[]; /* "PMPI_Send", by index (made) */
 extern void *mpy_real[][2];           /* MPI_X and PMPI_X: what comes after us; NULL: not looked for yet */
 
-/* doesn't return if there is none: the program calls what its MPI library hasn't got */
+/* doesn't return if there is none: the program calls what its MPI library does not have */
 void *mpy_resolve(int index, int p);
 void *mpy_library_function(const char *name); /* of the MPI library itself, or NULL */
 bool mpy_abi_find(const char **why_not);

@@ -58,7 +58,7 @@ class Group:
             self._swap(NOTHING, to, NOTHING, source, tag, Phase.CONTROL)
 
     def close(self) -> None:
-        """Collective in the group; no operation may be under way."""
+        """Collective in the group; no operation may be in progress."""
         self._comm.Free()
 
     def _pairs(self) -> list[tuple[int, int]]:

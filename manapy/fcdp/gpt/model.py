@@ -53,7 +53,7 @@ class GPT(nn.Module):
                 nn.init.normal_(layer.weight, std=0.02 / math.sqrt(2 * layers))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """(sequences, tokens) of integers to (sequences, tokens, TOKENS): logarithms of probabilities, but for a
+        """(sequences, tokens) of integers to (sequences, tokens, TOKENS): logarithms of probabilities, except for a
         constant."""
         x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))
         for block in self.blocks:

@@ -108,7 +108,7 @@ class Division:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        # After a failure copies may be under way: the memory stays locked.
+        # After a failure copies may be in progress: the memory stays locked.
         if self.device is not None and self._locked is not None and not is_failure(error):
             for storage in self.storages.values():
                 storage.settle()

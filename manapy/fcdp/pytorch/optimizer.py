@@ -1,9 +1,9 @@
 """torch optimizers over the shards of an engine.
 
-1. They see parameters one by one, by name, each with the piece that lies in this rank's shard; the pieces share the
-   shard's memory. All ranks have all names, so parameter groups and state have the same structure everywhere; a piece
-   may be empty.
-2. A piece is the same tensor object for good: when units are divided anew (division.py), other elements come into it,
+1. Optimizers get parameters one by one, by name, each as the piece in this rank's shard; the pieces share the shard's
+   memory. All ranks have all names, so that parameter groups and state have the same structure everywhere. A piece may
+   be empty.
+2. A piece is the same tensor object for good: when units are divided again (division.py), other elements come into it,
    and what optimizers keep for it moves along.
 3. Gradients are attached for the time of step() alone: zero_grad() takes nothing away. Frozen parameters have none, so
    torch's optimizers pass over them.

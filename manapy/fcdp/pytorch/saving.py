@@ -1,4 +1,4 @@
-"""What manapy.fcdp.state saves of a PyTorch training: torch optimizers over shards, torch's generator.
+"""The parts of a PyTorch training that manapy.fcdp.state saves: torch optimizers over shards, torch's generator.
 
 1. What an optimizer keeps for a parameter is as large as its piece (moments), or a number (steps). Settings of
    parameter groups are saved, too: a scheduler's rate.

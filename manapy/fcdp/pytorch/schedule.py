@@ -1,4 +1,4 @@
-"""When units are gathered, released and reduced: hooks on the modules and parameters of one model.
+"""Gathers, releases and reduces units at the right time, by hooks on the modules and parameters of one model.
 
     forward pass     before a group's module, or the outermost of its entries: gather; after it: release, and wait for
                      gradients of its outputs
@@ -88,7 +88,7 @@ class _Hooked:
     def __init__(self, module: nn.Module, outer: bool) -> None:
         self.module = module
         self.outer = outer  # has other groups inside
-        self.calls: list[nn.Module] = []  # under way, of the module and of entries in it, outermost first
+        self.calls: list[nn.Module] = []  # in progress, of the module and of entries in it, outermost first
         self.open_inputs = 0  # inputs of its calls that have no gradients yet
         self.units: list[_Unit] = []
 
@@ -135,8 +135,8 @@ class Schedule:
         return self._division.engine
 
     def prepare(self) -> None:
-        """Before a pass, and what comes between steps. Collective if requires_grad has changed: divides the model anew.
-        Raises OrderError if it isn't the time."""
+        """Before a pass, and what comes between steps. Collective if requires_grad has changed: divides the model
+        again. Raises OrderError if it isn't the time."""
         if self._pass != NO_PASS:
             raise OrderError(
                 "a backward pass has raised an exception, and gradients are incomplete: end the step with discard() on "
@@ -362,7 +362,7 @@ def _current_pass() -> int:
 
 
 def _gets_gradient(parameter: nn.Parameter) -> bool:
-    """In the backward pass that is under way."""
+    """In the backward pass that is in progress."""
     try:
         # as torch.autograd.graph's hooks do
         return torch._C._will_engine_execute_node(get_gradient_edge(parameter).node)

@@ -7,7 +7,7 @@
             sharded.clip_grad_norm_(1.0)
             optimizer.step()
 
-1. The module stays the program's: it is called, switched to eval mode and looked at as before; parameters keep their
+1. The program uses its module as before: it calls it, switches it to eval mode and inspects it. Parameters keep their
    names and shapes.
 2. A step ends with backward(), or with the last one of no_sync() or accumulate(): then gradients are complete, and
    optimizer.step() comes next.
@@ -57,8 +57,8 @@ def fully_shard(
     values: Values | None = None,
     device: str | Device = "cpu",
 ) -> AbstractContextManager[Sharded]:
-    """Collective, when it is entered. Shard a module in place; it is to have the same values on all ranks, and is of no
-    use after the block.
+    """Shard a module in place. Collective when entered. The module must have the same values on all ranks, and cannot
+    be used after the block.
 
     units: gives the modules of the model that are gathered as a whole; strategy, tau, budget (bytes), prefetch: see
     Engine; mp_policy: FSDP2's, where reduce_dtype can only be the type of the parameters, in which gradients are always
@@ -87,7 +87,9 @@ def fully_shard(
 
 
 class _Block(AbstractContextManager["Sharded"]):
-    """Of fully_shard. A module that is called without being entered says so: it would train on each rank by itself."""
+    """The result of fully_shard. A module that is called without being entered raises an error, as each rank would
+    train alone.
+    """
 
     def __init__(self, module: nn.Module, block: AbstractContextManager[Sharded]) -> None:
         self._block = block
@@ -112,7 +114,7 @@ def _refuse(*_: Any) -> None:
 
 
 class Sharded:
-    """What a sharded module can do beside being called."""
+    """The functions of a sharded module."""
 
     def __init__(self, division: Division, schedule: Schedule) -> None:
         self._division = division
@@ -135,13 +137,13 @@ class Sharded:
         return self._division.units
 
     def shard_optimizer(self, factory: Factory) -> Optimizer:
-        """An optimizer of this rank's shards, which step() updates on all ranks. There may be several, of different
-        parameters: then each steps once in a step.
+        """Make an optimizer of this rank's shards; step() updates them on all ranks. There may be several optimizers,
+        of different parameters; then each steps once per step.
 
-        factory: gets, by name, what this rank has of each parameter: flat, of any size from 0; frozen ones don't
-        require gradients, and are passed over until they do. It makes any optimizer of torch's kind that treats
-        elements alike (SGD, Adam; not those that need a matrix as a whole), with parameter groups as it likes. The
-        optimizer works as ever, with schedulers of its rate, too. Raises SetupError if a parameter has one already.
+        factory: receives this rank's piece of each parameter, by name: flat, of any size from 0. Frozen ones do not
+        require gradients, and are skipped until they do. It returns any optimizer of torch that treats elements
+        independently (SGD, Adam; not optimizers that need a whole matrix), with any parameter groups. The optimizer
+        works as usual, also with schedulers. Raises SetupError if a parameter already has an optimizer.
         """
         self._schedule.prepare()
         return self._division.pieces.add(factory)
@@ -155,13 +157,15 @@ class Sharded:
         return torch.tensor(self.engine.clip_gradients(max_norm))
 
     def discard(self) -> None:
-        """Collective. End the step without an update: its gradients so far are forgotten. Needed after a backward pass
-        that has raised, of use for one that isn't wanted."""
+        """Collective. End the step without an update, and drop its gradients. Needed after a backward pass that has
+        raised an exception; also possible for an unwanted one.
+        """
         self._schedule.discard()
 
     def invalidate(self) -> None:
-        """Collective, between steps. The program has changed what factories of optimizers got (an average of weights,
-        say): what ranks have fetched of it is out of date."""
+        """Collective, between steps. Call this after the program has changed the tensors that optimizer factories
+        received (for example for an average of weights): gathered copies are then out of date.
+        """
         self._schedule.prepare()
         for part in self.engine.parts():
             self.engine.load_part(part, part.values)
@@ -173,7 +177,7 @@ class Sharded:
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Micro-batches inside aren't the last one of a step: their gradients are summed in the node only."""
+        """Inside, micro-batches are not the last one of a step: their gradients are summed only in the node."""
         before, self.engine.last_micro_batch = self.engine.last_micro_batch, False
         try:
             yield

@@ -1,4 +1,4 @@
-"""What the program has changed in whole parameters comes into the shards."""
+"""Writes the program's changes of whole parameters back into the shards."""
 
 from __future__ import annotations
 

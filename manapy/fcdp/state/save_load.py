@@ -4,7 +4,7 @@ numbers, and what the program adds.
     save(engine, "states/step-100", optimizer=optimizer, generators={"data": random}, extra={"step": 100})
     extra = load(engine, "states/step-100", optimizer=optimizer, generators={"data": random})
 
-1. All functions are collective, inside `with engine:`, between steps, with the same arguments on all ranks but for
+1. All functions are collective, inside `with engine:`, between steps, with the same arguments on all ranks except for
    buffers and generators, which are each rank's own.
 2. Each rank writes its own chunk of every unit, under every strategy; where nodes hold the same slices, each still
    writes another part. So all of it is written once.
@@ -12,9 +12,9 @@ numbers, and what the program adds.
    others have saved.
 4. An error of one rank is raised on all, and changes nothing: no directory is published, no value is loaded. The engine
    goes on. Only local weights are loaded unit by unit.
-5. With the same ranks and strategy, training continues as if it hadn't been interrupted, bit by bit.
+5. With the same ranks and strategy, training continues bit by bit as without the interruption.
 
-state_index.py says what a state consists of, state_rank.py what of it is a rank's, state_files.py how it lies on disc.
+state_index.py describes the content of a state, state_rank.py a rank's part of it, state_files.py the files.
 """
 
 from __future__ import annotations

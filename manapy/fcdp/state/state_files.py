@@ -5,8 +5,8 @@
 
 1. A directory called NAME with an index is complete: every file is fsynced and has the size that the index says, and
    the index was written last.
-2. What goes wrong before the rename leaves nothing under NAME, and what is there is never written to. A job that is
-   killed leaves a temporary directory.
+2. A failure before the rename leaves nothing under NAME, and an existing NAME is never written to. A killed job leaves
+   a temporary directory.
 3. All ranks see the directory: it is on a file system that they share.
 
 Files are those of the safetensors package, an optional one: it is imported where it is used. No MPI here.

@@ -1,4 +1,4 @@
-"""What a saved state consists of: tensors, each cut into pieces that lie in files, and the index that says which.
+"""The content of a saved state: tensors, each cut into pieces in files, and an index of the pieces.
 
 1. A tensor is known by its key: parameter/NAME; optimizer/ARRAY/NAME, elementwise state that belongs to a parameter;
    buffer/NAME. Neither units nor padding are in a state, nor where ranks sat: so it can be loaded by other units, ranks

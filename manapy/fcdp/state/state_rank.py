@@ -1,4 +1,4 @@
-"""What one rank writes of a state, and what it reads.
+"""The part of a state that one rank writes, and the part that it reads.
 
 1. A rank writes its own chunk of every unit, also where it keeps more: every element is written once.
 2. It reads all that it keeps, into new arrays: those in use are set when all ranks have read all.

@@ -138,7 +138,7 @@ class Tails:
             if ring.first:
                 yield from runs(tail.new(i, ring, self.keep), tail.capacity, start + format.PAGE)
             yield from self._changed(key, start, bytes(ring))
-        head = tail.head  # anew: records name what has come into the tables meanwhile
+        head = tail.head  # again: records name what has come into the tables meanwhile
         sent = self._tables[key]
         for table, (offset, count, each) in enumerate(((head.comms_offset, head.comms, ctypes.sizeof(format.CommStruct)), (head.members_offset, head.members, 4))):
             if count > sent[table]:

@@ -104,8 +104,8 @@ def _wanted(search: Suspects, rank: int) -> list[tuple[Open, Want]]:
 
 
 def _finalizing_alone(search: Suspects) -> None:
-    """Ranks in Finalize outside of a knot: who waits for another call of theirs never gets it. Its rank may have a
-    thread outside MPI, which could cancel what was only posted."""
+    """Ranks in Finalize outside of a knot: a rank that waits for another call of theirs waits for ever. Its rank may
+    have a thread outside MPI, which could cancel what was only posted."""
     for rank in sorted(search.graph.opened):
         wanted = [
             (call, want) for call, want in _wanted(search, rank) if not (call.any or want.any or _posted(search, want))

@@ -93,7 +93,7 @@ def _posted(search: Suspects, post: int) -> int:
 
 
 def _unrecorded(search: Suspects, call: Open, want: Want, perhaps: str = "") -> None:
-    """A call of which it isn't recorded what would end it: late by time alone, if others wait for it."""
+    """A call whose end depends on something that is not recorded: late by time alone, if others wait for it."""
     long, why = search.trace.now - call.since, f"what that waits for is not recorded{perhaps}"
     if not search.waiting.on(call.rank):
         search.doubt(call, want, f"; {why}")

@@ -225,7 +225,7 @@ class Suspects:
         return np.array([m.partner[post]]) if m.partner[post] >= 0 else np.zeros(0, int)
 
     def partners(self, event: int) -> list[int]:
-        """Who takes part in the collective or the message that this event posts or completes, as far as is known."""
+        """The known participants of the collective or the message that this event posts or completes."""
         m, events = self.matching, self.trace.events
         post = self.posted_by(event)
         if m.collectives.of[post] >= 0:

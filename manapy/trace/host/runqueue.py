@@ -60,7 +60,7 @@ class Delays:
     ranks: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
     def waited(self, rank: int, since: int, until: int) -> int | None:
-        """For how long at most it had to wait for a processor in that time, ns. None: not known, for want of samples
+        """For how long at most it had to wait for a processor in that time, ns. None: not known, for lack of samples
         before and after."""
         moments, sums = self.ranks.get(rank, _NOTHING)
         first, last = int(np.searchsorted(moments, since, "right")) - 1, int(np.searchsorted(moments, until))

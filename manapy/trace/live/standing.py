@@ -22,7 +22,7 @@ SURE = 0.9
 LOOKS = 3
 PROVEN = (Cause.DEAD, Cause.STOPPED, Cause.DEADLOCK)
 QUIET = 60.0  # seconds for which a verdict that comes and goes isn't said again
-SAME = 100_000_000  # ns: clocks of several hosts are compared anew at each look
+SAME = 100_000_000  # ns: clocks of several hosts are compared again at each look
 
 
 @dataclass

@@ -35,7 +35,8 @@ from .monitor import MANY, Finding, Limits, Monitor
 
 DISTURBED = 0.05  # of an iteration's length, that waits for a processor have to be
 WORTH = 0.01  # seconds that a fault costs at least, all of its iterations together, to be worth a word
-RENEWED = 0.5  # share of the iterations that are new since the expectations were made, from which on they are made anew
+# share of the iterations that are new since the expectations were made, from which on they are made again
+RENEWED = 0.5
 ALONE = "no stage has a second {}: one that is slow from the beginning on can't be told from a larger stage"
 ACTIONS = {
     Cause.COMPUTE: "look at this host: clock rate, temperature, other processes, processors it may use",

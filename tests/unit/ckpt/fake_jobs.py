@@ -30,7 +30,8 @@ async def shake_hands(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 
 
 class FakeRank:
-    """A rank that answers as it should, but for the message kinds in ``act``: 'die', 'hold', or a line to answer with.
+    """A rank that answers as it should, except for the message kinds in ``act``: 'die', 'hold', or a line to answer
+    with.
 
     Its clock is the model's. ``seen`` holds all messages it got.
     """

@@ -169,7 +169,7 @@ def test_contradicting_report(tmp_path: Path) -> None:
 
 
 def test_two_at_once(tmp_path: Path) -> None:
-    """The second comes while the first is under way: it gets the next one. A third shares that."""
+    """The second comes while the first is in progress: it gets the next one. A third shares that."""
 
     async def test(fake: FakeJob) -> None:
         fake.ranks[0].act["WRITE"] = "hold"

@@ -81,7 +81,7 @@ def test_polyval_fast_equals_plain(length: int) -> None:
 
 
 def test_seals(good: Path, mapped: Path) -> None:
-    """Whoever makes the checksums fit still hasn't got the secret."""
+    """Whoever makes the checksums fit still does not have the secret."""
     image.verify(good, 1, 4, secret=bytes(32))
     with pytest.raises(ImageError, match="changed after its job had written it: its seal is wrong"):
         image.verify(good, 1, 4, secret=b"x" * 32)

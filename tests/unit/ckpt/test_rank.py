@@ -267,7 +267,7 @@ def test_targets_raises_and_states(start: Callable[..., Pair]) -> None:
 
 
 def test_retracted_call(start: Callable[..., Pair]) -> None:
-    """A call that was reported is taken back: said before the rank's state; the next INTENT asks for everything anew,
+    """A call that was reported is taken back: said before the rank's state; the next INTENT asks for everything again,
     also of a frozen rank."""
     pair = start()
     server, rank = pair.server, pair.rank

@@ -110,7 +110,7 @@ def test_the_critical_path_in_numbers() -> None:
         assert critical.LEFT - 0.1 <= float(str(block["x"])) and float(str(block["x"])) + float(str(block["width"])) <= critical.WIDTH
     widest = max(blocks, key=lambda block: float(str(block["width"])))
     assert widest in on and "forward of micro-batch 2 on rank 5 (stage 1)" in page.texts["title"][1 + blocks.index(widest)]
-    # end to end they take the whole iteration but for what is shorter than a pixel
+    # end to end they take the whole iteration except for what is shorter than a pixel
     path = sorted(on, key=lambda block: float(str(block["x"])))
     ends = [float(str(block["x"])) + float(str(block["width"])) for block in path]
     assert all(abs(float(str(after["x"])) - end) < 3 for after, end in zip(path[1:], ends, strict=False))

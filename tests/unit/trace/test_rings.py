@@ -113,7 +113,7 @@ def test_a_restart_takes_back_what_was_done_after_the_checkpoint(tmp_path: Path)
     old.put(1, op=Op.SEND, enter=5, exit=6)  # of a thread that the checkpoint doesn't know
     new = writer(tmp_path, size=1, generation=1)
     new.head.past[0] = 4
-    new.ring().first = 0  # anew, behind the past
+    new.ring().first = 0  # again, behind the past
     new.put(op=Op.BARRIER, context=5, enter=2000, exit=2001, flags=Flag.STOPPED)
     trace = read(tmp_path)
     assert trace.events["seq"].tolist() == [1, 2, 3, 4, 5]

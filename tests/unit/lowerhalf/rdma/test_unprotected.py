@@ -1,4 +1,4 @@
-"""What is passed through unprotected is said once, and not by those who were asked to be quiet; and it works as ever.
+"""What is passed through unprotected is said once, and not by those who were asked to be quiet; and it works as usual.
 Over nullverbs."""
 
 from __future__ import annotations
