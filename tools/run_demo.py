@@ -1,4 +1,4 @@
-"""The demonstration behind tools/demo: a job is checkpointed, killed and restarted, and its result doesn't change by a
+"""The demonstration behind tools/demo: a job is checkpointed, killed and restarted, and its result is the same bit for
 bit.
 
 1. tests/programs/heat2d.py runs undisturbed on 4 ranks.

@@ -1,4 +1,4 @@
-"""`manapy bench` runs and has every row. Never its figures: a machine for tests has no quiet minute."""
+"""`manapy bench` runs and has every row. Its figures are not checked: a machine for tests is never idle."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`manapy bench fcdp` runs and has every row, and what doesn't depend on the machine's mood is right. Never its
-times."""
+"""`manapy bench fcdp` runs and has every row, and the figures that do not depend on the machine's load are right. Times
+are not checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other users see of a job: that it isn't theirs, in one line; root sees it."""
+"""Other users get one line that says that the job is not theirs. Root sees the job."""
 
 from __future__ import annotations
 

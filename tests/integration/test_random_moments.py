@@ -1,4 +1,4 @@
-"""Checkpoints at any moment of a job with all kinds of traffic; and whoever may die while one is taken."""
+"""Checkpoints at any moment of a job with all kinds of traffic; and deaths of any process during a checkpoint."""
 
 from __future__ import annotations
 

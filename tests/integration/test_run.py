@@ -1,4 +1,4 @@
-"""`manapy run`: real programs that are killed, interrupted and stopped, and come to the same result all the same."""
+"""`manapy run`: real programs that are killed, interrupted and stopped, and still get the same result."""
 
 from __future__ import annotations
 

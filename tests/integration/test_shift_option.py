@@ -1,5 +1,4 @@
-"""--shift of manapy-launch and manapy-restart on a host without RNICs. What it does where there are some is in
-tests/rdma/test_mpi.py."""
+"""--shift of manapy-launch and manapy-restart on a host without RNICs. tests/rdma/test_mpi.py tests it with RNICs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""manapy-launch --protocol 2pc: the same results, checkpoints and restarts; who waits in the inserted barrier can be
-interrupted."""
+"""manapy-launch --protocol 2pc: the same results, checkpoints and restarts; a rank that waits in the inserted barrier
+can be interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who holds a lock goes through a collective; who waits for the lock is waited for in another one.
+"""The holder of a lock goes through a collective; the rank that waits for the lock is awaited in another collective.
 
     mpirun -n 4 python rma_parked.py ROUNDS
 

@@ -1,5 +1,4 @@
-"""SHIFT where backups are not as they should be: one clear line each, and the traffic on the default path doesn't
-suffer."""
+"""SHIFT with unsuitable backups: one clear line each, and traffic on the default path is not affected."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A real MPI program over real verbs (MPICH, UCX, Soft-RoCE) through the failure of a rail: what kills it without SHIFT
-it doesn't notice with it.
+"""A real MPI program over real verbs (MPICH, UCX, Soft-RoCE) through the failure of a rail: without SHIFT the failure
+kills it, with SHIFT it does not notice.
 
 The program is osu_bench/train.py. Its weights at the end are the same bit by bit, whatever has happened on the way.
 """

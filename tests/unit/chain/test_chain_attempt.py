@@ -1,4 +1,4 @@
-"""What one run of the script takes for saved, for ended, and for neither."""
+"""Jobs that one run of the script counts as saved, as ended, or as neither."""
 
 from __future__ import annotations
 

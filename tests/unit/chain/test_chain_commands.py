@@ -1,4 +1,4 @@
-"""`manapy run`, `history` and `status` called wrongly: one clear line, and nothing has changed."""
+"""`manapy run`, `history` and `status` with wrong arguments: one clear line, and nothing changes."""
 
 from __future__ import annotations
 

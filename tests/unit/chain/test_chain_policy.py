@@ -1,4 +1,4 @@
-"""Whether there may be another attempt, from histories as they come about."""
+"""Whether another attempt is allowed, for typical histories."""
 
 from __future__ import annotations
 

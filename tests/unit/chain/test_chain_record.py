@@ -1,4 +1,4 @@
-"""The history: whole lines whatever happens, and clear words for what isn't a chain."""
+"""The history: only whole lines, whatever happens; and a clear message for a directory that is not a chain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What status and history show."""
+"""The output of status and history."""
 
 from __future__ import annotations
 

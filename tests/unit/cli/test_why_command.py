@@ -1,4 +1,4 @@
-"""`manapy why` and `manapy trace report` on folders of saved trace files, and on what is none."""
+"""`manapy why` and `manapy trace report` on folders of saved trace files, and on other folders."""
 
 from __future__ import annotations
 

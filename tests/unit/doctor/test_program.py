@@ -1,4 +1,4 @@
-"""`manapy doctor PROG`: what would stand in the way."""
+"""`manapy doctor PROG`: obstacles to a checkpoint."""
 
 from __future__ import annotations
 

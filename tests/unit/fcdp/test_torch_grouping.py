@@ -1,4 +1,4 @@
-"""Which parameters of a PyTorch module travel together."""
+"""The groups of parameters of a PyTorch module that are gathered together."""
 
 from __future__ import annotations
 
