@@ -91,6 +91,12 @@ def include() -> Path:
     return ROOT / "lowerhalf" / "include"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def known(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Names of jobs and chains (manapy/ckpt/store/known.py) are the tests' own."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
 @pytest.fixture
 def history(tmp_path: Path) -> History:
     """A chain in which nothing has happened."""

@@ -30,7 +30,10 @@ HEAD = """\
 Do not edit this page. `tools/reference.py` writes it from the programs' own option tables. `COMMAND --help` prints
 the same texts.
 
-- `JOB` is a job directory or a job's id. If exactly one live job is in the working directory, you can leave it out.
+- `JOB` names a job: by its directory, by its name from any directory (`manapy list --all` shows the names), by one of
+  its checkpoints, or by its chain. If exactly one live job is in the working directory, you can leave it out.
+- `CHECKPOINT` is a checkpoint's directory, `JOB/ckpt-N`, or a job: then its latest checkpoint.
+- `CHAIN` is a chain's directory or name, or a job of it.
 - `--json` prints data instead of text.
 - Exit codes: 0 done, 1 failed, 2 wrong usage. `manapy why` has its own codes (see below).
 - `TIME` is a number with a unit: `500ms`, `30s`, `10m`, `2h`.

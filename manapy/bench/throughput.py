@@ -102,7 +102,7 @@ def _run(setting: Setting, vm: Any, program: str, failure: str, variant: str) ->
     shift = setting.guest.part("shift")
     counter.wait_for(lambda text: _carried_since_start(text) > FLOWING or client.poll() is not None)
     if variant == SHIFT:
-        shift.wait_event(pair, "protected", timeout=setting.limit)
+        _await(setting, shift, pair, "protected")
     time.sleep(hold)
     how = FAILURES[failure]
     if how is None:
@@ -110,7 +110,7 @@ def _run(setting: Setting, vm: Any, program: str, failure: str, variant: str) ->
     else:
         run.cut = vm.cut(0, how[1], how=how[0])
         if variant == SHIFT:
-            shift.wait_event(pair, "fallback", timeout=setting.limit)
+            _await(setting, shift, pair, "fallback")
             time.sleep(hold)
         else:
             if _ends(client, GIVES_UP):
@@ -118,7 +118,7 @@ def _run(setting: Setting, vm: Any, program: str, failure: str, variant: str) ->
             time.sleep(hold / 2)
         run.repaired = vm.repair(0)
         if variant == SHIFT:
-            shift.wait_event(pair, "return", timeout=setting.limit)
+            _await(setting, shift, pair, "return")
         time.sleep(hold)
     for process in (client, server):
         if process.poll() is not None:
@@ -131,6 +131,17 @@ def _run(setting: Setting, vm: Any, program: str, failure: str, variant: str) ->
     if variant == SHIFT and how is not None:
         run.fallback, run.back = (min(_when(process, name) for process in pair.both) for name in ("fallback", "return"))
     return run
+
+
+def _await(setting: Setting, shift: Any, pair: Any, event: str) -> None:
+    """Until both ends have said it. Raises BenchError with what they said instead."""
+    try:
+        shift.wait_event(pair, event, timeout=setting.limit)
+    except setting.guest.part("machine").VMError:
+        ends = [("client", pair.client), ("server", pair.server)]
+        said = [f"the {end} has ended: {_last_words(one)}" for end, one in ends if one.poll() is not None]
+        silent = [f"the {end} has not said it within {setting.limit:.0f} s" for end, one in ends if not shift.count(one, event)]
+        raise BenchError(f"no {event}: {'; '.join(said or silent)}") from None
 
 
 def _ends(process: Any, seconds: float) -> bool:

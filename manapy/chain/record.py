@@ -34,6 +34,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..ckpt.store import known
 from ..core.errors import ManapyError
 from ..core.files import reading, replace_file
 from .lock import Lock
@@ -130,6 +131,7 @@ def create(directory: Path, record: dict[str, Any]) -> Chain:
         Chain(directory, record).write()
     except OSError as error:
         raise ManapyError(f"cannot make the chain's directory {error.filename or directory}: {error.strerror}") from error
+    known.note(directory)
     return Chain(directory.resolve(), record)
 
 
@@ -147,11 +149,14 @@ def read(directory: Path) -> Chain:
 
 
 def find(which: str | None) -> Chain:
-    """The chain in a directory; without a name, the newest chain here. Raises ManapyError."""
+    """The chain with this directory or name (ckpt/store/known.py); without one, the newest chain here. Raises
+    ManapyError."""
     if which is not None:
-        if is_chain(Path(which)):
-            return read(Path(which))
-        raise ManapyError(f"{which}: not the directory of a chain (`manapy run` and `manapy slurm chain` make one)")
+        if (directory := known.find(which, is_chain)) is not None:
+            return read(directory)
+        raise ManapyError(
+            f"{which}: no such chain: neither its directory nor its name (`manapy run` and `manapy slurm chain` make one)"
+        )
     found = [read(path) for path in Path().iterdir() if is_chain(path)]
     if not found:
         raise ManapyError(f"no chain in {Path().resolve()}: name its directory")

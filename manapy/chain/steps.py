@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..ckpt.store import job, publish, verify
+from ..ckpt.store import job, known, publish, verify
 from ..core.errors import JobError, ManapyError, ManifestError
-from .record import Chain, Event
+from .record import Chain, Event, is_chain, read
 
 # states of a job that may not have ended by itself
 ENDED_EARLY = ("failed", "ended", "checkpointed", "stopped")
@@ -82,6 +82,23 @@ def current(step: Event) -> job.Job | None:
     except JobError:
         return None
     return found if found.started >= step["time"] else None
+
+
+def newest(chain: Chain) -> job.Job:
+    """The job of the step that was begun last. Raises JobError if no step has one."""
+    for step in reversed(chain.events("step")):
+        if job.is_job(directory := Path(step["dir"])):
+            return job.read(directory)
+    raise JobError(f"{chain.dir}: this chain has no job yet")
+
+
+def chain_of(directory: Path) -> Chain | None:
+    """The chain that has a job's directory as a step's; None if no known one has."""
+    for where in filter(is_chain, (directory.parent, *known.directories())):
+        chain = read(where)
+        if any(Path(step["dir"]) == directory for step in chain.events("step")):
+            return chain
+    return None
 
 
 class Fate(NamedTuple):

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from . import _naming
+
 if TYPE_CHECKING:
     from ..chain.attempt import Policy
     from ..chain.policy import Limits
@@ -20,7 +22,13 @@ if TYPE_CHECKING:
 def add_job(parser: argparse.ArgumentParser) -> None:
     """JOB, optional."""
     parser.add_argument(
-        "job", nargs="?", metavar="JOB", help="job directory or id (default: the only live job in this directory)"
+        "job",
+        nargs="?",
+        metavar="JOB",
+        help=(
+            "a job, by its directory, its name, one of its checkpoints or its chain (default: the only live job in this "
+            "directory)"
+        ),
     )
 
 
@@ -29,8 +37,7 @@ def add_checkpoint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "checkpoint",
         metavar="CHECKPOINT",
-        type=Path,
-        help="a checkpoint directory, or a job directory (its latest checkpoint is used)",
+        help="a checkpoint's directory, JOB/ckpt-N, or a job (its latest checkpoint is used)",
     )
 
 
@@ -48,8 +55,17 @@ def add_schedule(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_hosts(parser: argparse.ArgumentParser) -> None:
-    """--hosts and --rsh: where a recorded job runs and how to reach its hosts; `recording` needs both."""
+def add_recording(parser: argparse.ArgumentParser) -> None:
+    """JOB, --hosts and --rsh: a recording, where it runs and how to reach its hosts; `recording` needs all three."""
+    parser.add_argument(
+        "job",
+        nargs="?",
+        metavar="JOB",
+        help=(
+            "a job as for 'manapy status', the name of a recording, or a folder of trace files (default: the only live "
+            "job in this directory)"
+        ),
+    )
     parser.add_argument(
         "--hosts",
         metavar="HOST,...",
@@ -70,9 +86,15 @@ def add_hosts(parser: argparse.ArgumentParser) -> None:
 
 def recording(options: argparse.Namespace, out: Output) -> Found:
     """The recording that JOB, --hosts and --rsh select. Prints a note if JOB was not given. Raises JobError."""
+    from ..core.errors import JobError
     from ..trace.capture import locate
 
-    found = locate.find(options.job, options.hosts, options.rsh)
+    try:
+        found = locate.find(options.job, options.hosts, options.rsh)
+    except JobError:
+        if options.job is None or not _naming.is_chain(options.job):
+            raise
+        found = locate.find(str(_naming.job(options.job).dir), options.hosts, options.rsh)
     if found.guessed:
         out.note(found.guessed)
     return found

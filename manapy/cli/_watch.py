@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.units import ago, size
+from . import _naming
 from ._output import Output
 
 if TYPE_CHECKING:
@@ -25,11 +26,10 @@ def watch(chain: Chain | None, which: str | None, out: Output) -> int:
     """Show the chain or job until it has ended."""
     if chain is not None and not out.file.isatty():
         return _follow(chain, out)
-    from ..ckpt.store import job
     from ..core.errors import JobError
 
     if chain is None:
-        where = job.find_live(which)
+        where = _naming.job(which)
 
         def text() -> list[str]:
             return job_lines(where)

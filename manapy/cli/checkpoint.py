@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from . import _arguments
+from . import _arguments, _naming
 from ._output import Output
 
 
@@ -40,14 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, out: Output) -> int:
     """Ask, show progress, print the path."""
     from ..ckpt import command
-    from ..ckpt.store import job
     from ..core.errors import UsageError
 
     if options.unless_within is not None and (options.then != "continue" or options.child_grace is not None):
         raise UsageError(
             "--unless-within cannot be combined with --then or --child-grace: the checkpoint may be another command's"
         )
-    where = job.find_live(options.job)
+    where = _naming.job(options.job)
     begin = time.monotonic()
     with out.activity("checkpoint requested") as show:
         path = command.checkpoint(where, then=options.then, child_grace=options.child_grace, within=options.unless_within, progress=show)

@@ -7,12 +7,18 @@ import time
 from pathlib import Path
 
 from ..core.units import ago, size
+from . import _naming
 from ._output import Output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("chain", nargs="?", metavar="CHAIN", help="a chain's directory (default: the newest one here)")
+    parser.add_argument(
+        "chain",
+        nargs="?",
+        metavar="CHAIN",
+        help="a chain, by its directory, its name or one of its jobs (default: the newest chain in this directory)",
+    )
     parser.add_argument(
         "--plot",
         metavar="FILE",
@@ -25,9 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Table, then picture."""
-    from ..chain import record, view
+    from ..chain import view
 
-    chain = record.find(options.chain)
+    chain = _naming.chain(options.chain)
     rows = view.attempts(chain)
     out.data({**view.summary(chain), "history": [row._asdict() for row in rows]})
     out.line(f"{chain.dir}: {view.state(chain)}")

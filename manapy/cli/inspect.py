@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..core.units import size
-from . import _arguments
+from . import _arguments, _naming
 from ._output import Output
 
 
@@ -24,7 +24,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     from ..ckpt.store import image, publish
     from ..core.errors import ManapyError
 
-    path = publish.resolve(options.checkpoint)
+    path = _naming.checkpoint(options.checkpoint)
     manifest = publish.read_manifest(path)
     entries = [e for e in manifest.ranks if options.rank in (None, e.rank)]
     if not entries:

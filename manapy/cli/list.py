@@ -1,4 +1,4 @@
-"""List the jobs in a directory, or the checkpoints of a job."""
+"""List the jobs in a directory, the checkpoints of a job, or, with --all, all jobs that this user has started."""
 
 from __future__ import annotations
 
@@ -7,32 +7,30 @@ import time
 from pathlib import Path
 
 from ..core.units import ago, size
+from . import _naming
 from ._output import Output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument(
-        "dir",
-        nargs="?",
-        metavar="DIR",
-        type=Path,
-        default=Path(),
-        help="a directory that contains jobs, or a job directory (default: the working directory)",
+        "what", nargs="?", metavar="DIR|JOB", help="a directory that contains jobs, or a job (default: this directory)"
     )
+    parser.add_argument("--all", action="store_true", help="list all jobs of this user, in any directory")
     parser.add_argument("--json", action="store_true")
 
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """A table of jobs; for one job, of its checkpoints."""
-    from ..ckpt.store import job
-    from ..core.errors import ManapyError
+    from ..ckpt.store import job, known
+    from ..core.errors import UsageError
 
-    if not options.dir.is_dir():
-        raise ManapyError(f"{options.dir}: no such directory")
-    if job.is_job(options.dir):
-        return _checkpoints(options.dir, out)
-    jobs = [(j, j.checkpoints()) for j in job.jobs_in(options.dir)]
+    if options.all and options.what is not None:
+        raise UsageError("--all lists all jobs: it takes no directory and no job")
+    where = Path(options.what or "")
+    if not options.all and (job.is_job(where) or not where.is_dir()):
+        return _checkpoints(_naming.job(options.what).dir, out)
+    jobs = [(j, j.checkpoints()) for j in (job.readable(known.directories()) if options.all else job.jobs_in(where))]
     now = time.time()
     out.data(
         [
@@ -41,7 +39,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
         ]
     )
     if not jobs:
-        out.note(f"no jobs in {options.dir.resolve()}")
+        out.note("no jobs of this user are known" if options.all else f"no jobs in {where.resolve()}")
         return 0
     rows = [
         (
@@ -52,10 +50,11 @@ def run(options: argparse.Namespace, out: Output) -> int:
             f"{ago(now - c[-1].manifest.time)} ago" if c else "",
             f"{ago(now - j.started)} ago",
             " ".join(j.argv)[:60],
+            *([str(j.dir.parent)] if options.all else []),
         )
         for j, c in jobs
     ]
-    out.table(("job", "state", "ranks", "checkpoints", "last", "started", "program"), rows)
+    out.table(("job", "state", "ranks", "checkpoints", "last", "started", "program", *(["in"] if options.all else [])), rows)
     return 0
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from . import _arguments
+from . import _arguments, _naming
 from ._output import Output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("dir", metavar="DIR", type=Path, help="job directory")
+    parser.add_argument("job", metavar="JOB", help="a job, by its directory, its name or its chain")
     parser.add_argument(
         "--keep", metavar="K", type=_arguments.positive, required=True, help="keep the K newest checkpoints"
     )
@@ -20,12 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Delete, and print what was deleted."""
-    from ..ckpt.store import job, publish
-    from ..core.errors import ManapyError
+    from ..ckpt.store import known, publish
+    from ..core.errors import JobError
 
-    if not job.is_job(options.dir):
-        raise ManapyError(f"{options.dir}: not a job directory")
-    removed = publish.prune(options.dir, options.keep)
+    if known.find(options.job, publish.is_checkpoint) is not None:
+        raise JobError(f"{options.job} is a checkpoint: name the job of which the oldest are to be deleted")
+    removed = publish.prune(_naming.job(options.job).dir, options.keep)
     out.data([str(path) for path in removed])
     for path in removed:
         out.line(f"deleted {path}")

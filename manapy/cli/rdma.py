@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.units import ago, size
 from . import _arguments
+from . import _naming
 from ._output import Output
 
 if TYPE_CHECKING:
@@ -98,14 +99,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "job",
             nargs="?",
             metavar="JOB",
-            help="name of the job (default: the only job that runs here; for status: all jobs)",
+            help=(
+                "a job as for 'manapy status', or the name given to 'manapy rdma run' (default: the only job with an "
+                "agent on this host; for status: all jobs)"
+            ),
         )
     move = commands.add_parser(
         "move",
         help="move traffic to another RNIC now",
         description="Move the traffic of programs on this host to another RNIC, for example before maintenance.",
     )
-    move.add_argument("job", metavar="JOB")
+    move.add_argument("job", metavar="JOB", help="as for 'manapy rdma status'")
     move.add_argument(
         "target",
         metavar="RANK|PID|*",
@@ -222,10 +226,27 @@ def _running(job: str | None) -> list[Place]:
     from ..rdma import place
 
     if job is not None:
-        return [place.of(job)]
+        return [_named(job)]
     if found := place.places():
         return found
     raise AgentError(f"no agent runs on this host (for this user, in {place.root()})")
+
+
+def _named(job: str) -> Place:
+    """The place of the agents that are called so; if there is none, of the job of manapy-launch that is."""
+    from ..core.errors import JobError, UsageError
+    from ..rdma import place
+    from ._shift import job_name
+
+    try:
+        if (found := place.of(job)).is_alive():
+            return found
+    except UsageError:  # a path
+        pass
+    try:
+        return place.of(job_name(_naming.job(job).dir))
+    except JobError:
+        return place.of(job)
 
 
 def _only(job: str | None) -> Place:

@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import _arguments
+from . import _arguments, _naming
 from ._output import Output
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     from ..core.errors import ManapyError
     from ._checking import check
 
-    path = publish.resolve(options.checkpoint)
+    path = _naming.checkpoint(options.checkpoint)
     manifest = publish.read_manifest(path)
     ranks = len(manifest.ranks)
     if options.ranks not in (None, ranks):

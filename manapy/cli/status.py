@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import _arguments
+from . import _arguments, _naming
 from ._output import Output
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, out: Output) -> int:
     """Ask the coordinator, or read the chain's history, and print."""
     from ..ckpt import command
-    from ..ckpt.store import job
     from ..core.errors import UsageError
 
     chain = _chain(options.job)
@@ -45,7 +44,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
         for line in _watch.lines(chain):
             out.line(line)
         return 0
-    status = command.status(job.find_live(options.job))
+    status = command.status(_naming.job(options.job))
     out.data(status)
     if not out.json:
         from ._job_status import show
@@ -55,13 +54,14 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 
 def _chain(which: str | None) -> Chain | None:
-    """The chain in the named directory; if nothing is named and no job is live here, the newest chain here; or None."""
+    """The chain with this directory or name; if nothing is named and no job is live here, the newest one here; or
+    None."""
     from ..chain import record
     from ..ckpt.store import job
     from ..core.errors import JobError
 
     if which is not None:
-        return record.read(Path(which)) if record.is_chain(Path(which)) else None
+        return record.find(which) if _naming.is_chain(which) else None
     try:
         job.find_live(None)
     except JobError:

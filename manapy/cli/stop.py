@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from . import _arguments
+from . import _arguments, _naming
 from ._output import Output
 
 
@@ -22,9 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, out: Output) -> int:
     """Ask the coordinator; prints the path of the final checkpoint."""
     from ..ckpt import command
-    from ..ckpt.store import job
 
-    where = job.find_live(options.job)
+    where = _naming.job(options.job)
     with out.activity("stopping") as show:
         path = command.stop(where, checkpoint=not options.no_checkpoint, progress=show)
     out.data({"stopped": str(where.dir), "checkpoint": None if path is None else str(path)})

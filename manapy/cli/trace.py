@@ -9,8 +9,8 @@
 manapy-launch records by itself. A program pauses the recording of a thread's calls with MPI_Pcontrol(0), and resumes it
 with MPI_Pcontrol(1).
 
-JOB is a job directory, the --dir of `manapy trace run`, or a folder with trace files. Of a --dir the last part is
-enough if it is unique. `manapy why` reports what is wrong with a recorded job.
+JOB is a job, the --dir of `manapy trace run`, or a folder with trace files. Of a --dir the last part is enough if it
+is unique. `manapy why` reports what is wrong with a recorded job.
 """
 
 from __future__ import annotations
@@ -62,8 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "Copy a job's recording to disk until the job has ended or Ctrl-C. Other commands accept the folder as JOB."
         ),
     )
-    record.add_argument("job", nargs="?", metavar="JOB")
-    _arguments.add_hosts(record)
+    _arguments.add_recording(record)
     record.add_argument("--out", metavar="DIR", type=Path, required=True, help="write the copy to folder DIR")
     record.add_argument(
         "--limit",
@@ -86,8 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     export = commands.add_parser(
         "export", help="convert a recording for other tools", description="Write a recording in another format."
     )
-    export.add_argument("job", nargs="?", metavar="JOB")
-    _arguments.add_hosts(export)
+    _arguments.add_recording(export)
     export.add_argument(
         "--format",
         choices=("json", "openmetrics", "perfetto", "otf2"),
@@ -102,8 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write a page of HTML",
         description="Write a recording, and the verdicts of `manapy why` on it, as one self-contained page of HTML.",
     )
-    report.add_argument("job", nargs="?", metavar="JOB")
-    _arguments.add_hosts(report)
+    _arguments.add_recording(report)
     report.add_argument(
         "--out",
         metavar="FILE",
@@ -117,8 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="show what each rank is doing now",
         description="Show a live view: a line for each rank, and what is wrong. Ctrl-C ends it.",
     )
-    top.add_argument("job", nargs="?", metavar="JOB")
-    _arguments.add_hosts(top)
+    _arguments.add_recording(top)
     top.add_argument(
         "--interval",
         metavar="TIME",

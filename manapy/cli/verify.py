@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 
 from ..core.units import size
-from . import _arguments
+from . import _arguments, _naming
 from ._output import Output
 
 
@@ -24,7 +24,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     from ..ckpt.store import publish
     from ._checking import check
 
-    path = publish.resolve(options.checkpoint)
+    path = _naming.checkpoint(options.checkpoint)
     manifest = publish.read_manifest(path)
     problems = check(path, manifest, out)
     out.data({"checkpoint": str(path), "ok": not problems, "problems": problems})

@@ -29,11 +29,10 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("job", nargs="?", metavar="JOB", help="job directory or id, name of a recording, or folder of trace files (default: the only live job here)")
     parser.add_argument(
         "--json", action="store_true", help="print JSON; `unreachable` has the hosts that could not be reached, and why"
     )
-    _arguments.add_hosts(parser)
+    _arguments.add_recording(parser)
     _arguments.add_schedule(parser)
     parser.add_argument(
         "--waits",

@@ -410,3 +410,38 @@ def test_watch_on_a_terminal(job: Run, watch: Callable[[Path], Terminal]) -> Non
     final = of_chain.screen()
     assert final[0] == f"chain {job.chain}: finished with exit code 0" and "steps done: 1" in final and "last output: heat2d: done" in "\n".join(final), final
     assert len([line for line in final if line.startswith("chain ")]) == 1
+
+
+def test_names(job: Run, tmp_path: Path) -> None:
+    """A chain, its job and a checkpoint of it, each by its name from another directory; in the end the job is restarted
+    by its name alone."""
+    env = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+
+    def ask(*arguments: str) -> str:
+        done = manapy(*arguments, cwd=elsewhere, env=env)
+        assert done.returncode == 0, done.stderr + job.report()
+        return done.stdout.strip()
+
+    job.env |= env
+    go = job.hold(580)
+    job.run(command=SHORT)
+    job.wait_for("step 20 ")
+    (listed,) = json.loads(ask("list", "--all", "--json"))
+    assert listed["dir"] == str(job.dir) and listed["live"]
+    taken = ask("checkpoint", "chain")
+    assert Path(taken).parent == job.dir
+    assert ask("verify", "chain/step-001/latest").startswith(taken) and ask("verify", "step-001").startswith(taken)
+    assert json.loads(ask("status", "step-001", "--json"))["state"] == "running"
+    assert ask("history", "step-001", "--no-plot").startswith(str(job.chain))
+    assert str(job.where) in ask("list", "--all") and Path(taken).name in ask("list", "step-001")
+    assert manapy("why", "chain", cwd=elsewhere, env=env).returncode in (0, 1, 3)
+    assert "no job is running in" in manapy("status", cwd=elsewhere, env=env).stderr
+    assert "checkpoint: name the job" in manapy("prune", "step-001/latest", "--keep", "1", cwd=elsewhere, env=env).stderr
+    assert Path(ask("stop", "step-001")).parent == job.dir
+    job.wait()
+    go.touch()
+    job.spawn([BIN / "manapy", "restart", "chain"]).finish()
+    assert (job.where / "short.npy").exists()
+    assert os.listdir(elsewhere) == []

@@ -80,7 +80,8 @@
  *
  * command -> coordinator: one request line, then answers until the server closes
  *   CHECKPOINT then(continue|exit|hold) child_grace_ms | RECENT within_ms | STATUS | STOP checkpoint(0|1)
- *                                                             hold: the ranks stay stopped until they are killed (STOP 0)
+ *                                                             hold: the ranks stay stopped until they are killed (STOP
+ *                                                             0)
  * coordinator -> command
  *   PROGRESS text | RESULT ok path | RESULT failed reason | RESULT died reason | JSON text
  *                                                             died: ranks have died; perhaps they were killed and

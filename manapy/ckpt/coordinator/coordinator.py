@@ -32,7 +32,7 @@ from ... import __version__
 from ...core import handshake, processes
 from ...core.errors import CheckpointError
 from .. import protocol
-from ..store import job, publish
+from ..store import job, known, publish
 from .channel import Channel
 from .flow import Flow, Phase, name_ranks
 from .ranks import Rank, Ranks
@@ -146,6 +146,7 @@ class Coordinator:
 
     def _load(self) -> None:
         self.record = job.read(self.dir).record
+        known.note(self.dir)
         if left := publish.clean(self.dir):
             log.info("removed what was left by an interrupted checkpoint: %s", ", ".join(p.name for p in left))
         found = publish.checkpoints(self.dir)

@@ -7,17 +7,18 @@ Invariants
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...core.errors import CoordinatorError, JobError
 from ...core.files import reading, replace_file
-from . import own, publish
+from . import known, own, publish
 
 FORMAT = 1
 LIVE = ("starting", "restarting", "running")  # states of a job that hasn't come to an end yet
@@ -130,36 +131,36 @@ def write(directory: Path, record: dict[str, Any]) -> None:
 
 def jobs_in(directory: Path) -> list[Job]:
     """All readable jobs directly inside a directory, oldest first."""
-    return sorted(_readable(directory), key=lambda j: (j.started, j.id))
+    return readable(directory.iterdir())
 
 
-def _readable(directory: Path) -> Iterator[Job]:
-    for path in directory.iterdir():
-        if is_job(path):
-            try:
-                yield read(path)
-            except JobError:
-                continue
+def readable(directories: Iterable[Path]) -> list[Job]:
+    """The jobs among some directories, without those that can't be read, oldest first."""
+    found = []
+    for path in filter(is_job, directories):
+        with contextlib.suppress(JobError):
+            found.append(read(path))
+    return sorted(found, key=lambda j: (j.started, j.id))
 
 
 def find_live(which: str | None) -> Job:
-    """The job with this path or id; without a name, the only live job here. Raises JobError.
+    """The job with this directory, name (known.py) or checkpoint; without one, the only live job here. Raises JobError.
 
     Whether the job is live is checked only where it decides; else the command finds out when it connects.
     """
     here = Path()
     if which is not None:
-        for directory in (Path(which), here / f"manapy-{which}"):
-            if is_job(directory):
-                return read(directory)
-        if publish.is_checkpoint(Path(which)) and is_job(directory := publish.owner(Path(which).resolve().parent)):
+        if (directory := known.find(which, is_job)) is not None:
             return read(directory)
-        raise JobError(f"{which}: no such job (neither a job directory nor the id of one in {here.resolve()})")
+        checkpoint = known.find(which, publish.is_checkpoint)
+        if checkpoint is not None and is_job(directory := publish.owner(checkpoint.resolve().parent)):
+            return read(directory)
+        raise JobError(f"{which}: no such job (neither a job's directory nor its name; 'manapy list --all' shows yours)")
     if is_job(here):
         return read(here)
     live = [job for job in jobs_in(here) if job.is_live()]
     if not live:
-        raise JobError(f"no job is running in {here.resolve()}: name a job directory")
+        raise JobError(f"no job is running in {here.resolve()}: name one ('manapy list --all' shows yours)")
     if len(live) > 1:
         raise JobError(f"{len(live)} jobs are running here, name one: {', '.join(os.path.relpath(job.dir) for job in live)}")
     return live[0]

@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 
 from ...core.errors import CheckpointError, ManifestError
 from ...core.files import discard, reading, replace_file, sync
-from . import own
+from . import known, own
 
 MAGIC = "manapy checkpoint"
 FORMAT = 1
@@ -100,9 +100,12 @@ def is_checkpoint(path: Path) -> bool:
     return (path / "manifest.json").is_file()
 
 
-def resolve(path: Path) -> Path:
-    """The checkpoint directory of a path: the path itself, or the latest one of a job directory. Raises
-    ManifestError."""
+def resolve(which: str | Path) -> Path:
+    """The checkpoint directory of a path or a name (known.py): the path itself, or the latest one of a job directory.
+
+    Raises ManifestError; JobError if several have the name.
+    """
+    path = known.find(str(which), lambda path: is_checkpoint(path) or (path / "job.json").is_file()) or Path(which)
     if is_checkpoint(path):
         return path.resolve()
     newest = latest(path)

@@ -134,9 +134,9 @@ def test_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ManapyError, match="no chain in .*: name its directory"):
         record.find(None)
-    with pytest.raises(ManapyError, match="nothing: not the directory of a chain"):
+    with pytest.raises(ManapyError, match="nothing: no such chain"):
         record.find("nothing")
-    with pytest.raises(ManapyError, match="not the directory of a chain"):
+    with pytest.raises(ManapyError, match="no such chain"):
         record.find(str(tmp_path))
     for name in ("b", "a", "c"):
         History(tmp_path / name)

@@ -12,7 +12,7 @@ from pathlib import Path
 import images
 import pytest
 from manapy import cli
-from manapy.ckpt.store import image, publish
+from manapy.ckpt.store import image, known, publish
 from manapy.cli.restart import find_mpirun
 from manapy.core import processes
 from manapy.core.errors import ManapyError
@@ -54,6 +54,19 @@ def test_list_jobs(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (found["id"], found["live"], found["checkpoints"], found["ranks"]) == ("test", False, 2, RANKS)
     assert cli.main(["list", str(job.parent)]) == 0
     assert "python3 solver.py" in capsys.readouterr().out
+
+
+def test_list_all(job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert cli.main(["list", "--all"]) == 0
+    assert "no jobs of this user are known" in capsys.readouterr().err
+    known.note(job)
+    assert cli.main(["list", "--all"]) == 0
+    assert str(job.parent) in capsys.readouterr().out
+    assert cli.main(["list", "test"]) == 0
+    assert "ckpt-000002" in capsys.readouterr().out
+    assert cli.main(["list", "--all", "test"]) == 2
+    assert "--all lists all jobs" in capsys.readouterr().err
 
 
 def test_list_checkpoints(job: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -182,7 +182,7 @@ def save(driver: Path, place: Path, case: str) -> None:
 def test_missing_file_at_restart(driver: Path, place: Path) -> None:
     save(driver, place, "grown")
     (place / "out.txt").unlink()
-    assert f"{place}/out.txt, which the program had open as descriptor 10 at the checkpoint, can't be found" in restore_reason(driver, place, "grown")
+    assert f"{place}/out.txt, which the program had open as descriptor 10 at the checkpoint, cannot be found" in restore_reason(driver, place, "grown")
 
 
 def test_shorter_file_at_restart(driver: Path, place: Path) -> None:
