@@ -56,7 +56,7 @@ def test_options_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("extra", [None, {"step": 5}, {"kind": "another's"}, {"kind": "manapy fcdp train", "training": {"width": 3}}])
 def test_a_state_of_another_program(tmp_path: Path, extra: Any) -> None:
     (tmp_path / FILE).write_text(Index(1, "fcdp", False, {}, extra=extra).text())
-    with pytest.raises(StateError, match="is no state of `manapy fcdp train`"):
+    with pytest.raises(StateError, match="is not a state of `manapy fcdp train`"):
         settle({}, Run(resume=tmp_path))
 
 

@@ -116,7 +116,7 @@ def test_a_host_that_is_lost_takes_its_ranks_along_until_it_is_back(tmp_path: Pa
     assert tags(reader) == [1, 2]
     os.kill(int((tmp_path / "a.pid").read_text()), signal.SIGKILL)
     assert tags(reader) == [1] and list(reader.trace().ranks) == [0]
-    assert "a can't be looked at" in reader.trace().problems[0]
+    assert "a cannot be reached" in reader.trace().problems[0]
     monkeypatch.setattr(collect, "RETRY", 0.0)
     assert tags(reader) == [1, 2] and not reader.trace().problems
 
