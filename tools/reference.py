@@ -12,7 +12,6 @@ on the Python version and on the terminal.
 from __future__ import annotations
 
 import argparse
-import importlib
 import re
 import sys
 import textwrap
@@ -48,7 +47,7 @@ def page() -> str:
     for name in ("launch", "restart"):
         parts += _usage(f"manapy-{name}", _c_text(f"{name}_usage"))
     for name in cli.COMMANDS:
-        module = importlib.import_module(f"manapy.cli.{name}")
+        module = cli.module_of(name)
         parser = argparse.ArgumentParser(prog=f"manapy {name}", description=module.__doc__)
         module.add_arguments(parser)
         parts += _command(parser, 2, getattr(module, "TAKES_MORE", False))

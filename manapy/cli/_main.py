@@ -1,8 +1,9 @@
 """The command line: `manapy COMMAND`.
 
-There is one module per command, with `add_arguments(parser)` and `run(options, out) -> exit code`. Only the module of
-the requested command is imported, so that `manapy status` starts fast. Nothing outside this package prints or exits.
-Errors arrive here as exceptions (manapy/core/errors.py draws their tree) and become one line and an exit code.
+There is one module per command, with `add_arguments(parser)` and `run(options, out) -> exit code`. It is in the folder
+of the command's group; hidden/ has the commands without a group. Only the module of the requested command is imported,
+so that `manapy status` starts fast. Nothing outside this package prints or exits. Errors arrive here as exceptions
+(manapy/core/errors.py draws their tree) and become one line and an exit code.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage.
 """
@@ -15,10 +16,11 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from types import ModuleType
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
-GROUPS = {  # in the order of the help text
+GROUPS = {  # in the order of the help text; each is a folder
     "start": {
         "restart": "continue a job from a checkpoint",
         "run": "run a job to its end; restart it after each crash",
@@ -46,7 +48,7 @@ GROUPS = {  # in the order of the help text
     },
 }
 COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
-HIDDEN = {
+HIDDEN = {  # the module of `_step` is hidden/step.py
     "_coordinator": "the process that drives a job's checkpoints (started by manapy-launch)",
     "_step": "tells a manapy-launch in a chain what to do (started by manapy-launch)",
     "_collect": "sends what one host of a job knows to `manapy why` on another host",
@@ -61,9 +63,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] not in {**COMMANDS, **HIDDEN}:
         return _usage(arguments)
-    module = importlib.import_module(f".{arguments[0]}", __package__)
+    module = module_of(arguments[0])
     with _voice(module):
         return _command(module, arguments)
+
+
+def module_of(name: str) -> ModuleType:
+    """The module of a command, imported now."""
+    folder = next((title for title, group in GROUPS.items() if name in group), "hidden")
+    return importlib.import_module(f".{folder}.{name.removeprefix('_')}", __package__)
 
 
 def _command(module: object, arguments: list[str]) -> int:
@@ -97,7 +105,7 @@ def _voice(module: object) -> Iterator[None]:
 
 def _run(module: object, options: argparse.Namespace) -> int:
     from ..core.errors import ManapyError, UsageError
-    from ._output import Output
+    from .shared.output import Output
 
     out = Output(json=getattr(options, "json", False))
     try:

@@ -17,7 +17,9 @@ Invariants
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
+import re
 import select
 import socket
 import stat
@@ -150,6 +152,15 @@ def default_job() -> str:
     if slurm := os.environ.get("SLURM_JOB_ID"):
         return f"slurm-{slurm}.{os.environ.get('SLURM_STEP_ID', 'batch')}"
     return f"user-{os.getuid()}"
+
+
+def job_name(directory: Path) -> str:
+    """The name under which the agent serves the job of manapy-launch in this directory, on all its hosts.
+
+    Directories of the same name get different names.
+    """
+    readable = re.sub("[^A-Za-z0-9._-]", "-", directory.name).lstrip("._-")[:40]
+    return f"{readable or 'job'}-{hashlib.sha256(bytes(directory)).hexdigest()[:8]}"
 
 
 def of(job: str) -> Place:

@@ -21,9 +21,17 @@ ALLOWED = {
     "ckpt": "ckpt.store",
     "ckpt.coordinator": "ckpt ckpt.store clock top",
     "ckpt.store": "ckpt clock",
-    "cli": (
-        "bench chain ckpt ckpt.coordinator ckpt.store doctor fcdp fcdp.engine fcdp.gpt rdma top trace.capture "
-        "trace.convert trace.hang trace.host trace.live trace.model trace.report trace.slow"
+    "cli": "cli.shared top",
+    "cli.hidden": "chain ckpt.coordinator cli.shared rdma trace.capture",
+    "cli.measure": "bench cli.shared doctor",
+    "cli.move": "cli.shared rdma",
+    "cli.save": "ckpt ckpt.store cli.shared",
+    "cli.shared": "chain ckpt.store trace.capture trace.model",
+    "cli.start": "chain ckpt.store cli.shared",
+    "cli.train": "cli.shared fcdp fcdp.engine fcdp.gpt",
+    "cli.watch": (
+        "chain ckpt ckpt.coordinator ckpt.store cli.shared trace.capture trace.convert trace.hang trace.host "
+        "trace.live trace.model trace.report trace.slow"
     ),
     "clock": "top",
     "clock.model": "clock",

@@ -13,7 +13,7 @@ import images
 import pytest
 from manapy import cli
 from manapy.ckpt.store import image, known, publish
-from manapy.cli.restart import find_mpirun
+from manapy.cli.start.restart import find_mpirun
 from manapy.core import processes
 from manapy.core.errors import ManapyError
 

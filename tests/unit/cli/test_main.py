@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
@@ -39,7 +38,7 @@ def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([name, "--help"]) == 0
     assert f"usage: manapy {name}" in capsys.readouterr().out
-    assert importlib.import_module(f"manapy.cli.{name}").__doc__
+    assert cli.module_of(name).__doc__
 
 
 @pytest.mark.parametrize("arguments", [["prune", "x"], ["prune", "x", "--keep", "0"], ["checkpoint", "--then", "dance"], ["status", "a", "b"], ["status", "--", "-x"]])

@@ -6,8 +6,8 @@ import io
 import json
 
 import pytest
-from manapy.cli._arguments import seconds
-from manapy.cli._output import Output
+from manapy.cli.shared.arguments import seconds
+from manapy.cli.shared.output import Output
 from manapy.core.units import ago, size
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from manapy import cli
-from manapy.cli import why
+from manapy.cli.watch import why
 from manapy.trace.capture import format, layout, rings
 from manapy.trace.capture.locate import Found
 from manapy.trace.host.runqueue import Sampler

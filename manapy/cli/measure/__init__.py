@@ -1,0 +1,1 @@
+"""Commands that check and measure this machine: doctor, bench."""

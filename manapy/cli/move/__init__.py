@@ -1,0 +1,1 @@
+"""The command that moves RDMA traffic to another network card: rdma."""

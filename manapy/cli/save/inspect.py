@@ -1,0 +1,70 @@
+"""Show what a checkpoint contains: program, ranks, memory, threads. With --rank R, show the memory map of one rank."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import asdict
+from typing import Any
+
+from ...core.units import size
+from ..shared import arguments, naming
+from ..shared.output import Output
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    arguments.add_checkpoint(parser)
+    parser.add_argument("--rank", metavar="R", type=int, help="show the memory regions and threads of rank R")
+    parser.add_argument("--json", action="store_true")
+
+
+def run(options: argparse.Namespace, out: Output) -> int:
+    """Read the manifest and the images (headers and sections, not page data), and print them."""
+    from ...ckpt.store import image, publish
+    from ...core.errors import ManapyError
+
+    path = naming.checkpoint(options.checkpoint)
+    manifest = publish.read_manifest(path)
+    entries = [e for e in manifest.ranks if options.rank in (None, e.rank)]
+    if not entries:
+        raise ManapyError(f"{path} has no rank {options.rank}")
+    images = [image.Image.open(path / entry.image) for entry in entries]
+    out.data({"checkpoint": str(path), "manifest": manifest.record, "images": [_record(i, options.rank is not None) for i in images]})
+    if out.json:
+        return 0
+    if options.rank is not None:
+        _one(images[0], out)
+        return 0
+    taken = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.time))
+    out.line(f"{path}\nprogram     {' '.join(manifest.argv)}\ntaken       {taken}\nranks       {len(manifest.ranks)}\nmanapy      {manifest.version}")
+    out.table(("rank", "host", "image", "memory saved", "of files", "mapped", "regions", "threads"), [_row(i) for i in images])
+    return 0
+
+
+def _row(i: Any) -> tuple[Any, ...]:
+    from ...ckpt.store.image import RUN_DATA, RUN_FILE
+
+    h = i.header
+    return (h.rank, h.host, size(h.file_bytes), size(i.bytes_of(RUN_DATA)), size(i.bytes_of(RUN_FILE)), size(i.mapped_bytes), len(i.regions), len(i.threads))
+
+
+def _one(i: Any, out: Output) -> None:
+    h = i.header
+    out.line(f"rank {h.rank} of {h.size}, {h.program}, generation {h.generation}, on {h.host}")
+    rows = [(f"{r.lo:x}-{r.hi:x}", r.permissions, size(r.hi - r.lo), size(_saved(i, r)), r.path or "") for r in i.regions]
+    out.table(("addresses", "", "size", "saved", "file"), rows, title="memory")
+    out.table(("tid", "name", "calls MPI"), [(t.tid, t.name, "yes" if t.mpi_slot is not None else "no") for t in i.threads], title="threads")
+
+
+def _saved(i: Any, region: Any) -> int:
+    from ...ckpt.store.image import RUN_DATA
+
+    return sum(run.bytes for run in i.runs if run.kind == RUN_DATA and region.lo <= run.address < region.hi)
+
+
+def _record(i: Any, detailed: bool) -> dict[str, Any]:
+    record: dict[str, Any] = {"path": str(i.path), **asdict(i.header), "regions": len(i.regions), "threads": [asdict(t) for t in i.threads]}
+    if detailed:
+        record["regions"] = [{**asdict(r), "saved": _saved(i, r)} for r in i.regions]
+    return record

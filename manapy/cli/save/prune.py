@@ -1,0 +1,31 @@
+"""Delete all but the newest checkpoints of a job."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..shared import arguments, naming
+from ..shared.output import Output
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("job", metavar="JOB", help="a job, by its directory, its name or its chain")
+    parser.add_argument(
+        "--keep", metavar="K", type=arguments.positive, required=True, help="keep the K newest checkpoints"
+    )
+    parser.add_argument("--json", action="store_true")
+
+
+def run(options: argparse.Namespace, out: Output) -> int:
+    """Delete, and print what was deleted."""
+    from ...ckpt.store import known, publish
+    from ...core.errors import JobError
+
+    if known.find(options.job, publish.is_checkpoint) is not None:
+        raise JobError(f"{options.job} is a checkpoint: name the job of which the oldest are to be deleted")
+    removed = publish.prune(naming.job(options.job).dir, options.keep)
+    out.data([str(path) for path in removed])
+    for path in removed:
+        out.line(f"deleted {path}")
+    return 0

@@ -1,0 +1,221 @@
+"""Arguments that several commands have in common."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import naming
+
+if TYPE_CHECKING:
+    from ...chain.attempt import Policy
+    from ...chain.policy import Limits
+    from ...trace.capture.locate import Found
+    from ...trace.model.schedule import Schedule
+    from .output import Output
+
+
+def add_job(parser: argparse.ArgumentParser) -> None:
+    """JOB, optional."""
+    parser.add_argument(
+        "job",
+        nargs="?",
+        metavar="JOB",
+        help=(
+            "a job, by its directory, its name, one of its checkpoints or its chain (default: the only live job in this "
+            "directory)"
+        ),
+    )
+
+
+def add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    """CHECKPOINT, required."""
+    parser.add_argument(
+        "checkpoint",
+        metavar="CHECKPOINT",
+        help="a checkpoint's directory, JOB/ckpt-N, or a job (its latest checkpoint is used)",
+    )
+
+
+def add_schedule(parser: argparse.ArgumentParser) -> None:
+    """--schedule of a training job."""
+    names = "tp=2,pp=4,dp=2,micro=8[,kind=1f1b|gpipe|interleaved]"
+    parser.add_argument(
+        "--schedule",
+        metavar="S",
+        type=schedule,
+        help=(
+            f"schedule of a training job; verdicts then name micro-batches: {names} (default: inferred from the calls, "
+            "where possible)"
+        ),
+    )
+
+
+def add_recording(parser: argparse.ArgumentParser) -> None:
+    """JOB, --hosts and --rsh: a recording, where it runs and how to reach its hosts; `recording` needs all three."""
+    parser.add_argument(
+        "job",
+        nargs="?",
+        metavar="JOB",
+        help=(
+            "a job as for 'manapy status', the name of a recording, or a folder of trace files (default: the only live "
+            "job in this directory)"
+        ),
+    )
+    parser.add_argument(
+        "--hosts",
+        metavar="HOST,...",
+        type=names,
+        default=[],
+        help="the job's hosts (default: known for a job under manapy-launch)",
+    )
+    parser.add_argument(
+        "--rsh",
+        metavar="CMD",
+        type=shlex.split,
+        help=(
+            "the remote shell that reaches these hosts; manapy appends a host's name and a command (default: srun in a "
+            "Slurm allocation, else ssh)"
+        ),
+    )
+
+
+def recording(options: argparse.Namespace, out: Output) -> Found:
+    """The recording that JOB, --hosts and --rsh select. Prints a note if JOB was not given. Raises JobError."""
+    from ...core.errors import JobError
+    from ...trace.capture import locate
+
+    try:
+        found = locate.find(options.job, options.hosts, options.rsh)
+    except JobError:
+        if options.job is None or not naming.is_chain(options.job):
+            raise
+        found = locate.find(str(naming.job(options.job).dir), options.hosts, options.rsh)
+    if found.guessed:
+        out.note(found.guessed)
+    return found
+
+
+class _Renamed(argparse.Action):
+    """An old name of an option. It still works, and prints the new name."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, option: str | None = None) -> None:
+        new = next(action for action in parser._actions if action.dest == self.dest and action is not self)
+        print(f"{parser.prog}: {option} is called {new.option_strings[0]} now", file=sys.stderr)
+        setattr(namespace, self.dest, values)
+
+
+def add_file_system(parser: argparse.ArgumentParser, text: str, default: Path | None = None) -> None:
+    """--file-system DIR; it was --dir in 0.1."""
+    parser.add_argument("--file-system", metavar="DIR", type=Path, default=default, help=text)
+    parser.add_argument("--dir", dest="file_system", type=Path, default=default, action=_Renamed, help=argparse.SUPPRESS)
+
+
+def schedule(text: str) -> Schedule:
+    """Parse a schedule. This needs numpy, which is imported only when the option is used."""
+    from ...trace.model.schedule import ScheduleError, parse
+
+    try:
+        return parse(text)
+    except ScheduleError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("schedule: ")) from None
+
+
+def seconds(text: str) -> float:
+    """Seconds, from a time such as 500ms, 30s, 10m or 2h: the same syntax as manapy-launch's."""
+    for suffix, factor in (("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("", 1.0)):
+        if text.endswith(suffix):
+            try:
+                value = float(text.removesuffix(suffix) if suffix else text) * factor
+            except ValueError:
+                break
+            if 0 <= value < math.inf:
+                return value
+            break
+    raise argparse.ArgumentTypeError(f"not a time such as 30s, 10m or 2h: '{text}'")
+
+
+def positive(text: str) -> int:
+    """An integer of at least 1."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"not a number of at least 1: '{text}'")
+    return int(text)
+
+
+def natural(text: str) -> int:
+    """An integer of at least 0."""
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"not a number: '{text}'")
+    return int(text)
+
+
+def names(text: str) -> list[str]:
+    """A list of names, separated by commas."""
+    found = text.split(",")
+    if not all(found):
+        raise argparse.ArgumentTypeError(f"an empty name in the list '{text}'")
+    return found
+
+
+def add_chain(parser: argparse.ArgumentParser) -> None:
+    """Options for when a chain takes checkpoints and when it gives up."""
+    parser.add_argument(
+        "--interval",
+        metavar="TIME",
+        type=seconds,
+        help=(
+            "time between checkpoints (default: computed from --mtbf; without --mtbf only one checkpoint, before the "
+            "end)"
+        ),
+    )
+    parser.add_argument(
+        "--mtbf",
+        metavar="TIME",
+        type=seconds,
+        help=(
+            "mean time between failures; Daly's formula gives the interval from it and from the measured cost of a "
+            "checkpoint"
+        ),
+    )
+    parser.add_argument(
+        "--margin",
+        metavar="FACTOR",
+        type=float,
+        default=1.5,
+        help="reserve FACTOR times the time of the last checkpoints for the final one (default 1.5)",
+    )
+    parser.add_argument(
+        "--max-restarts", metavar="N", type=natural, help="give up after N restarts (default: no limit)"
+    )
+    parser.add_argument(
+        "--max-crashes",
+        metavar="N",
+        type=positive,
+        default=3,
+        help="give up after N crashes in a row, with fewer than two checkpoints between them (default 3)",
+    )
+    parser.add_argument("--budget", metavar="TIME", type=seconds, help="give up when all runs together have taken TIME")
+
+
+def policy(options: argparse.Namespace) -> Policy:
+    """The policy from add_chain's options. Raises UsageError."""
+    from ...chain.attempt import Policy
+    from ...core.errors import UsageError
+
+    if not 1 <= options.margin < math.inf:
+        raise UsageError(f"--margin must be at least 1, not {options.margin:g}")
+    for option in ("interval", "mtbf", "budget"):
+        if getattr(options, option) == 0:
+            raise UsageError(f"--{option} must be more than 0")
+    return Policy(options.interval, options.mtbf, options.margin)
+
+
+def limits(options: argparse.Namespace) -> Limits:
+    """The limits from add_chain's options."""
+    from ...chain.policy import Limits
+
+    return Limits(options.max_restarts, options.budget, options.max_crashes)

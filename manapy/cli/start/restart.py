@@ -1,0 +1,136 @@
+"""Continue a job from a checkpoint.
+
+The command checks all images. Then it runs `mpirun -n N OPTIONS manapy-restart CHECKPOINT` in its place, and the exit
+code is the job's. Arguments after '--' go to mpirun.
+
+manapy takes the first mpirun that exists: the one of --mpirun, the one that started the job, the one beside manapy, the
+one on PATH. It never takes Open MPI's. The mpirun may be a command with options: a job that srun has started continues
+under `srun --mpi=pmi2`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..shared import arguments, naming
+from ..shared.output import Output
+
+if TYPE_CHECKING:
+    from ...ckpt.store.publish import Manifest
+
+TAKES_MORE = True
+VERSION_SECONDS = 10.0  # time limit of `mpirun --version`
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    arguments.add_checkpoint(parser)
+    parser.add_argument("--mpirun", metavar="COMMAND", help="use this mpirun, or a command such as 'srun --mpi=pmi2'")
+    parser.add_argument(
+        "-n", dest="ranks", metavar="N", type=arguments.positive, help="fail if the checkpoint does not have N ranks"
+    )
+    parser.add_argument(
+        "--unsigned",
+        action="store_true",
+        help=(
+            "restart although the job's secret is lost, so that nothing proves that the job has written the checkpoint"
+        ),
+    )
+    passed_on = {
+        "--mpi": "the real MPI",
+        "--interval": "time between automatic checkpoints",
+        "--keep": "checkpoints to keep",
+        "--shift": "auto, off or require",
+        "--on-failover": "continue or checkpoint",
+    }
+    for option, text in passed_on.items():
+        parser.add_argument(option, metavar=option[2:].upper(), help=f"{text}, as for manapy-launch")
+
+
+def run(options: argparse.Namespace, out: Output) -> int:
+    """Check, then replace this process by mpirun."""
+    from ...ckpt.store import publish
+    from ...core import installation
+    from ...core.errors import ManapyError
+    from ..shared.checking import check
+
+    path = naming.checkpoint(options.checkpoint)
+    manifest = publish.read_manifest(path)
+    ranks = len(manifest.ranks)
+    if options.ranks not in (None, ranks):
+        raise ManapyError(f"{path} has {ranks} ranks: it cannot be restarted with {options.ranks}")
+    restart = installation.executable("manapy-restart")
+    if restart is None:
+        raise ManapyError("manapy-restart is missing: this installation of manapy is incomplete")
+    mpirun = find_mpirun(options.mpirun, manifest)
+    if problems := check(path, manifest, out, signed=not options.unsigned):
+        more = f" (and {len(problems) - 1} more: manapy verify {path})" if len(problems) > 1 else ""
+        raise ManapyError(problems[0] + more)
+    command = [*mpirun, "-n", str(ranks), *options.after, str(restart)]
+    for option in ("mpi", "interval", "keep", "shift", "on_failover"):
+        if (value := getattr(options, option)) is not None:
+            command += [f"--{option.replace('_', '-')}", value]
+    command += ["--unsigned"] * options.unsigned
+    sys.stdout.flush()
+    try:
+        os.execv(mpirun[0], [*command, str(path)])
+    except OSError as error:
+        raise ManapyError(f"{mpirun[0]}: {error.strerror}: give another one with --mpirun PATH") from error
+
+
+def find_mpirun(option: str | None, manifest: Manifest) -> list[str]:
+    """The absolute path of an mpirun and its options, by the rules above. Raises ManapyError if there is none."""
+    from ...core.errors import ManapyError
+    from ...core.processes import LAUNCHERS
+
+    if option is not None:
+        if (command := _command(option)) is None:
+            raise ManapyError(f"{option}: no such program")
+        if _is_named_openmpis(command):
+            raise ManapyError(f"{option} is Open MPI's: this job needs the mpirun of MPICH or one of its relatives")
+        return command
+    beside = [folder / name for folder in (Path(sys.argv[0]).resolve().parent, Path(sys.executable).parent) for name in LAUNCHERS]
+    refused = []
+    for candidate in (manifest.mpirun, *map(str, beside), *map(shutil.which, LAUNCHERS)):
+        if candidate and (command := _command(candidate)):
+            if not _is_openmpis(command):
+                return command
+            refused.append(command[0])
+    found = f" ({refused[0]} is Open MPI's)" if refused else ""
+    raise ManapyError(f"no mpirun of MPICH or its relatives found{found}: give it with --mpirun PATH")
+
+
+def _is_named_openmpis(command: list[str]) -> bool:
+    return Path(command[0]).resolve().name in ("orterun", "prterun", "mpirun.openmpi", "mpiexec.openmpi")
+
+
+def _is_openmpis(command: list[str]) -> bool:
+    """Is this Open MPI's, by its name or its --version? A program that prints neither may be a script of the site."""
+    if Path(command[0]).name == "srun":
+        return False
+    if _is_named_openmpis(command):
+        return True
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run([command[0], "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=VERSION_SECONDS)
+        return any(name in done.stdout + done.stderr for name in ("Open MPI", "OpenRTE", "PRRTE"))
+    return False
+
+
+def _command(text: str) -> list[str] | None:
+    """The words of a command: text is a program's path or name (blanks included), or a command line.
+
+    None if there is no such program.
+    """
+    with contextlib.suppress(ValueError):  # an unterminated quotation
+        for words in ([text], shlex.split(text)):
+            if words and (found := shutil.which(words[0])):
+                return [os.path.abspath(found), *words[1:]]
+    return None

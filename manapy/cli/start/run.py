@@ -1,0 +1,84 @@
+"""Run an MPI job to its end. After each crash the job continues from its last checkpoint.
+
+    manapy run -- mpirun -n 4 manapy-launch python solver.py
+
+The command after '--' may be any command or script that starts its MPI programs with manapy-launch. After a crash
+manapy runs it again. Each manapy-launch in it then continues its program, or returns the program's exit code if the
+program has ended already. Ctrl-C takes a final checkpoint and stops; `manapy run --dir DIR` with the same directory
+continues. The exit code is the command's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import time
+from pathlib import Path
+
+from ..shared import arguments
+from ..shared.output import Output
+
+TAKES_MORE = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument(
+        "--dir",
+        metavar="DIR",
+        type=Path,
+        help="the chain's directory; an existing chain is continued (default: a new manapy-chain-<time>/ here)",
+    )
+    arguments.add_chain(parser)
+    parser.add_argument(
+        "--back-off",
+        metavar="TIME",
+        type=arguments.seconds,
+        help="wait TIME before the first restart; each further restart doubles it, up to a minute (default 1s)",
+    )
+    parser.add_argument(
+        "--hosts",
+        metavar="HOST[:N],...",
+        type=arguments.names,
+        default=[],
+        help=(
+            "hosts for MPICH's mpirun, by the names that `hostname` prints there; after a rank has died on a host, "
+            "manapy leaves the host out"
+        ),
+    )
+    parser.add_argument("--time", metavar="TIME", type=arguments.seconds, help="save the job and stop after TIME")
+    parser.add_argument("--force", action="store_true", help="make one more attempt although the chain has given up")
+
+
+def run(options: argparse.Namespace, out: Output) -> int:
+    """Supervise the command. Returns its exit code, 130 after Ctrl-C, or 1 if the chain gives up."""
+    from ...chain import record, run as chain_run
+    from ...chain.supervisor import Supervisor
+    from ...core.errors import UsageError
+
+    command = options.after
+    how = arguments.policy(options)
+    if options.dir is not None and record.is_chain(options.dir):
+        chain = record.read(options.dir)
+        if chain.record["kind"] != "run":
+            raise UsageError(f"{options.dir} is a chain of Slurm jobs: manapy slurm chain continues it")
+        if command and command != chain.record["command"]:
+            raise UsageError(f"{options.dir} is a chain of another command: {' '.join(chain.record['command'])}")
+        over = chain.over()
+        if over is not None and over["event"] == "finished":
+            out.note(f"manapy: {chain.dir} has finished: exit code {over['code']}")
+            return int(over["code"])
+        os.chdir(chain.record["cwd"])
+    elif not command:
+        raise UsageError("the command is missing: manapy run -- mpirun -n 4 manapy-launch PROGRAM")
+    elif shutil.which(command[0]) is None:
+        raise UsageError(f"{command[0]}: no such program")
+    else:
+        directory = options.dir or Path(f"manapy-chain-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}")
+        chain = record.create(directory, {"kind": "run", "command": command, "cwd": str(Path.cwd())})
+    if options.force:
+        chain.append("note", chain.attempts(), text="--force: one more attempt in any case")
+    back_off = chain_run.BACK_OFF_FIRST if options.back_off is None else options.back_off
+    deadline = None if options.time is None else time.time() + options.time
+    return chain_run.supervise(Supervisor(chain, how, arguments.limits(options), out.error), options.hosts, deadline, back_off, options.force)

@@ -1,0 +1,113 @@
+"""Run a job that needs more time than one Slurm allocation, as a chain of allocations.
+
+Either submit an unchanged script:
+
+    manapy slurm chain [options] job.sh [arguments]
+
+or add two lines to a script and submit it with sbatch as usual:
+
+    #SBATCH --requeue --open-mode=append
+    [ "$MANAPY_CHAIN" ] || exec manapy slurm guard -- "$0" "$@"
+
+The script starts its MPI programs with manapy-launch (srun --mpi=pmi2 manapy-launch PROGRAM, or mpiexec manapy-launch
+PROGRAM). manapy saves them before an allocation ends. The next allocation runs the script again, and each manapy-launch
+in it continues its program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import time
+from pathlib import Path
+
+from ..shared import arguments
+from ..shared.output import Output
+
+TAKES_MORE = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Two commands."""
+    commands = parser.add_subparsers(dest="what", required=True, metavar="chain | guard")
+    chain = commands.add_parser(
+        "chain",
+        help="submit a script as a chain",
+        description="Submit a script as a chain of allocations, and print the job's id.",
+    )
+    chain.add_argument(
+        "--sbatch", metavar="OPTIONS", default="", help="options for sbatch, as one word: --sbatch='-N 2 --time=30'"
+    )
+    chain.add_argument(
+        "--checkpoint-time",
+        metavar="TIME",
+        type=arguments.seconds,
+        help="expected time of a checkpoint; manapy then checks that the time limit is long enough",
+    )
+    chain.add_argument("script", type=Path, metavar="job.sh")
+    chain.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS")
+    guard = commands.add_parser("guard", help="in a job: run a script under supervision", description="In a batch job: run the script after '--' as part of a chain.")
+    for command in (chain, guard):
+        command.add_argument("--dir", metavar="DIR", type=Path, help="the chain's directory (default: a new manapy-chain-... in the job's working directory)")
+        command.add_argument(
+            "--mode",
+            choices=("requeue", "chain"),
+            default="requeue",
+            help="requeue the same job (default), or submit dependent jobs",
+        )
+        command.add_argument(
+            "--poll",
+            metavar="TIME",
+            type=arguments.seconds,
+            default=15.0,
+            help="ask Slurm for deadline and nodes every TIME (default 15s)",
+        )
+        arguments.add_chain(command)
+
+
+def run(options: argparse.Namespace, out: Output) -> int:
+    """Submit, or guard."""
+    return _chain(options, out) if options.what == "chain" else _guard(options, out)
+
+
+def _chain(options: argparse.Namespace, out: Output) -> int:
+    from ...chain import batch
+    from ...core import files
+    from ...core.errors import UsageError
+
+    if options.after:
+        raise UsageError(
+            "'--' is not allowed here: put the script's arguments directly after the script, and sbatch's options into "
+            "--sbatch"
+        )
+    how = arguments.policy(options)
+    script = options.script.read_text()
+    directory = options.dir or Path(f"manapy-chain-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}")
+    chain = batch.prepare(directory, script, options.arguments, _guard_options(options), shlex.split(options.sbatch), options.mode)
+    try:
+        job, limit = batch.submit(chain, batch.estimate(chain, options.checkpoint_time), how.margin)
+    except BaseException:
+        files.discard(chain.dir)
+        raise
+    out.note(f"chain {os.path.relpath(chain.dir)}: job {job}, {'no time limit' if limit is None else f'allocations of {limit / 60:.0f} min'}")
+    out.line(job)
+    return 0
+
+
+def _guard(options: argparse.Namespace, out: Output) -> int:
+    from ...chain import batch
+    from ...chain.supervisor import Supervisor
+
+    how, limits = arguments.policy(options), arguments.limits(options)
+    chain = batch.open_in_job(options.dir, options.after, _guard_options(options), options.mode)
+    return batch.guard(Supervisor(chain, how, limits, out.error), options.budget, options.poll)
+
+
+def _guard_options(options: argparse.Namespace) -> list[str]:
+    """The options that later allocations need, as words of a command line."""
+    words = []
+    for name in ("interval", "mtbf", "margin", "max_restarts", "max_crashes", "budget", "poll"):
+        if (value := getattr(options, name)) is not None:
+            words.append(f"--{name.replace('_', '-')}={value:g}")
+    return words

@@ -1,0 +1,228 @@
+"""`manapy why --watch`: looks repeatedly, prints new verdicts, withdraws verdicts that no longer hold, and acts on
+verdicts that have stood for long enough (standing.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import queue
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...core.units import ago
+from ..shared.leaving import Leaving
+from ..shared.output import Output
+from .diagnosis import EXITS, look, note, say
+
+if TYPE_CHECKING:
+    from ...ckpt.store.job import Job
+    from ...trace.capture.locate import Found
+    from ...trace.host.runqueue import Sampler
+    from ...trace.live.standing import News
+    from ...trace.model.events import Trace
+    from ...trace.model.verdict import Verdict
+
+SAFE_SECONDS = 20.0  # limit for the checkpoint of a stuck job to find a moment at which all ranks can be saved
+
+
+def watch(found: Found, options: argparse.Namespace, out: Output) -> int:
+    """Watch until the job has ended, Ctrl-C, or --on-hang has acted. Returns the exit code."""
+    from ...core.errors import UsageError
+    from ...trace.host.runqueue import Sampler
+
+    if not found.live:
+        raise UsageError(f"{found.folder} is a saved recording: there is nothing to watch")
+    if options.on_hang == "checkpoint" and found.job is None:
+        raise UsageError("--on-hang checkpoint: only a job under manapy-launch can be checkpointed")
+    if found.others is not None:
+        found.others.sample = True
+    with Sampler() as sampler, Leaving() as leaving:
+        return _watched(found, sampler, leaving, options, out)
+
+
+def _watched(found: Found, sampler: Sampler, leaving: Leaving, options: argparse.Namespace, out: Output) -> int:
+    from ...trace.live.diagnose import Looked
+    from ...trace.live.head_progress import Pulse
+    from ...trace.live.standing import Standing
+    from ...trace.model.verdict import State
+    from ...trace.slow.alarms import WINDOW
+    from ...trace.slow.slow import WatchState
+
+    pulse, looks, looked = Pulse(found.folder), WatchState(), Looked()
+    standing = Standing(options.patience)
+    noted: set[str] = set()
+    began = time.monotonic()
+    over = False
+    while True:
+        trace, verdicts = look(
+            found, options.schedule, sampler=sampler, watched=looks, probe=options.probe, looked=looked
+        )
+        news = standing.look(verdicts, time.monotonic(), last=over)
+        note(trace, noted, out)
+        if news.new:
+            say(found, trace, list(news.new), out)
+        _take_back(news, over, out)
+        for verdict in news.act:
+            _command(options.run, options.run_limit, verdict, out)
+        if options.on_hang and not over and any(verdict.state is State.HUNG for verdict in news.act):
+            return _act(options.on_hang, found, trace, verdicts, out)
+        if over or leaving.asked:
+            if standing.worst is not State.HEALTHY:
+                return EXITS[standing.worst.value]
+            return _nothing_found(
+                found,
+                trace,
+                verdicts,
+                f"{'the job has ended' if over else 'the job goes on'}; nothing was wrong with it in {ago(time.monotonic() - began)}",
+                out,
+            )
+        over = _over(found, trace)  # then one more look sees what came after this one
+        due = time.monotonic() + (WINDOW if found.others is None else 0.0)
+        leaving.wait(0.0 if over else options.every)
+        while (
+            not over and not leaving.asked and time.monotonic() < due and pulse.beats()
+        ):  # no rank is stuck, and slow ranks can wait
+            leaving.wait(options.every)
+
+
+def _take_back(news: News, over: bool, out: Output) -> None:
+    """Print verdicts that no longer hold."""
+    from ...trace.live.diagnose import as_json
+
+    if news.back:
+        out.data({"taken_back": [as_json(verdict) for verdict, _ in news.back]})
+    for verdict, stood in news.back:
+        whose = f"rank {verdict.rank}" if verdict.rank is not None else "the job"
+        out.line(
+            f"taken back: {whose} {'has ended well' if over else 'goes on'} after {ago(stood)}; it was said: {verdict.sentence}"
+        )
+
+
+def _nothing_found(found: Found, trace: Trace, verdicts: list[Verdict], text: str, out: Output) -> int:
+    """The last output of a watch that has found no fault.
+
+    If the job's end was not recorded, this does not prove that it was healthy.
+    """
+    from ...trace.live.diagnose import state
+    from ...trace.model.verdict import State
+
+    if state(verdicts) is State.UNKNOWN:
+        return EXITS[say(found, trace, verdicts, out)]
+    out.line(text)
+    return 0
+
+
+def _over(found: Found, trace: Trace) -> bool:
+    """Has the job ended, as far as this host can see?"""
+    from ...trace.host import proc
+
+    if all(known.ended for known in trace.ranks.values()):
+        return True
+    here, gone = proc.here(trace), found.others.gone() if found.others else frozenset()
+    return gone.union(here) >= set(trace.ranks) and all(
+        proc.look(trace.ranks[r].pid, trace.ranks[r].pid_start).state == proc.DEAD for r in here
+    )
+
+
+def _command(command: str | None, limit: float, verdict: Verdict, out: Output) -> None:
+    """Run the user's command on a verdict. If it fails or takes too long, print that and go on watching."""
+    import json
+
+    from ...trace.live.diagnose import as_json
+
+    if command is None:
+        return
+    env = {**os.environ, "MANAPY_VERDICT": json.dumps(as_json(verdict)), "MANAPY_SENTENCE": verdict.sentence}
+    with subprocess.Popen(command, shell=True, stdin=subprocess.DEVNULL, env=env, start_new_session=True) as process:
+        try:
+            if code := process.wait(limit):
+                out.note(f"{shlex.quote(command)} ended with {code}")
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            out.note(f"{shlex.quote(command)} was ended: it took longer than {ago(limit)} (--run-limit)")
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+
+
+def _act(what: str, found: Found, trace: Trace, verdicts: list[Verdict], out: Output) -> int:
+    """Save or end a job that is stuck. Raises JobError if it cannot be saved."""
+    from ...ckpt import command
+    from ...core.errors import JobError
+    from ...trace.host import proc
+    from ...trace.model.verdict import Cause
+
+    if what == "checkpoint":
+        assert found.job is not None
+        if halted := [
+            verdict for verdict in verdicts if verdict.cause in (Cause.DEAD, Cause.STOPPED)
+        ]:  # a checkpoint would wait for it for ever
+            raise JobError(f"no checkpoint can be made: {halted[0].sentence}")
+        out.line(f"checkpoint: {_saved(found.job, out)}")
+        return EXITS["hung"]
+    if found.job is not None:
+        command.stop(found.job, checkpoint=False, progress=out.note)
+    else:
+        for rank in proc.here(trace):
+            known = trace.ranks[rank]
+            if (
+                known.pid_start
+                and proc.look(known.pid, known.pid_start).state != proc.DEAD
+                and _is_owners(known.pid, found.folder)
+            ):
+                os.kill(known.pid, signal.SIGKILL)
+    out.line("the job was ended")
+    return EXITS["hung"]
+
+
+def _is_owners(pid: int, folder: Path) -> bool:
+    """Does a process belong to the recording's owner? Root must not kill a process because another user's file names
+    it."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid == folder.stat().st_uid
+    except FileNotFoundError:
+        return False
+
+
+def _saved(job: Job, out: Output) -> Path:
+    """Take a checkpoint of a stuck job. Raises JobError if there is no safe moment.
+
+    If some ranks are in a collective, the others must enter it first, and may never do so: this may be why the job is
+    stuck. The coordinator goes on trying.
+    """
+    from ...ckpt import command
+    from ...ckpt.coordinator.flow import Phase
+    from ...core.errors import JobError, ManapyError
+
+    answers: queue.SimpleQueue[Path | ManapyError] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put(command.checkpoint(job))
+        except ManapyError as error:
+            answers.put(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    since = time.monotonic()
+    while True:
+        with contextlib.suppress(queue.Empty):
+            answer = answers.get(timeout=1.0)
+            if isinstance(answer, ManapyError):
+                raise answer
+            return answer
+        now = command.status(job)
+        for text in now["waiting"][:1]:
+            out.note(text)
+        if now["phase"] not in (Phase.CHECK.value, Phase.CLOCK.value):
+            since = time.monotonic()
+        elif time.monotonic() - since > SAFE_SECONDS:
+            raise JobError(
+                f"no checkpoint can be made in {SAFE_SECONDS:.0f} s: {'; '.join(now['waiting'][:2]) or 'there is no safe moment'}"
+            )
