@@ -142,8 +142,8 @@ class GuestProcess:
         with self.vm.changed:
             return bool(self.vm.changed.wait_for(ready, timeout))
 
-# The guest's drivers have timers (a retry, a lease) that don't wait until a busy host has run the guest: so it goes before other work,
-# where that is allowed.
+# The guest's drivers have timers (a retry, a lease) that don't wait until a busy host has run the guest: so it goes
+# before other work, where that is allowed.
 PRIORITY = "-10"
 _FIRST = ["nice", "-n", PRIORITY] if os.geteuid() == 0 else []
 
@@ -181,7 +181,8 @@ class VM:
                 [*_FIRST, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._log("qemu").open("wb"), pass_fds=[guest_end.fileno()], start_new_session=True
             )
         if _FIRST:
-            with contextlib.suppress(OSError):  # a session of its own is a group of its own for the scheduler (sched(7), autogroup)
+            # a session of its own is a group of its own for the scheduler (sched(7), autogroup)
+            with contextlib.suppress(OSError):
                 Path(f"/proc/{self._qemu.pid}/autogroup").write_text(PRIORITY)
         self._ready, self._alive = False, True
         self.failed.clear()
