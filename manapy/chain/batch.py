@@ -59,7 +59,10 @@ def submit(chain: Chain, estimate: float | None, margin: float) -> tuple[str, fl
         needed = timing.shortest(estimate, margin)
         if limit is not None and limit < needed:
             what = f"a checkpoint takes {estimate:.0f} s" if estimate is not None else "the time of a checkpoint is unknown (--checkpoint-time)"
-            raise ManapyError(f"an allocation of {limit:.0f} s is too short for even one checkpoint: {what}, so at least {needed:.0f} s are needed (sbatch --time)")
+            raise ManapyError(
+                f"an allocation of {limit:.0f} s is too short for even one checkpoint: {what}, so at least "
+                f"{needed:.0f} s are needed (sbatch --time)"
+            )
         slurm.command("scontrol", "release", job)
     except BaseException:
         slurm.command("scancel", job)
@@ -103,7 +106,10 @@ def open_in_job(directory: Path | None, command: Sequence[str], options: Sequenc
             if directory
             else 'the script is missing: manapy slurm guard -- "$0" "$@"'
         )
-    where = task_directory(directory or Path.cwd() / f"manapy-chain-{os.environ.get('SLURM_ARRAY_JOB_ID', os.environ.get('SLURM_JOB_ID', ''))}")
+    where = task_directory(
+        directory
+        or Path.cwd() / f"manapy-chain-{os.environ.get('SLURM_ARRAY_JOB_ID', os.environ.get('SLURM_JOB_ID', ''))}"
+    )
     if record.is_chain(where):
         return record.read(where)
     try:

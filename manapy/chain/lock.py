@@ -228,5 +228,8 @@ class Lock:
     def _holder(self) -> str:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             holder = json.loads(self._files.highest().words)
-            return f" (process {holder['pid']} on {holder['host']}, since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(holder['since']))})"
+            return (
+                f" (process {holder['pid']} on {holder['host']}, since "
+                f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(holder['since']))})"
+            )
         return ""

@@ -114,5 +114,8 @@ def refusal(chain: Chain, limits: Limits) -> str:
     last = range(max(ran - limits.stuck, 0) + 1, ran + 1)
     if ran >= limits.stuck and not any(came_further(chain, number) for number in last):
         why = ends[-1]["reason"] if ends else ""
-        return f"no progress in {limits.stuck} attempts in a row: no checkpoint was taken and no step ended{f' ({why})' if why else ''}"
+        return (
+            f"no progress in {limits.stuck} attempts in a row: no checkpoint was taken and no step "
+            f"ended{f' ({why})' if why else ''}"
+        )
     return ""

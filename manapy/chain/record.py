@@ -130,7 +130,9 @@ def create(directory: Path, record: dict[str, Any]) -> Chain:
             raise ManapyError(f"{directory} already contains a chain")
         Chain(directory, record).write()
     except OSError as error:
-        raise ManapyError(f"cannot make the chain's directory {error.filename or directory}: {error.strerror}") from error
+        raise ManapyError(
+            f"cannot make the chain's directory {error.filename or directory}: {error.strerror}"
+        ) from error
     known.note(directory)
     return Chain(directory.resolve(), record)
 
@@ -155,7 +157,8 @@ def find(which: str | None) -> Chain:
         if (directory := known.find(which, is_chain)) is not None:
             return read(directory)
         raise ManapyError(
-            f"{which}: no such chain: neither its directory nor its name (`manapy run` and `manapy slurm chain` make one)"
+            f"{which}: no such chain: neither its directory nor its name (`manapy run` and `manapy slurm chain` make "
+            "one)"
         )
     found = [read(path) for path in Path().iterdir() if is_chain(path)]
     if not found:

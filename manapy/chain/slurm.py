@@ -38,7 +38,9 @@ def command(*arguments: str | Path) -> str:
     try:
         done = subprocess.run([str(a) for a in arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_SECONDS, env=_clean())
     except FileNotFoundError:
-        raise SlurmError(f"{name}: no such program: is this a Slurm cluster? (Debian: apt install slurm-client)") from None
+        raise SlurmError(
+            f"{name}: no such program: is this a Slurm cluster? (Debian: apt install slurm-client)"
+        ) from None
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{name} did not answer within {ANSWER_SECONDS:.0f} s") from None
     if done.returncode:

@@ -142,7 +142,12 @@ def _usage(arguments: list[str]) -> int:
 
         print(f"manapy {__version__}")
         return EXIT_DONE
-    lines = ["usage: manapy COMMAND ...", "", "Keeps MPI jobs alive: checkpoint and restart of unmodified MPI programs.", ""]
+    lines = [
+        "usage: manapy COMMAND ...",
+        "",
+        "Keeps MPI jobs alive: checkpoint and restart of unmodified MPI programs.",
+        "",
+    ]
     lines += ["  mpirun -n 4 manapy-launch PROG ARGS   start a job", ""]
     for title, group in GROUPS.items():
         lines += [f"{title}:", *(f"  {name:<11} {summary}" for name, summary in group.items()), ""]

@@ -45,7 +45,9 @@ def _running(controller: Controller) -> list[str]:
             continue
         if by := controller.askers(rank):
             verb = "waits" if len(by) == 1 else "wait"
-            lines.append(f"rank {rank} ({view.first.state.value}) is asked to go on; {_ranks(by)} {verb} for a message of it")
+            lines.append(
+                f"rank {rank} ({view.first.state.value}) is asked to go on; {_ranks(by)} {verb} for a message of it"
+            )
         elif view.inside:
             lines.append(f"rank {rank} is inside a collective on communicator {_name(controller, view.first.cid)}")
     return lines

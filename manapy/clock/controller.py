@@ -302,7 +302,9 @@ class Controller:
                     row.cid, row.ggid, row.members, row.name, row.cid == WORLD or row.handle == 0, 0, {}
                 )
             elif comm.members is not row.members and comm.members != row.members:
-                self._out += self.abort(f"communicator {row.cid:016x} has other members on rank {rank}: identities collide")
+                self._out += self.abort(
+                    f"communicator {row.cid:016x} has other members on rank {rank}: identities collide"
+                )
                 return
             comm.name = comm.name or row.name
             comm.open |= self.stage is Stage.INTENT and row.handle == 0

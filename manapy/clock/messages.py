@@ -116,7 +116,9 @@ class StateReport:
     threads: tuple[Thread, ...] = ()
 
     def to_wire(self) -> str:
-        return " ".join([f"STATE {self.epoch} {self.version} {self.applied} {len(self.threads)}", *map(encode_thread, self.threads)])
+        return " ".join(
+            [f"STATE {self.epoch} {self.version} {self.applied} {len(self.threads)}", *map(encode_thread, self.threads)]
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,9 @@ def _script(path: Path) -> tuple[Path | None, Finding]:
     with path.open("rb") as stream:
         line = stream.readline(256).decode(errors="replace").rstrip("\n")
     if not line.startswith("#!"):  # execvp(3) treats it as a shell script, and so does manapy-launch
-        return Path("/bin/sh"), Finding(str(path), Level.NOTE, "neither an ELF program nor a script with a #! line: /bin/sh will read it")
+        return Path("/bin/sh"), Finding(
+            str(path), Level.NOTE, "neither an ELF program nor a script with a #! line: /bin/sh will read it"
+        )
     words = line[2:].split()
     if words and Path(words[0]).name == "env":
         names = [w for w in words[1:] if not w.startswith("-") and "=" not in w]
@@ -98,7 +100,16 @@ def _binary(path: Path, elf: _elf.Elf) -> list[Finding]:
     if elf.machine != _elf.EM_X86_64:
         return [Finding(name, Level.BAD, f"for another machine (ELF machine {elf.machine})")]
     if elf.interpreter is None:
-        return [Finding(name, Level.NOTE, "statically linked: fine without MPI; an MPI program must be linked dynamically, or its MPI is lost at a restart")]
+        return [
+            Finding(
+                name,
+                Level.NOTE,
+                (
+                    "statically linked: fine without MPI; an MPI program must be linked dynamically, or its MPI is "
+                    "lost at a restart"
+                ),
+            )
+        ]
     if not Path(elf.interpreter).exists():
         return [Finding(name, Level.BAD, f"its loader {elf.interpreter} is missing")]
     kind = "dynamic program at a fixed address" if elf.kind == _elf.ET_EXEC else "dynamic program"
@@ -120,15 +131,36 @@ def _mpi_linkage(name: str, elf: _elf.Elf, libraries: dict[str, Path | None]) ->
     findings = []
     for library in libraries:
         if library in OPEN_MPI:
-            findings.append(Finding(library, Level.BAD, "linked to Open MPI, whose ABI is not supported yet: build it with MPICH or Intel MPI"))
+            findings.append(
+                Finding(
+                    library,
+                    Level.BAD,
+                    "linked to Open MPI, whose ABI is not supported yet: build it with MPICH or Intel MPI",
+                )
+            )
         elif library in STANDARD_ABI:
-            findings.append(Finding(library, Level.BAD, "the MPI-5 standard ABI, which is not supported yet: build it with MPICH or Intel MPI"))
+            findings.append(
+                Finding(
+                    library,
+                    Level.BAD,
+                    "the MPI-5 standard ABI, which is not supported yet: build it with MPICH or Intel MPI",
+                )
+            )
         elif library in MPICH:
             findings.append(Finding(library, Level.OK, "MPICH's ABI: manapy's library takes its place"))
     for directory in elf.rpath if not elf.runpath else []:
         place = Path(directory.replace("$ORIGIN", str(Path(name).resolve().parent)))
         if any((place / library).exists() for library in (*MPICH, *OPEN_MPI)):
-            findings.append(Finding(name, Level.BAD, f"DT_RPATH {directory} holds another libmpi and goes before LD_LIBRARY_PATH: 'chrpath -c' or link with --enable-new-dtags"))
+            findings.append(
+                Finding(
+                    name,
+                    Level.BAD,
+                    (
+                        f"DT_RPATH {directory} holds another libmpi and goes before LD_LIBRARY_PATH: 'chrpath -c' or "
+                        "link with --enable-new-dtags"
+                    ),
+                )
+            )
     return findings
 
 
@@ -187,6 +219,9 @@ def _mpi4py(package: Path, python: Path) -> Finding:
         except (_elf.NotElf, OSError):
             continue
     if found.isdisjoint(MPICH) and (wrong := found.intersection(OPEN_MPI + STANDARD_ABI)):
-        text = f"{package} is made for {', '.join(sorted(wrong))}, not for MPICH's ABI: 'pip install mpi4py' in a virtual environment gives one that is"
+        text = (
+            f"{package} is made for {', '.join(sorted(wrong))}, not for MPICH's ABI: 'pip install mpi4py' in a virtual "
+            "environment gives one that is"
+        )
         return Finding("mpi4py", Level.BAD, text)
     return Finding("mpi4py", Level.OK, f"{package} for {python}")

@@ -139,16 +139,25 @@ def _comparisons(best: Option, offered: dict[str, Option]) -> list[str]:
     if best is not base:
         ratio = base.step / best.step
         if ratio > 1 + CLOSE:
-            said.append(f", {ratio:.3g} times as fast as zero3, since a node sends {size(best.phases.total.inter)} instead of {size(base.phases.total.inter)}")
+            said.append(
+                f", {ratio:.3g} times as fast as zero3, since a node sends {size(best.phases.total.inter)} instead of "
+                f"{size(base.phases.total.inter)}"
+            )
     for other in offered.values():
         if other is best:
             continue
         if other.lacks and other.step < best.step:
             said.append(f"; {other.strategy} would take {_seconds(other.step)} but needs {other.lacks}")
         elif not other.lacks and other.step <= best.step * (1 + CLOSE) and other.device > best.device:
-            said.append(f"; {other.strategy} is as fast but needs {size(other.device)} on a device instead of {size(best.device)}")
+            said.append(
+                f"; {other.strategy} is as fast but needs {size(other.device)} on a device instead of "
+                f"{size(best.device)}"
+            )
         elif not other.lacks and other.strategy == "fcdp" and other.device < best.device:
-            said.append(f"; fcdp takes {_seconds(other.step)} and needs {size(other.device)} on a device instead of {size(best.device)}")
+            said.append(
+                f"; fcdp takes {_seconds(other.step)} and needs {size(other.device)} on a device instead of "
+                f"{size(best.device)}"
+            )
     return said or [", and nothing that fits is faster"]
 
 

@@ -464,7 +464,13 @@ class Agent:
         chosen = [c for c in here if target == "*" or str(c.rank) == target] or [c for c in here if str(c.pid) == target]
         if not chosen:
             there = ", ".join(sorted(str(c.pid) if c.rank is None else f"{c.pid} (rank {c.rank})" for c in here))
-            raise Refused("ENOENT", f"no program with rank or process id {target} on this host: there {'are ' + there if there else 'is none'}")
+            raise Refused(
+                "ENOENT",
+                (
+                    f"no program with rank or process id {target} on this host: there "
+                    f"{'are ' + there if there else 'is none'}"
+                ),
+            )
         for client in chosen:
             assert client.writer is not None
             client.writer.write(f"!MOVE {qp} {device}\n".encode())

@@ -30,7 +30,9 @@ class Connection(connection.Connection):
             connected.connect(str(place.address))
         except OSError as error:
             connected.close()
-            raise AgentError(f"no agent of job {place.job} runs on this host ({place.address}: {error.strerror or error})") from error
+            raise AgentError(
+                f"no agent of job {place.job} runs on this host ({place.address}: {error.strerror or error})"
+            ) from error
         what, lost = f"job {place.job}", "the agent has ended"
         super().__init__(connected, secret, protocol.AGENT, what=what, lost=lost, secret_path=place.secret, timeout=ANSWER_SECONDS, limit=protocol.ANSWER_MAX)
 

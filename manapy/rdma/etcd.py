@@ -205,7 +205,9 @@ def packages() -> tuple[Any, Any]:
     except ImportError as error:
         raise StoreError(f"etcd needs the package etcd3: pip install 'manapy[rdma]' ({error})") from error
     except TypeError as error:
-        raise StoreError(f"etcd3 can't be used in a process that has imported protobuf before ({str(error).splitlines()[0]})") from error
+        raise StoreError(
+            f"etcd3 can't be used in a process that has imported protobuf before ({str(error).splitlines()[0]})"
+        ) from error
     finally:
         if before is None:
             os.environ.pop(_PURE, None)

@@ -166,10 +166,14 @@ def job_name(directory: Path) -> str:
 def of(job: str) -> Place:
     """The job's place, which need not exist. Raises UsageError."""
     if not protocol.is_job(job):
-        raise UsageError(f"'{job}' can't be a job's name: letters, digits and . _ -, at most 64, the first a letter or digit")
+        raise UsageError(
+            f"'{job}' can't be a job's name: letters, digits and . _ -, at most 64, the first a letter or digit"
+        )
     place = Place(root().absolute() / job, job)
     if len(os.fsencode(place.address)) > _PATH_MAX:
-        raise UsageError(f"{place.address}: too long for a socket's path ({_PATH_MAX} bytes): set MANAPY_SHIFT_DIR to a shorter one")
+        raise UsageError(
+            f"{place.address}: too long for a socket's path ({_PATH_MAX} bytes): set MANAPY_SHIFT_DIR to a shorter one"
+        )
     return place
 
 

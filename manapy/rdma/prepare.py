@@ -60,6 +60,9 @@ def agent(where: place.Place, url: str, linger: float = LINGER_SECONDS, ttl: flo
                 raise
             continue
         if served != url:
-            raise UsageError(f"the agent of job {where.job} on this host keeps its keys in {served}, not in {url}: give this job another name (--job)")
+            raise UsageError(
+                f"the agent of job {where.job} on this host keeps its keys in {served}, not in {url}: give this job "
+                "another name (--job)"
+            )
         return said
     raise AssertionError("unreachable")

@@ -93,7 +93,13 @@ class SqliteStore(Store):
             if db.execute("SELECT 1 FROM lease WHERE id = ?", (lease,)).fetchone() is None:
                 raise LeaseLostError(f"{self.path}: the lease has ended")
             rows = ((self._job, key, value, lease) for key, value in pairs.items())
-            db.executemany("INSERT INTO pair VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value, lease = excluded.lease", rows)
+            db.executemany(
+                (
+                    "INSERT INTO pair VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value, lease = "
+                    "excluded.lease"
+                ),
+                rows,
+            )
 
         self._run(work)
 

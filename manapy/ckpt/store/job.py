@@ -155,12 +155,16 @@ def find_live(which: str | None) -> Job:
         checkpoint = known.find(which, publish.is_checkpoint)
         if checkpoint is not None and is_job(directory := publish.owner(checkpoint.resolve().parent)):
             return read(directory)
-        raise JobError(f"{which}: no such job (neither a job's directory nor its name; 'manapy list --all' shows yours)")
+        raise JobError(
+            f"{which}: no such job (neither a job's directory nor its name; 'manapy list --all' shows yours)"
+        )
     if is_job(here):
         return read(here)
     live = [job for job in jobs_in(here) if job.is_live()]
     if not live:
         raise JobError(f"no job is running in {here.resolve()}: name one ('manapy list --all' shows yours)")
     if len(live) > 1:
-        raise JobError(f"{len(live)} jobs are running here, name one: {', '.join(os.path.relpath(job.dir) for job in live)}")
+        raise JobError(
+            f"{len(live)} jobs are running here, name one: {', '.join(os.path.relpath(job.dir) for job in live)}"
+        )
     return live[0]

@@ -74,7 +74,9 @@ def find(which: str, wanted: Callable[[Path], bool]) -> Path | None:
         with contextlib.suppress(OSError):
             found += [path] if wanted(path) else []
     if len(found) > 1:
-        raise JobError(f"{which}: several directories have this name, give the path of one: {', '.join(map(str, found[:5]))}")
+        raise JobError(
+            f"{which}: several directories have this name, give the path of one: {', '.join(map(str, found[:5]))}"
+        )
     return found[0] if found else None
 
 

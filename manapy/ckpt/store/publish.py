@@ -270,7 +270,10 @@ def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry], secr
         for entry in ranks:
             actual = (temporary / entry.image).stat().st_size
             if actual != entry.file_bytes:
-                raise CheckpointError(f"{temporary / entry.image} has {actual} bytes instead of the {entry.file_bytes} that rank {entry.rank} wrote")
+                raise CheckpointError(
+                    f"{temporary / entry.image} has {actual} bytes instead of the {entry.file_bytes} that rank "
+                    f"{entry.rank} wrote"
+                )
         replace_file(temporary / "manifest.json", json.dumps(manifest, indent=1).encode() + b"\n", durable=True)
         sync(temporary)
         if final.exists():

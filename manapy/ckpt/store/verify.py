@@ -52,7 +52,10 @@ def headers(checkpoint: Path, manifest: Manifest, *, signed: bool = True) -> tup
             problems.append(str(error))
             continue
         if found[entry.rank].crc != entry.crc:
-            problems.append(f"{path}: not the image that the manifest names (checksum {found[entry.rank].crc:08x} instead of {entry.crc:08x})")
+            problems.append(
+                f"{path}: not the image that the manifest names (checksum {found[entry.rank].crc:08x} instead of "
+                f"{entry.crc:08x})"
+            )
         elif found[entry.rank].seal != entry.seal:
             problems.append(f"{path}: not the image that the manifest names (its seal differs)")
     return found, problems

@@ -26,12 +26,20 @@ def run(options: argparse.Namespace, out: Output) -> int:
         chain = record.read(Path(os.environ["MANAPY_CHAIN"]))
         attempts = chain.events("attempt")
         if not attempts:
-            raise ManapyError(f"MANAPY_CHAIN names {chain.dir}, of which no attempt has begun: it is for manapy run and manapy slurm to set")
+            raise ManapyError(
+                f"MANAPY_CHAIN names {chain.dir}, of which no attempt has begun: it is for manapy run and manapy slurm "
+                "to set"
+            )
         if os.environ.get("MANAPY_CHAIN_ATTEMPT", str(len(attempts))) != str(len(attempts)):
-            raise ManapyError(f"{chain.dir}: this script belongs to attempt {os.environ['MANAPY_CHAIN_ATTEMPT']}, which is over: attempt {len(attempts)} runs now")
+            raise ManapyError(
+                f"{chain.dir}: this script belongs to attempt {os.environ['MANAPY_CHAIN_ATTEMPT']}, which is over: "
+                f"attempt {len(attempts)} runs now"
+            )
         job = attempts[-1]["id"]
         if job and job != os.environ.get("SLURM_JOB_ID"):
-            raise ManapyError(f"MANAPY_CHAIN names the chain of job {job}, which this isn't: unset it before other jobs are submitted")
+            raise ManapyError(
+                f"MANAPY_CHAIN names the chain of job {job}, which this isn't: unset it before other jobs are submitted"
+            )
         out.line(steps.decide(chain, options.after, options.ranks, options.dir, out.error).line())
     except (ManapyError, OSError) as error:
         out.line(f"ERROR {error}")

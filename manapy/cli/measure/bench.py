@@ -43,7 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add("--only", metavar="JOB,JOB", type=_jobs, help="run only these of the jobs below")
     add("--quick", action="store_true", help="only check that everything runs; the figures mean nothing")
-    add("--pairs", metavar="N", type=arguments.positive, help="interleaved native/2pc/cc rounds of each program (default: 7; half for large images)")
+    add(
+        "--pairs",
+        metavar="N",
+        type=arguments.positive,
+        help="interleaved native/2pc/cc rounds of each program (default: 7; half for large images)",
+    )
     add("--ms", metavar="MS", type=arguments.positive, help="milliseconds for each figure inside one run (default: 50)")
     add("--megabytes", metavar="MB", type=arguments.positive, help="data per rank in the largest image (default: 500)")
     add(
@@ -74,7 +79,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=arguments.positive,
         help="job healthy: minutes of training that are watched (default: 10)",
     )
-    add("--imb", metavar="PATH", type=Path, help="job imb: the wheel of impi-rt, or a folder with IMB-MPI1 etc. (default: pip downloads it once, 130 MB)")
+    add(
+        "--imb",
+        metavar="PATH",
+        type=Path,
+        help="job imb: the wheel of impi-rt, or a folder with IMB-MPI1 etc. (default: pip downloads it once, 130 MB)",
+    )
     add(
         "--timeout",
         metavar="TIME",
@@ -136,7 +146,10 @@ def run(options: argparse.Namespace, out: Output) -> int:
         shutil.rmtree(work, ignore_errors=True)
     result = report.record(rows, left_out, seconds, facts, values)
     written = [report.write(where, result)]
-    title = f"{facts['cpu']}; {facts['memory']}; Linux {facts['kernel']}; {facts['file system']}; {facts['mpi']}; manapy {facts['manapy']}"
+    title = (
+        f"{facts['cpu']}; {facts['memory']}; Linux {facts['kernel']}; {facts['file system']}; {facts['mpi']}; manapy "
+        f"{facts['manapy']}"
+    )
     if plots.available():
         plots.draw(rows, where, title)
         written += sorted(where.glob("*.png"))

@@ -37,7 +37,10 @@ def run(options: argparse.Namespace, out: Output) -> int:
         _one(images[0], out)
         return 0
     taken = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.time))
-    out.line(f"{path}\nprogram     {' '.join(manifest.argv)}\ntaken       {taken}\nranks       {len(manifest.ranks)}\nmanapy      {manifest.version}")
+    out.line(
+        f"{path}\nprogram     {' '.join(manifest.argv)}\ntaken       {taken}\nranks       "
+        f"{len(manifest.ranks)}\nmanapy      {manifest.version}"
+    )
     out.table(("rank", "host", "image", "memory saved", "of files", "mapped", "regions", "threads"), [_row(i) for i in images])
     return 0
 

@@ -26,7 +26,8 @@ def add_job(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         metavar="JOB",
         help=(
-            "a job, by its directory, its name, one of its checkpoints or its chain (default: the only live job in this "
+            "a job, by its directory, its name, one of its checkpoints or its chain (default: the only live job in "
+            "this "
             "directory)"
         ),
     )

@@ -49,7 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     chain.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS")
     guard = commands.add_parser("guard", help="in a job: run a script under supervision", description="In a batch job: run the script after '--' as part of a chain.")
     for command in (chain, guard):
-        command.add_argument("--dir", metavar="DIR", type=Path, help="the chain's directory (default: a new manapy-chain-... in the job's working directory)")
+        command.add_argument(
+            "--dir",
+            metavar="DIR",
+            type=Path,
+            help="the chain's directory (default: a new manapy-chain-... in the job's working directory)",
+        )
         command.add_argument(
             "--mode",
             choices=("requeue", "chain"),
@@ -90,7 +95,10 @@ def _chain(options: argparse.Namespace, out: Output) -> int:
     except BaseException:
         files.discard(chain.dir)
         raise
-    out.note(f"chain {os.path.relpath(chain.dir)}: job {job}, {'no time limit' if limit is None else f'allocations of {limit / 60:.0f} min'}")
+    out.note(
+        f"chain {os.path.relpath(chain.dir)}: job {job}, "
+        f"{'no time limit' if limit is None else f'allocations of {limit / 60:.0f} min'}"
+    )
     out.line(job)
     return 0
 

@@ -79,7 +79,12 @@ def _add_advise(parser: argparse.ArgumentParser) -> None:
         type=_trainable,
         help="share or number of the parameters that are trained: 1%%, 0.01, or 15M (default: all)",
     )
-    what.add_argument("--lora", metavar="RANK", type=arguments.positive, help="train adapters of this rank beside the four attention projections; needs --layers and --hidden")
+    what.add_argument(
+        "--lora",
+        metavar="RANK",
+        type=arguments.positive,
+        help="train adapters of this rank beside the four attention projections; needs --layers and --hidden",
+    )
     add(
         "--layers",
         "L",

@@ -41,7 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--micro-batches", "K", arguments.positive, "forward and backward passes per step (default 1)")
     add("--rate", "R", _rate, "learning rate (default 0.001)")
     add("--seed", "N", arguments.natural, "seed for the model's first values and the batches (default 0)")
-    add("--lora", "RANK", arguments.positive, "freeze the model of --base, and train adapters of this rank beside the layers of its blocks")
+    add(
+        "--lora",
+        "RANK",
+        arguments.positive,
+        "freeze the model of --base, and train adapters of this rank beside the layers of its blocks",
+    )
     add("--base", "DIR", Path, "begin with the model of a saved state")
     add("--resume", "DIR", Path, "continue a saved state: its model, text, batches and optimizer")
     add("--save", "DIR", Path, "write the state at the end; DIR must be on a file system that all ranks see")
@@ -86,7 +91,9 @@ def run(options: argparse.Namespace, out: Output) -> int:
     try:
         from ...fcdp.gpt import training
     except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py without an MPI library
-        raise ManapyError(f"training needs PyTorch, mpi4py and an MPI library: pip install 'manapy[torch]' ({error})") from None
+        raise ManapyError(
+            f"training needs PyTorch, mpi4py and an MPI library: pip install 'manapy[torch]' ({error})"
+        ) from None
     if not training.is_first():
         training.train(_given(options, Training), how, lambda step, loss: None)
         return 0
@@ -110,8 +117,14 @@ def run(options: argparse.Namespace, out: Output) -> int:
 def _show(done: Result, out: Output) -> None:
     model, how = done.training, done.run
     steps = len(done.sent)
-    out.line(f"GPT of {model.layers} layers, hidden {model.hidden}: {done.trainable} parameters trained, {done.frozen} frozen; {done.text}")
-    out.line(f"validation loss {done.validation[0]:.4f} before, {done.validation[1]:.4f} after {steps} steps of {done.seconds / steps:.3g} s")
+    out.line(
+        f"GPT of {model.layers} layers, hidden {model.hidden}: {done.trainable} parameters trained, {done.frozen} "
+        f"frozen; {done.text}"
+    )
+    out.line(
+        f"validation loss {done.validation[0]:.4f} before, {done.validation[1]:.4f} after {steps} steps of "
+        f"{done.seconds / steps:.3g} s"
+    )
     out.line("")
     out.table(
         ("phase", "between nodes", "computed", "within a node", "computed"),
@@ -150,7 +163,10 @@ def _write(done: Result, directory: Path, out: Output) -> None:
         plot.draw(done, directory / "loss.png")
     else:
         out.note("manapy fcdp: no picture: matplotlib is not installed (pip install matplotlib)")
-    out.note(f"written: {', '.join(str(path) for path in sorted(directory.glob('*')) if path.name in ('result.json', 'loss.png'))}")
+    out.note(
+        "written: "
+        f"{', '.join(str(path) for path in sorted(directory.glob('*')) if path.name in ('result.json', 'loss.png'))}"
+    )
 
 
 def _rate(text: str) -> float:

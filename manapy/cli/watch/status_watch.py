@@ -137,11 +137,20 @@ def lines(chain: Chain) -> list[str]:
 
     now, stands = time.time(), view.summary(chain)
     allocations = f" in {stands['allocations']} allocations" if stands["allocations"] else ""
-    found = [f"chain {stands['dir']}: {stands['state']}", f"{stands['attempts']} attempts{allocations}, {ago(stands['used'])} used"]
+    found = [
+        f"chain {stands['dir']}: {stands['state']}",
+        f"{stands['attempts']} attempts{allocations}, {ago(stands['used'])} used",
+    ]
     if stands["deadline"] is not None:
-        found.append(f"this allocation ends in {ago(max(stands['deadline'] - now, 0))}; the job is saved in {ago(max(stands['leaves_at'] - now, 0))} at the latest")
+        found.append(
+            f"this allocation ends in {ago(max(stands['deadline'] - now, 0))}; the job is saved in "
+            f"{ago(max(stands['leaves_at'] - now, 0))} at the latest"
+        )
     if last := stands["last_checkpoint"]:
-        found.append(f"{stands['checkpoints']} checkpoints, the last one {ago(now - last['time'])} ago, {size(last['bytes'])} in {last['seconds']:.2f} s: {last['path']}")
+        found.append(
+            f"{stands['checkpoints']} checkpoints, the last one {ago(now - last['time'])} ago, {size(last['bytes'])} "
+            f"in {last['seconds']:.2f} s: {last['path']}"
+        )
     else:
         found.append("no checkpoint yet")
     if done := sum(step["done"] for step in stands["steps"]):
@@ -150,7 +159,10 @@ def lines(chain: Chain) -> list[str]:
         if step["done"]:
             continue
         what = "continued" if step["verdict"] == "resume" else "from the beginning"
-        found.append(f"step {step['step']}, {step['ranks']} ranks, {what}: {textwrap.shorten(' '.join(step['argv']), 100, placeholder=' ...')}")
+        found.append(
+            f"step {step['step']}, {step['ranks']} ranks, {what}: "
+            f"{textwrap.shorten(' '.join(step['argv']), 100, placeholder=' ...')}"
+        )
         try:
             status = command.status(job.read(Path(step["dir"])))
         except JobError:

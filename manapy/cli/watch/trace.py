@@ -284,7 +284,10 @@ def _export(options: argparse.Namespace, out: Output) -> int:
         write(trace, target)
     except OSError as error:  # for a full disk the error names no file
         raise ExportError(f"{target}: {error.strerror}") from error
-    out.line(f"{len(trace.events)} records of {len(trace.ranks)} ranks in {target}{f' ({size(target.stat().st_size)})' if target.is_file() else ''}")
+    out.line(
+        f"{len(trace.events)} records of {len(trace.ranks)} ranks in "
+        f"{target}{f' ({size(target.stat().st_size)})' if target.is_file() else ''}"
+    )
     return 0
 
 
@@ -298,7 +301,9 @@ def _report(options: argparse.Namespace, out: Output) -> int:
     text = report.page(trace, verdicts, labels_of(trace, options.schedule)[0])
     options.out.write_text(text, encoding="utf-8")
     out.line(verdicts[0].sentence)
-    out.line(f"{len(trace.events)} records of {len(trace.ranks)} ranks in {options.out} ({size(options.out.stat().st_size)})")
+    out.line(
+        f"{len(trace.events)} records of {len(trace.ranks)} ranks in {options.out} ({size(options.out.stat().st_size)})"
+    )
     return 0
 
 

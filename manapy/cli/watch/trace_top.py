@@ -202,7 +202,10 @@ def lines(view: View, sort: str, room: int, width: int | None = None) -> list[Li
     shown = sorted(shown, key=rank_rows.SORTS[sort])
     left_out = f", {len(shown)} of them shown" if len(shown) < len(view.rows) else ""
     unseen = sum(row.state is State.UNRECORDED for row in view.rows)
-    head = f"{view.trace.job or view.found.folder.name}: {len(view.rows)} ranks{f' on {len(hosts)} hosts' if len(hosts) > 1 else ''}{left_out}"
+    head = (
+        f"{view.trace.job or view.found.folder.name}: {len(view.rows)} "
+        f"ranks{f' on {len(hosts)} hosts' if len(hosts) > 1 else ''}{left_out}"
+    )
     head += (f", {unseen} not recorded here" if unseen else "") + time.strftime(", %H:%M:%S", time.localtime(view.trace.now / rank_rows.SECOND))
     return [(head, "bold"), *_ranks(shown, several_hosts=len(hosts) > 1, iterations=any(row.iteration is not None for row in view.rows)), *table, *below]
 

@@ -80,7 +80,10 @@ def _watched(found: Found, sampler: Sampler, leaving: Leaving, options: argparse
                 found,
                 trace,
                 verdicts,
-                f"{'the job has ended' if over else 'the job goes on'}; nothing was wrong with it in {ago(time.monotonic() - began)}",
+                (
+                    f"{'the job has ended' if over else 'the job goes on'}; nothing was wrong with it in "
+                    f"{ago(time.monotonic() - began)}"
+                ),
                 out,
             )
         over = _over(found, trace)  # then one more look sees what came after this one
@@ -101,7 +104,8 @@ def _take_back(news: News, over: bool, out: Output) -> None:
     for verdict, stood in news.back:
         whose = f"rank {verdict.rank}" if verdict.rank is not None else "the job"
         out.line(
-            f"taken back: {whose} {'has ended well' if over else 'goes on'} after {ago(stood)}; it was said: {verdict.sentence}"
+            f"taken back: {whose} {'has ended well' if over else 'goes on'} after {ago(stood)}; it was said: "
+            f"{verdict.sentence}"
         )
 
 
@@ -224,5 +228,6 @@ def _saved(job: Job, out: Output) -> Path:
             since = time.monotonic()
         elif time.monotonic() - since > SAFE_SECONDS:
             raise JobError(
-                f"no checkpoint can be made in {SAFE_SECONDS:.0f} s: {'; '.join(now['waiting'][:2]) or 'there is no safe moment'}"
+                f"no checkpoint can be made in {SAFE_SECONDS:.0f} s: "
+                f"{'; '.join(now['waiting'][:2]) or 'there is no safe moment'}"
             )

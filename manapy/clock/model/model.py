@@ -250,7 +250,9 @@ class Simulator:
         for t in self.machine.threads:
             if not t.ended:
                 clock = self.clocks[t.rank]
-                at.append(f"rank {t.rank} thread {t.number} at {t.ops[t.pc]}: {clock.phase.name} {clock.state(t.number).name}")
+                at.append(
+                    f"rank {t.rank} thread {t.number} at {t.ops[t.pc]}: {clock.phase.name} {clock.state(t.number).name}"
+                )
         return "\n".join([f"after {self.steps} steps, stage {self.controller.stage}", *at[:20], *self.controller.status()[:20]])
 
 

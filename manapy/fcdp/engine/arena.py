@@ -92,7 +92,10 @@ class Arena:
         if not self.fits(nbytes):
             assert self.limit is not None
             missing = self.used + nbytes - self.limit
-            raise BudgetError(f"{what} needs {amount(nbytes)} of the device, {amount(self.used)} of {amount(self.limit)} are in use: {amount(missing)} are missing")
+            raise BudgetError(
+                f"{what} needs {amount(nbytes)} of the device, {amount(self.used)} of {amount(self.limit)} are in use: "
+                f"{amount(missing)} are missing"
+            )
         self.used += nbytes
         self.peak = max(self.peak, self.used)
         return Block(nbytes, self)

@@ -68,7 +68,10 @@ def check(units: Sequence[Unit], layouts: Sequence[Layout], strategy: Strategy, 
     needs, index = max((working(units, layouts, index, 0), -index) for index in range(len(units)))
     missing = stays + needs - limit
     if missing > 0:
-        raise BudgetError(f"unit '{units[-index].name}' needs {amount(needs)} of the device beside {amount(stays)} of shards and caches, the budget is {amount(limit)}: {amount(missing)} are missing")
+        raise BudgetError(
+            f"unit '{units[-index].name}' needs {amount(needs)} of the device beside {amount(stays)} of shards and "
+            f"caches, the budget is {amount(limit)}: {amount(missing)} are missing"
+        )
 
 
 def _itemsize(unit: Unit) -> int:

@@ -72,7 +72,8 @@ class Group:
         message = self._alarm.wait(lambda: self._comm.Improbe(source, MPI.ANY_TAG, status))
         if status.tag != tag or status.Get_count(MPI.BYTE) != incoming.nbytes:
             raise OrderError(
-                f"rank {self._ranks[self.index]} is at {self._describe(tag)} ({incoming.nbytes} bytes), rank {self._ranks[source]} at {self._describe(status.tag)}"
+                f"rank {self._ranks[self.index]} is at {self._describe(tag)} ({incoming.nbytes} bytes), rank "
+                f"{self._ranks[source]} at {self._describe(status.tag)}"
                 f" ({status.Get_count(MPI.BYTE)} bytes): all ranks must use the same units in the same order"
             )
         received = message.Irecv([incoming, MPI.BYTE])

@@ -122,7 +122,9 @@ class Gradients:
         for index in range(len(rows)):
             if rows[index, 1] >= 0:
                 unit, rank = shards[int(rows[index, 1])].unit, self._messenger.rank_of_row(index)
-                raise GradientError(f"gradients of unit '{unit}' aren't finite (in the shard of rank {rank}): they can't be clipped")
+                raise GradientError(
+                    f"gradients of unit '{unit}' aren't finite (in the shard of rank {rank}): they can't be clipped"
+                )
         if self._strategy.keep is Keep.SHARD:
             rows = rows[: self._topology.ranks_per_node]  # every node has all gradients
         norm = math.sqrt(rows[:, 0].sum())

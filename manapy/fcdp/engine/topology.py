@@ -71,5 +71,7 @@ def _wanted(given: int | None) -> tuple[int | None, TopologyError | None]:
     if not text:
         return None, None
     if not text.isdecimal() or int(text) == 0:
-        return None, TopologyError(f"{VARIABLE if given is None else 'ranks_per_node'} must be a positive number, not {text}")
+        return None, TopologyError(
+            f"{VARIABLE if given is None else 'ranks_per_node'} must be a positive number, not {text}"
+        )
     return int(text), None

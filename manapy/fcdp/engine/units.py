@@ -141,4 +141,7 @@ def _first_difference(here: Unit, there: Unit) -> str:
 
 
 def _kind(unit: Unit) -> str:
-    return f"{'trainable' if unit.trainable else 'frozen'} {unit.dtype}{f' gathered as {unit.gathered}' if unit.gathered_as else ''}"
+    return (
+        f"{'trainable' if unit.trainable else 'frozen'} "
+        f"{unit.dtype}{f' gathered as {unit.gathered}' if unit.gathered_as else ''}"
+    )

@@ -113,7 +113,10 @@ def _prepare(given: Mapping[str, Any], run: Run, topology: Topology) -> tuple[Tr
     training, before = options.settle(given, run)
     share = topology.size * run.micro_batches
     if training.batch % share:
-        raise SetupError(f"--batch {training.batch} isn't a multiple of {share}: {topology.size} ranks, {run.micro_batches} micro-batches")
+        raise SetupError(
+            f"--batch {training.batch} isn't a multiple of {share}: {topology.size} ranks, {run.micro_batches} "
+            "micro-batches"
+        )
     data = text.load(run.text, bool(training.lora), training.context)
     if before and before.text != data.digest:
         raise SetupError(

@@ -61,7 +61,10 @@ class Division:
         own = {parameter.dtype for parameter in self.module.parameters() if parameter.requires_grad}
         if self._policy.reduce_dtype and own - {self._policy.reduce_dtype}:
             summed = ", ".join(sorted(map(str, own)))
-            raise SetupError(f"mp_policy asks for gradients in {self._policy.reduce_dtype}: they are summed in the type of the parameters ({summed})")
+            raise SetupError(
+                f"mp_policy asks for gradients in {self._policy.reduce_dtype}: they are summed in the type of the "
+                f"parameters ({summed})"
+            )
         return groups
 
     def _engine(self) -> Engine:
@@ -78,7 +81,15 @@ class Division:
         refusals = self._topology.comm.allgather(device.lock(host.memory))
         refused = next((rank for rank, refusal in enumerate(refusals) if refusal), None)
         if refused == self._topology.rank:
-            log.warning("rank %d can't page-lock the node's copy of parameters, %s, for its device, and copies from there over a buffer: %s", refused, amount(host.nbytes), refusals[refused])
+            log.warning(
+                (
+                    "rank %d can't page-lock the node's copy of parameters, %s, for its device, and copies from there "
+                    "over a buffer: %s"
+                ),
+                refused,
+                amount(host.nbytes),
+                refusals[refused],
+            )
         if refusals[self._topology.rank]:
             return False
         for storage, copy in zip(self.storages.values(), host.copies, strict=True):
@@ -146,7 +157,10 @@ class Division:
         if self.unset:
             self.unset -= {name for name, buffer in self.module.named_buffers() if name in self._empty and (buffer is not self._empty[name] or buffer._version > 0)}
         if self.unset:
-            raise OrderError(f"{min(self.unset)} was on the meta device and has no values yet: load() or load_file() them, or give fully_shard values=")
+            raise OrderError(
+                f"{min(self.unset)} was on the meta device and has no values yet: load() or load_file() them, or give "
+                "fully_shard values="
+            )
 
     def have_values(self, trainable: bool, buffers: Iterable[str] = ()) -> None:
         """Parameters have been loaded, all or the trainable ones, and these buffers."""

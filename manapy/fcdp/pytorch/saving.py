@@ -47,7 +47,10 @@ class SavedOptimizers:
         kind, groups, entries = (state.scalars.get(key) for key in ("kind", "groups", "entries"))
         ours = self._groups()
         if kind != self._kind or groups is None or entries is None or len(groups) != len(ours):
-            raise StateError(f"the state is one of {kind} with {len(groups or ())} parameter groups, the optimizer is {self._kind} with {len(ours)}")
+            raise StateError(
+                f"the state is one of {kind} with {len(groups or ())} parameter groups, the optimizer is {self._kind} "
+                f"with {len(ours)}"
+            )
         pieces = {id(piece.values): piece for piece in self._pieces}
         for optimizer in self._pieces.optimizers:
             found = {}
@@ -86,7 +89,10 @@ def is_elementwise(piece: Piece, key: str, value: Any) -> bool:
     if not isinstance(value, torch.Tensor) or value.dim() == 0:
         return False
     if value.shape != piece.values.shape:
-        raise StateError(f"the optimizer keeps '{key}' of shape {tuple(value.shape)} for {piece.name}: only elementwise state and numbers can be saved or moved")
+        raise StateError(
+            f"the optimizer keeps '{key}' of shape {tuple(value.shape)} for {piece.name}: only elementwise state and "
+            "numbers can be saved or moved"
+        )
     return True
 
 

@@ -79,7 +79,10 @@ class Hook:
         return self._call(*arguments)
 
     def __reduce__(self) -> Any:
-        raise OrderError("a sharded module can't be copied or pickled: copy it before fully_shard, or take state_dict() inside `with sharded.summon_full_params():`")
+        raise OrderError(
+            "a sharded module can't be copied or pickled: copy it before fully_shard, or take state_dict() inside "
+            "`with sharded.summon_full_params():`"
+        )
 
 
 class _Hooked:
@@ -204,7 +207,10 @@ class Schedule:
     def _before_backward(self, group: _Hooked) -> None:
         self._begin_backward()
         if torch.is_grad_enabled():
-            raise OrderError("gradients of gradients (create_graph=True) aren't supported: sharded parameters are there for one backward pass only")
+            raise OrderError(
+                "gradients of gradients (create_graph=True) aren't supported: sharded parameters are there for one "
+                "backward pass only"
+            )
         self._gather(group, Phase.BACKWARD)
         for unit in group.trainable:
             if unit.expected and unit.awaited == 0:
@@ -349,7 +355,10 @@ class Schedule:
 
     def _before_load_state_dict(self, *_: Any) -> None:
         if not self._written_back:
-            raise OrderError("parameters are sharded: load_state_dict() inside `with sharded.summon_full_params(writeback=True):`, or use load_file()")
+            raise OrderError(
+                "parameters are sharded: load_state_dict() inside `with sharded.summon_full_params(writeback=True):`, "
+                "or use load_file()"
+            )
 
 
 def is_sharded(module: nn.Module) -> bool:

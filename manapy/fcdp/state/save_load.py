@@ -79,7 +79,10 @@ def save(
     told = engine.allgather((hashlib.blake2b(common.encode()).hexdigest(), states))
     different = next((rank for rank, (digest, _) in enumerate(told) if digest != told[0][0]), None)
     if different is not None:
-        raise StateError(f"{target}: extra, the optimizer's scalars or the generators' names are not the same on ranks 0 and {different}")
+        raise StateError(
+            f"{target}: extra, the optimizer's scalars or the generators' names are not the same on ranks 0 and "
+            f"{different}"
+        )
     temporary: Path | None = None
     try:
         temporary = engine.allgather(agreed(engine, lambda: _on_first(engine, lambda: files.begin(target))))[0]
@@ -257,7 +260,10 @@ def _states(engine: Engine, index: Index, generators: Mapping[str, np.random.Gen
         elif all(state == states[0] for state in states):
             found[name] = states[0]
         else:
-            raise StateError(f"{source}: generator '{name}' was in different states on {index.ranks} ranks, so there is none for {engine.topology.size}: load without it")
+            raise StateError(
+                f"{source}: generator '{name}' was in different states on {index.ranks} ranks, so there is none for "
+                f"{engine.topology.size}: load without it"
+            )
         kind = generator.bit_generator.state["bit_generator"]
         if found[name]["bit_generator"] != kind:
             raise StateError(f"{source}: generator '{name}' is a {found[name]['bit_generator']} there, a {kind} here")

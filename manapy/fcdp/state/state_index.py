@@ -200,7 +200,10 @@ def check_tensor(index: Index, key: str, shape: tuple[int, ...], dtype: str, whe
         hint = " (it was saved with trainable=True: without frozen parameters)" if index.trainable else ""
         raise StateError(f"{where}: there is no {_words(key)}{hint}")
     if (tensor.shape, tensor.dtype) != (tuple(shape), dtype):
-        raise StateError(f"{where}: {_words(key)} is {tensor.dtype} of shape {tensor.shape} there, {dtype} of shape {tuple(shape)} here")
+        raise StateError(
+            f"{where}: {_words(key)} is {tensor.dtype} of shape {tensor.shape} there, {dtype} of shape {tuple(shape)} "
+            "here"
+        )
 
 
 def optimizer_arrays(index: Index) -> list[str]:

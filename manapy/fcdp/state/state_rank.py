@@ -71,7 +71,10 @@ def _kept(part: Part, optimizer: OptimizerState | None) -> Iterator[tuple[str, n
     yield "parameter", part.values
     for name, values in optimizer.arrays.get(part.unit.name, {}).items() if optimizer else ():
         if values.shape != part.values.shape:
-            raise StateError(f"the optimizer's '{name}' of unit '{part.unit.name}' has shape {values.shape}, the values have {part.values.shape}")
+            raise StateError(
+                f"the optimizer's '{name}' of unit '{part.unit.name}' has shape {values.shape}, the values have "
+                f"{part.values.shape}"
+            )
         yield f"optimizer/{name}", values
 
 

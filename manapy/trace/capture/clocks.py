@@ -116,7 +116,10 @@ def lines(files: list[tuple[str, list[Sample], int, bool]]) -> tuple[list[Line],
         if match is None:
             line = Line(host, samples[:1], (ticks_per_second or SECOND) / SECOND)
             if same:
-                line.problems.append(f"{host}: two clocks under this name (a reboot, two machines, or a counter that isn't invariant); they are aligned like different hosts")
+                line.problems.append(
+                    f"{host}: two clocks under this name (a reboot, two machines, or a counter that isn't invariant); "
+                    "they are aligned like different hosts"
+                )
             found.append(line)
             match = len(found) - 1
         found[match].add(samples)
@@ -155,7 +158,10 @@ def from_line(text: str) -> Meeting:
 def _jumps(line: Line) -> list[str]:
     gaps = [s.realtime - s.monotonic for s in line.samples]
     jumps = [b - a for a, b in zip(gaps, gaps[1:], strict=False) if abs(b - a) > JUMP]
-    return [f"{line.host}: its clock was set by {jump / SECOND:+.3f} s while the job ran; recorded times are not affected" for jump in jumps]
+    return [
+        f"{line.host}: its clock was set by {jump / SECOND:+.3f} s while the job ran; recorded times are not affected"
+        for jump in jumps
+    ]
 
 
 def align(found: list[Line], base: int, of: np.ndarray, events: np.ndarray) -> None:
@@ -185,7 +191,10 @@ def align(found: list[Line], base: int, of: np.ndarray, events: np.ndarray) -> N
         line.shift = (lo + hi) / 2
         line.uncertainty = int(np.max(np.abs(hi - lo)) / 2) + 1
         if np.any(lo > hi + SAMPLE_ERROR):
-            line.problems.append(f"{line.host}: its clock and that of {found[base].host} contradict each other by up to {int(np.max(lo - hi)) / 1e6:.3f} ms")
+            line.problems.append(
+                f"{line.host}: its clock and that of {found[base].host} contradict each other by up to "
+                f"{int(np.max(lo - hi)) / 1e6:.3f} ms"
+            )
 
 
 def _spread(when: np.ndarray, low: np.ndarray) -> np.ndarray:

@@ -74,7 +74,9 @@ def _find(which: str | None, hosts: Sequence[str]) -> Found:
             return named
         if hosts:
             return Found(roots[0] / format.job_name(which))
-        raise JobError(f"{which}: no such recording (neither a job, nor a folder of trace files, nor one recorded here)") from error
+        raise JobError(
+            f"{which}: no such recording (neither a job, nor a folder of trace files, nor one recorded here)"
+        ) from error
 
 
 def _named(which: str, roots: Sequence[Path]) -> Found | None:
@@ -117,11 +119,19 @@ def _only(root: Path) -> Found:
             raise
         live = [folder for folder in recordings if _lives(folder)]
         if len(chosen := live or recordings) == 1:
-            return Found(chosen[0], guessed=f"{chosen[0].name}: the only recording of this user here{' of a job that runs' if len(recordings) > 1 else ''}")
+            return Found(
+                chosen[0],
+                guessed=(
+                    f"{chosen[0].name}: the only recording of this user "
+                    f"here{' of a job that runs' if len(recordings) > 1 else ''}"
+                ),
+            )
         if len(here := [folder for folder in chosen if _from_here(folder)]) == 1:
             return Found(
                 here[0],
-                guessed=f"{here[0].name}: the only recording from this directory{' of a job that runs' if live else ''}",
+                guessed=(
+                    f"{here[0].name}: the only recording from this directory{' of a job that runs' if live else ''}"
+                ),
             )
         names = [f"{folder.name}{' (runs)' if folder in live else ''}" for folder in recordings[-5:]]
         raise JobError(f"{len(recordings)} recordings are in {root}, name one: {', '.join(names)}") from error

@@ -394,7 +394,10 @@ class Reader:
                 if polled > rank.polled_ns:
                     rank.polled_ns, rank.polled_request = polled, int(head_now.polled_request)
         if head.unrecorded:
-            rank.problems.append(f"rank {head.rank}: {head.unrecorded} calls or threads were not recorded: more than {head.rings_capacity} threads, or no room")
+            rank.problems.append(
+                f"rank {head.rank}: {head.unrecorded} calls or threads were not recorded: more than "
+                f"{head.rings_capacity} threads, or no room"
+            )
         ranks[head.rank] = rank
 
     def _waits(self, files: list[_File], on: list[clocks.Line]) -> dict[int, tuple[np.ndarray, np.ndarray]]:

@@ -63,7 +63,10 @@ class Schedule:
             if self.chunks < 2 or self.pp < 2:
                 raise ScheduleError("schedule: kind=interleaved needs chunks and pp of at least 2")
             if self.micro % self.pp:
-                raise ScheduleError(f"schedule: kind=interleaved needs micro to be a multiple of pp, and {self.micro} is none of {self.pp}")
+                raise ScheduleError(
+                    f"schedule: kind=interleaved needs micro to be a multiple of pp, and {self.micro} is none of "
+                    f"{self.pp}"
+                )
 
     @property
     def size(self) -> int:
@@ -140,7 +143,9 @@ def parse(text: str) -> Schedule:
     for item in text.replace(" ", "").split(","):
         name, equals, value = item.partition("=")
         if not equals or name not in ("tp", "pp", "dp", "micro", "chunks", "kind", "order"):
-            raise ScheduleError(f"schedule: '{item}' is not one of tp=N, pp=N, dp=N, micro=N, kind=NAME, chunks=N, order=NAME")
+            raise ScheduleError(
+                f"schedule: '{item}' is not one of tp=N, pp=N, dp=N, micro=N, kind=NAME, chunks=N, order=NAME"
+            )
         if name in values:
             raise ScheduleError(f"schedule: {name} is there twice")
         if name in ("kind", "order"):

@@ -153,7 +153,9 @@ class Labels:
 def check_size(trace: Trace, schedule: Schedule) -> None:
     """Raises ScheduleError where a schedule is one of more ranks, or of fewer."""
     if schedule.size != trace.size:
-        raise ScheduleError(f"the schedule {schedule} is one of {schedule.size} ranks, and the trace is of {trace.size}")
+        raise ScheduleError(
+            f"the schedule {schedule} is one of {schedule.size} ranks, and the trace is of {trace.size}"
+        )
 
 
 def label(trace: Trace, schedule: Schedule) -> Labels:
@@ -240,7 +242,10 @@ def _layers(schedule: Schedule, kinds: np.ndarray, starts: np.ndarray) -> tuple[
     found = [_layers_of(schedule, stage, kinds, starts) for stage in range(schedule.pp)]
     usual = min((layers for layers in found if layers is not None), key=sum, default=None)
     if usual is None and not (kinds == TP).any():
-        raise ScheduleError(f"the schedule {schedule} doesn't fit: no collective is called on a communicator of ranks {schedule.ranks[0, 0].tolist()}, which should be a TP group")
+        raise ScheduleError(
+            f"the schedule {schedule} doesn't fit: no collective is called on a communicator of ranks "
+            f"{schedule.ranks[0, 0].tolist()}, which should be a TP group"
+        )
     if usual is None:
         raise ScheduleError(f"the schedule {schedule} can't be checked: no rank has got through a block")
     return tuple(usual if layers is None else layers for layers in found)
@@ -376,7 +381,8 @@ def _check(labels: Labels, kinds: np.ndarray) -> None:
             items = labels.items[stage]
             wanted = {RECV: "a Recv", SEND: "a Send", TP: "a collective of its TP group"}[items[at % len(items)].kind] if items else "only collectives of larger groups"
             raise ScheduleError(
-                f"the schedule {labels.schedule} doesn't fit: rank {rank} (stage {stage}) calls {_name(event)} as its call {sequence.first_stray}, where {wanted} should be"
+                f"the schedule {labels.schedule} doesn't fit: rank {rank} (stage {stage}) calls {_name(event)} as its "
+                f"call {sequence.first_stray}, where {wanted} should be"
                 f" ({sequence.strays} of {calls} calls fit nowhere)"
             )
 
@@ -400,7 +406,10 @@ def inferred(trace: Trace) -> Labels:
     chains = _components(trace.size, list(edges))
     pp = Counter(len(chain) for chain in chains).most_common(1)[0][0]
     if any(len(chain) != pp for chain in chains):
-        raise ScheduleError(f"no schedule can be seen: groups of ranks that send to each other have {min(map(len, chains))} to {max(map(len, chains))} members")
+        raise ScheduleError(
+            f"no schedule can be seen: groups of ranks that send to each other have {min(map(len, chains))} to "
+            f"{max(map(len, chains))} members"
+        )
     for tp in _tp_sizes(trace, pp):
         dp, rest = divmod(trace.size, tp * pp)
         if rest:
@@ -414,7 +423,9 @@ def inferred(trace: Trace) -> Labels:
                 continue
             if sum(s.strays for s in {id(s): s for s in labels.sequences if s is not None}.values()) == 0:
                 return labels
-    raise ScheduleError("no schedule can be seen in the communication of these ranks (give one with --schedule, or analyse without)")
+    raise ScheduleError(
+        "no schedule can be seen in the communication of these ranks (give one with --schedule, or analyse without)"
+    )
 
 
 def _edges(schedule: Schedule) -> set[tuple[int, int]]:

@@ -116,7 +116,10 @@ def _lasting(watched: WatchResult, group: list[Finding], window: list[Iteration]
     said = slow.tell(watched, sorted(group, key=lambda finding: -finding.cost))
     cost, took = sum(finding.cost for finding in group), (window[-1].end - window[0].begin) * 1e-9
     slowed = len({finding.iteration for finding in group})
-    text = f"{slowed} of the last {len(window)} iterations were slower because of this, by {span(int(cost * 1e9))} of {span(int(took * 1e9))}"
+    text = (
+        f"{slowed} of the last {len(window)} iterations were slower because of this, by {span(int(cost * 1e9))} of "
+        f"{span(int(took * 1e9))}"
+    )
     return replace(said, sentence=f"{said.sentence}; {text}", iteration=None, micro=None, since_ns=None)
 
 

@@ -40,7 +40,9 @@ RENEWED = 0.5
 ALONE = "no stage has a second {}: one that is slow from the beginning on can't be told from a larger stage"
 ACTIONS = {
     Cause.COMPUTE: "look at this host: clock rate, temperature, other processes, processors it may use",
-    Cause.STARVED: "see what else runs on the processors that this rank may use (taskset -p; top; the cpu.max of its cgroup)",
+    Cause.STARVED: (
+        "see what else runs on the processors that this rank may use (taskset -p; top; the cpu.max of its cgroup)"
+    ),
     Cause.NETWORK: "look at the links of these hosts",
     Cause.UNEQUAL: "give each micro-batch about the same work (pack or sort sequences by what they cost),"
     " and each stage as many layers as it has time for",
@@ -137,7 +139,14 @@ def watch(
     interrupted = set(labels.iteration[(trace.events["flags"] & Flag.STOPPED) > 0].tolist())
     measured = [one for one in measured if one.number not in interrupted]
     if len(measured) < 3:
-        return [Verdict(State.UNKNOWN, f"{len(measured)} whole iterations are recorded: too few to tell a slow one", confidence=0.0, action="look again when more are")]
+        return [
+            Verdict(
+                State.UNKNOWN,
+                f"{len(measured)} whole iterations are recorded: too few to tell a slow one",
+                confidence=0.0,
+                action="look again when more are",
+            )
+        ]
     uncertainty = max((r.uncertainty_ns for r in trace.ranks.values()), default=0) * 1e-9 if len({r.host for r in trace.ranks.values()}) > 1 else 0.0
     monitor = Monitor(schedule, limits or Limits(), {rank: known.host for rank, known in trace.ranks.items()})
     new, odd = measured, []
@@ -200,8 +209,14 @@ def _put_down(finding: Finding, begin: int, end: int, schedule: Schedule, delays
 
 def healthy(watched: WatchResult) -> Verdict:
     """That nothing is wrong with it."""
-    changes = tuple(f"at one point the work of all ranks became {factor:.2f} times what it was: no rank is to blame for that" for factor in watched.monitor.changes)
-    text = f"healthy: {len(watched.measured)} iterations, now of {span(int(watched.monitor.length * 1e9))}, none slow because of a rank or link"
+    changes = tuple(
+        f"at one point the work of all ranks became {factor:.2f} times what it was: no rank is to blame for that"
+        for factor in watched.monitor.changes
+    )
+    text = (
+        f"healthy: {len(watched.measured)} iterations, now of {span(int(watched.monitor.length * 1e9))}, none slow "
+        "because of a rank or link"
+    )
     schedule = watched.monitor.schedule
     odd = _odd(watched)
     longer = (f"{_longer(watched.monitor, odd)}, because of no single rank or link",) if odd else ()
@@ -355,7 +370,10 @@ def tell(watched: WatchResult, group: list[Finding]) -> Verdict:
         whom = f"between {name} and rank {first.peer}" if first.peer is not None else f"of {name}'s group"
         text = f"the network {whom} is slow{where or f' {always}'}: a transfer takes {took}"
     elif first.cause is Cause.STARVED:
-        text = f"{name} waits for a processor, {always}: others run on those that it may use; the iteration took {span(int(first.length * 1e9))}"
+        text = (
+            f"{name} waits for a processor, {always}: others run on those that it may use; the iteration took "
+            f"{span(int(first.length * 1e9))}"
+        )
     elif first.vertex is not None or first.phase is Phase.REDUCE:
         text = f"{name} is slow{where or ' before the gradient reduction'}: its own work took {took}"
     else:
@@ -365,7 +383,10 @@ def tell(watched: WatchResult, group: list[Finding]) -> Verdict:
         text = f"{who} slow {always}: the work of an iteration takes {took}"
     return Verdict(
         State.SLOW,
-        f"{text}; without that the iteration would be {'up to ' if first.cause is Cause.STARVED else ''}{span(int(cost * 1e9))} shorter",
+        (
+            f"{text}; without that the iteration would be "
+            f"{'up to ' if first.cause is Cause.STARVED else ''}{span(int(cost * 1e9))} shorter"
+        ),
         first.cause,
         rank,
         first.peer,
