@@ -31,7 +31,21 @@ TAKES_MORE = True
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its commands."""
-    commands = parser.add_subparsers(dest="what", required=True, metavar="run | agent | status | events | move | devices")
+    metavar = "run | agent | status | events | move | devices"
+    commands = parser.add_subparsers(dest="what", required=True, metavar=metavar)
+    _add_run_and_agent(commands)
+    _add_status_and_events(commands)
+    _add_move(commands)
+    devices = commands.add_parser(
+        "devices",
+        help="list the RNICs of this host and their backups",
+        description="List the RNICs of this host, their place in the topology, and their backups.",
+    )
+    devices.add_argument("--sysfs", metavar="DIR", type=Path, help=argparse.SUPPRESS)
+    devices.add_argument("--json", action="store_true")
+
+
+def _add_run_and_agent(commands: Any) -> None:
     run = commands.add_parser("run", help="run a program with backup RNICs", description="Run the command after '--' with backup RNICs.")
     agent = commands.add_parser(
         "agent",
@@ -82,6 +96,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     agent.add_argument("--fd", type=int, help=argparse.SUPPRESS)
     agent.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
     agent.add_argument("--stay", type=int, metavar="PID", help=argparse.SUPPRESS)  # at least as long as this process
+
+
+def _add_status_and_events(commands: Any) -> None:
     status = commands.add_parser(
         "status",
         help="show queue pairs: state, device, counters",
@@ -103,6 +120,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 "agent on this host; for status: all jobs)"
             ),
         )
+    status.add_argument("--json", action="store_true")
+
+
+def _add_move(commands: Any) -> None:
     move = commands.add_parser(
         "move",
         help="move traffic to another RNIC now",
@@ -118,14 +139,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "device", metavar="DEV", help="the RNIC that carries the traffic from now on: a backup, or the default RNIC"
     )
     move.add_argument("--qp", metavar="N", default="*", help="move only this queue pair")
-    devices = commands.add_parser(
-        "devices",
-        help="list the RNICs of this host and their backups",
-        description="List the RNICs of this host, their place in the topology, and their backups.",
-    )
-    devices.add_argument("--sysfs", metavar="DIR", type=Path, help=argparse.SUPPRESS)
-    for command in (status, devices):
-        command.add_argument("--json", action="store_true")
 
 
 def run(options: argparse.Namespace, out: Output) -> int:

@@ -10,6 +10,7 @@ networks (10G is 10 Gbit/s), or in bytes, as for buses (32GB/s).
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -43,11 +44,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_advise(parser: argparse.ArgumentParser) -> None:
-    from ...fcdp.costs import COLLECTIVES, PRECISIONS
-
     def add(name: str, metavar: str | None, kind: Any, text: str, **more: Any) -> None:
         parser.add_argument(name, metavar=metavar, type=kind, help=text, **more)
 
+    _add_cluster(add)
+    _add_model(add, parser)
+    _add_step(add)
+    parser.add_argument(
+        "--local-weights", action="store_true", help="fcdp: every node reads frozen parameters from its own disk"
+    )
+    parser.add_argument("--json", action="store_true")
+
+
+def _add_cluster(add: Callable[..., None]) -> None:
     add("--params", "N", quantities.count, "number of the model's parameters, such as 30B or 350M", required=True)
     add("--nodes", "N", arguments.positive, "number of nodes", required=True)
     add("--gpus", "G", arguments.positive, "number of devices per node", required=True)
@@ -72,6 +81,11 @@ def _add_advise(parser: argparse.ArgumentParser) -> None:
         "bandwidth between a device and the host's memory (default 32GB/s)",
         default=PCIE,
     )
+
+
+def _add_model(add: Callable[..., None], parser: argparse.ArgumentParser) -> None:
+    from ...fcdp.costs import PRECISIONS
+
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
         "--trainable",
@@ -103,6 +117,11 @@ def _add_advise(parser: argparse.ArgumentParser) -> None:
         choices=tuple(PRECISIONS),
         default="mixed",
     )
+
+
+def _add_step(add: Callable[..., None]) -> None:
+    from ...fcdp.costs import COLLECTIVES
+
     add(
         "--micro-batches",
         "K",
@@ -149,8 +168,6 @@ def _add_advise(parser: argparse.ArgumentParser) -> None:
         choices=COLLECTIVES,
         default="ring",
     )
-    parser.add_argument("--local-weights", action="store_true", help="fcdp: every node reads frozen parameters from its own disk")
-    parser.add_argument("--json", action="store_true")
 
 
 def run(options: argparse.Namespace, out: Output) -> int:

@@ -25,6 +25,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ...core.units import size
 from ..shared import arguments, quantities
@@ -40,6 +41,11 @@ SHORTEST = 0.1  # seconds between two looks at the job; processor time is counte
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its commands."""
     commands = parser.add_subparsers(dest="what", required=True, metavar="run | record | export | report | top")
+    for add in (_add_run, _add_record, _add_export, _add_report, _add_top):
+        add(commands)
+
+
+def _add_run(commands: Any) -> None:
     run = commands.add_parser("run", help="record a program", description="Run the command after '--' and record the MPI calls of its programs.")
     run.add_argument(
         "--dir",
@@ -55,6 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("mpich", "openmpi", "intel"),
         help="the MPI library that the program uses (default: inferred from the command)",
     )
+
+
+def _add_record(commands: Any) -> None:
     record = commands.add_parser(
         "record",
         help="copy a job's recording to disk",
@@ -82,6 +91,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ),
     )
     record.add_argument("--for", metavar="TIME", type=arguments.seconds, dest="duration", help="stop after TIME")
+
+
+def _add_export(commands: Any) -> None:
     export = commands.add_parser(
         "export", help="convert a recording for other tools", description="Write a recording in another format."
     )
@@ -95,6 +107,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     export.add_argument(
         "--out", metavar="FILE", type=Path, help="write to FILE (default: trace.json, .prom, .pftrace or .otf2 here)"
     )
+
+
+def _add_report(commands: Any) -> None:
     report = commands.add_parser(
         "report",
         help="write a page of HTML",
@@ -109,6 +124,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write to FILE (default: report.html here)",
     )
     arguments.add_schedule(report)
+
+
+def _add_top(commands: Any) -> None:
     top = commands.add_parser(
         "top",
         help="show what each rank is doing now",
