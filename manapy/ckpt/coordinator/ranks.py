@@ -96,9 +96,9 @@ class Ranks:
     def ending(self) -> dict[str, Any]:
         """How the job has ended, for job.json.
 
-    The exit code is that of the first rank with one. The first failure is the rank that failed first, with its exit
-    code, or None if it died.
-    """
+        The exit code is that of the first rank with one. The first failure is the rank that failed first, with its
+        exit code, or None if it died.
+        """
         code = next((self.known[number].code for number in sorted(self.known) if self.known[number].code), 0)
         # if another object has its number, the rank has returned (invariant 3)
         failed = [(rank, code) for rank, code in self._failures.items() if self.known[rank.number] is rank]
