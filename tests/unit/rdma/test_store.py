@@ -182,7 +182,7 @@ def test_files_that_are_no_store(url: str, tmp_path: Path) -> None:
         ("etcd://h,,g", "not host:port"),
         ("etcd://::1:2379", "not host:port"),
         ("etcd://root:secret@h", "must not contain a password"),
-        ("etcd://h/job", "nothing may follow"),
+        ("etcd://h/job", "may follow the hosts"),
         ("etcd://h?user=x", "need each other"),
         ("etcd://h?cert=a", "need each other"),
         ("etcd://h?cert=a&key=b", "need ca"),
