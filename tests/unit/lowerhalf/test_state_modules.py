@@ -188,7 +188,7 @@ def test_missing_file_at_restart(driver: Path, place: Path) -> None:
 def test_shorter_file_at_restart(driver: Path, place: Path) -> None:
     save(driver, place, "grown")
     os.truncate(place / "out.txt", 3)
-    assert "is shorter now (3 bytes) than at the checkpoint (7)" in restore_reason(driver, place, "grown")
+    assert "is shorter (3 bytes) than at the checkpoint (7)" in restore_reason(driver, place, "grown")
 
 
 def test_nothing_is_cut_when_the_restart_fails(driver: Path, place: Path) -> None:
