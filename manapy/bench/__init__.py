@@ -1,4 +1,5 @@
-"""Benchmarks: what manapy costs, against the same thing without it. The programs that are measured are in osu_bench/."""
+"""Benchmarks: what manapy costs, against the same thing without it. The programs that are measured are in
+osu_bench/."""
 
 from .commands import Setting
 from .guest import Guest
