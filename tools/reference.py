@@ -196,9 +196,9 @@ def _verbatim(line: str) -> list[str]:
     """A line that is too long is broken where its last column begins."""
     if len(line) <= COLUMNS:
         return [line]
-    left, gap, right = line.rpartition("  ")
+    left, _, right = line.rpartition("  ")
     if not left.strip():
-        left, gap, right = line, "", ""
+        left, right = line, ""
     first = textwrap.wrap(left.rstrip(), COLUMNS, subsequent_indent="    ")
     return first + textwrap.wrap(right, COLUMNS, initial_indent="    ", subsequent_indent="    ")
 
