@@ -132,7 +132,7 @@ static int peek(const mpy_image_t *image, mpy_upper_t *head, size_t bytes) {
 int mpy_restore_mpi(const mpy_image_t *image, char *error, size_t n) {
     static mpy_upper_t upper; /* only its head is filled */
     if (peek(image, &upper, offsetof(mpy_upper_t, hooks)) || upper.magic != MPY_BOUNDARY_MAGIC)
-        return mpy_reason(error, n, "%s: it holds no upper block", image->path);
+        return mpy_reason(error, n, "%s: it contains no upper block", image->path);
     if (!mpy_mpi_is_up(&upper)) return 0;
     mpy_mpi_load(NULL);
     int provided, required = upper.mpi_thread_required;

@@ -328,7 +328,7 @@ int mpy_stop_all(char *error, size_t n) {
         if (running == 0 && nrecords == before) return 0;
         if (mpy_stop_check(error, n)) return -1;
         if (mpy_now_ms() > until) return still_running(error, n);
-        if (mpy_control_cancelled()) return mpy_reason(error, n, "the checkpoint was given up");
+        if (mpy_control_cancelled()) return mpy_reason(error, n, "the checkpoint was cancelled");
         struct timespec nap = {0, 200000}; /* BUSY threads are asked again soon; the futex tells of the others */
         mpy_sys(SYS_futex, &progress, FUTEX_WAIT, seen, &nap);
     }

@@ -68,7 +68,7 @@ bool mpy_helper_ask(char *const argv[], char *answer, size_t size, char *error, 
     if (child < 0) return mpy_refuse(error, n, "cannot start %s: fork: %s", argv[0], strerror(cause));
     while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {}
     char *end = strchr(answer, '\n');
-    if (end == NULL) return mpy_refuse(error, n, "`manapy %s` gave no answer", argv[1]);
+    if (end == NULL) return mpy_refuse(error, n, "`manapy %s` did not answer", argv[1]);
     *end = '\0';
     return true;
 }

@@ -88,7 +88,7 @@ bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n) {
     int fd = env_number("PMI_FD", -1);
     p->rank = env_number("PMI_RANK", -1), p->size = env_number("PMI_SIZE", -1);
     if (fd < 0 || p->rank < 0 || p->size < 1 || p->rank >= p->size)
-        return mpy_refuse(error, n, "PMI_FD, PMI_RANK and PMI_SIZE in the environment do not fit together");
+        return mpy_refuse(error, n, "PMI_FD, PMI_RANK and PMI_SIZE in the environment contradict each other");
     p->fd = mpy_fd_high(fd);
     if (p->fd < 0)
         return mpy_refuse(error, n, "cannot move the process manager's descriptor PMI_FD=%d to %d or above: %s (ulimit "
@@ -107,7 +107,7 @@ bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n) {
     snprintf(line, sizeof line, "cmd=get_my_kvsname\n");
     if (!talk(p, line, "my_kvsname", error, n)) return false;
     if (value_of(line, "kvsname", p->kvsname, sizeof p->kvsname)) return true;
-    return mpy_refuse(error, n, "the process manager gave no name of its key-value space: %.200s", line);
+    return mpy_refuse(error, n, "the process manager did not name its key-value space: %.200s", line);
 }
 
 bool mpy_pmi_put(mpy_pmi_t *p, const char *key, const char *value, char *error, size_t n) {

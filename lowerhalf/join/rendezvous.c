@@ -228,7 +228,7 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
     *say = job->rank == 0;
     if (pmi.fd >= 0 && !mpy_pmi_is_hydra()) mpy_leftovers_remove(pmi.kvsname);
     if (options->expected_ranks > 0 && options->expected_ranks != job->size)
-        return mpy_refuse(error, n, "the checkpoint holds %d ranks, but %d were started: use mpirun -n %d",
+        return mpy_refuse(error, n, "the checkpoint has %d ranks, but %d were started: use mpirun -n %d",
                           options->expected_ranks, job->size, options->expected_ranks);
     if (job->rank == 0) {
         bool ok = found_step(options, job, error, n);
@@ -258,7 +258,7 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
     int at = 0;
     size_t length = 0;
     if (sscanf(text, "%d %255s %zu %n", &job->port, job->host, &length, &at) != 3 || at == 0 || length >= sizeof job->dir || length > strlen(text + at))
-        return mpy_refuse(error, n, "what rank 0 has published is unreadable: %.200s", text);
+        return mpy_refuse(error, n, "the data that rank 0 has published is unreadable: %.200s", text);
     snprintf(job->dir, sizeof job->dir, "%.*s", (int)length, text + at);
     snprintf(job->step.path, sizeof job->step.path, "%s", text + at + length);
     if (job->step.path[0] != '\0') job->step.verdict = MPY_CHAIN_RESUME;

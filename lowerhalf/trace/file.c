@@ -59,7 +59,7 @@ static bool own_folder(const char *path, bool *made, char *error, size_t n) {
     *made = mkdir(path, 0700) == 0;
     if (!*made && errno != EEXIST) return mpy_refuse(error, n, "cannot make %s: %s", path, strerror(errno));
     if (lstat(path, &st) || !S_ISDIR(st.st_mode) || st.st_uid != getuid() || st.st_mode & 077)
-        return mpy_refuse(error, n, "%s isn't a folder of this user alone", path);
+        return mpy_refuse(error, n, "%s is not a folder of this user only", path);
     return true;
 }
 
@@ -267,7 +267,7 @@ bool mpy_trace_create(mpy_trace_t *trace, const mpy_trace_identity_t *who, char 
     if (!has_room(folder)) clear_up(base, who->job, true);
     snprintf(trace->path, sizeof trace->path, "%s/rank-%05d.g%u.trace", folder, who->rank, who->generation);
     if (has_room(folder) && make_file(trace, who, error, n)) return true;
-    if (!has_room(folder)) mpy_reason(error, n, "no room in %s", root());
+    if (!has_room(folder)) mpy_reason(error, n, "no space in %s", root());
     rmdir(folder); /* if nobody else has found room there */
     return false;
 }

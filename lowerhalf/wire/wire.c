@@ -292,7 +292,7 @@ bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret
     case MPY_HANDSHAKE_STRANGER:
         return mpy_refuse(error, n, line == NULL ? "the coordinator did not answer" : "the coordinator's greeting is not manapy's");
     case MPY_HANDSHAKE_VERSION:
-        return mpy_refuse(error, n, "the coordinator speaks protocol version %d, this program version %d",
+        return mpy_refuse(error, n, "the coordinator uses protocol version %d, this program uses version %d",
                           version, MPY_PROTOCOL_VERSION);
     case MPY_HANDSHAKE_RANDOM: return mpy_refuse(error, n, "getrandom: %s", strerror(errno));
     }

@@ -96,7 +96,7 @@ def _script(path: Path) -> tuple[Path | None, Finding]:
 def _binary(path: Path, elf: _elf.Elf) -> list[Finding]:
     name = str(path)
     if elf.bits == 32:
-        return [Finding(name, Level.BAD, "a 32-bit program: manapy runs 64-bit ones")]
+        return [Finding(name, Level.BAD, "a 32-bit program: manapy supports only 64-bit programs")]
     if elf.machine != "EM_X86_64":
         return [Finding(name, Level.BAD, f"for another machine (ELF machine {elf.machine})")]
     if elf.interpreter is None:

@@ -166,7 +166,7 @@ def test_second_interrupt(job: Run) -> None:
     begin = time.monotonic()
     assert job.wait() == 130
     assert time.monotonic() - begin < 30
-    assert "interrupted twice: not saved since the last checkpoint; continue" in job.output()
+    assert "interrupted twice: the work since the last checkpoint is lost; continue" in job.output()
     until_gone(below)
     assert job.ends() == ["expired"] and job.events("checkpoint") == []
 

@@ -226,7 +226,7 @@ def begin(directory: Path, where: Path | None = None) -> Path:
     if where != directory and not where.is_absolute():
         raise CheckpointError(f"the program's directory for checkpoints is not an absolute path: '{where}'")
     if len(os.fsencode(where)) > PATH_MAX:
-        raise CheckpointError(f"the program sends checkpoints to a directory whose path is too long: {where}")
+        raise CheckpointError(f"the path of the program's directory for checkpoints is too long: {where}")
     with explained(CheckpointError, where, "cannot make "):
         if where != directory:
             _open_place(where, directory)
