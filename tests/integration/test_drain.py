@@ -13,7 +13,7 @@ from pathlib import Path
 import emulated
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
-from manapy.bench.cluster import Cluster
+from manapy.bench.shared.cluster import Cluster
 
 NODES = emulated.names(2)
 BITS = 8e6  # of a slow link
