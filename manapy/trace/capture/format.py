@@ -1,6 +1,6 @@
 """The trace file: mirror of lowerhalf/include/manapy/trace.h, and writing such files without a program (for tests and the simulator).
 
-What the fields mean is said there. tests/unit/trace/test_format.py compares sizes, offsets and constants.
+What the fields mean is said there. tests/unit/trace/capture/test_format.py compares sizes, offsets and constants.
 """
 
 from __future__ import annotations

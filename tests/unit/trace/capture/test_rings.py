@@ -162,8 +162,8 @@ def test_refused_calls(tmp_path: Path) -> None:
     assert trace.ranks[0].refused == Refusal("MPI_Type_create_hindexed_block_c", 12, START + 3000)
 
 
-def test_names_of_error_classes() -> None:
-    text = (Path(__file__).resolve().parents[3] / "wrappers" / "core" / "mpich.h").read_text()
+def test_names_of_error_classes(root: Path) -> None:
+    text = (root / "wrappers" / "core" / "mpich.h").read_text()
     classes = {int(number): name for name, number in re.findall(r"#define (MPI_(?:T_)?ERR_\w+) (\d+)$", text, re.M)}
     assert {number: mpi_errors.name(number) for number in mpi_errors.NAMES} == classes
     assert mpi_errors.name(1000) == "error class 1000"
