@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from work_requests import FLAGS, HERE
+from work_requests import DRIVERS, FLAGS
 
 FAILURES = 60
 OURS = {"common/real", "kv/kv", "links/links", "links/backoff", "preload/preload"}  # switch_driver.c stands for these
@@ -27,7 +27,7 @@ def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     subprocess.run(["gcc", *flags, "-shared", "-fPIC", f"-Wl,--version-script={null / 'nullverbs.map'}", null / "nullverbs.c", "-o", library], check=True)
     program = made / "driver"
     parts = sorted(path for path in rdma.glob("*/*.c") if str(path.relative_to(rdma).with_suffix("")) not in OURS)
-    sources = [HERE / "switch_driver.c", *parts, *(rdma.parent / "trace" / f"{name}.c" for name in TRACE)]
+    sources = [DRIVERS / "switch_driver.c", *parts, *(rdma.parent / "trace" / f"{name}.c" for name in TRACE)]
     includes = [f"-I{path}" for path in (rdma, rdma.parent, rdma.parent / "include", null)]
     subprocess.run(["gcc", *flags, *includes, *sources, "-o", program, "-ldl"], check=True)
     return program, library

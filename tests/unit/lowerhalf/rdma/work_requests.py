@@ -1,4 +1,4 @@
-"""Work requests as the tests of lowerhalf/rdma make them, and as show_work.h prints them."""
+"""Work requests as the tests of lowerhalf/rdma make them, and as drivers/show_work.h prints them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-HERE = Path(__file__).resolve().parent
+DRIVERS = Path(__file__).resolve().parent / "drivers"
 FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 # enum ibv_wr_opcode and enum ibv_send_flags of infiniband/verbs.h
