@@ -53,6 +53,7 @@ OVER = ("refused", "refused otherwise", "crashed")  # the job was ended by an er
 STOOD = ("named", "wrong", "unchecked", "unnamed")
 RIGHT = ("quiet", "accused")
 NOT_COMPILED = "not compiled"
+TURNS = 3  # runs of one program, at most
 AMISS = ("wrong", "unnamed", "accused")  # what is not to be
 # MPICH: "Abort(604577795) on node 0: Fatal error in internal_Send: Invalid tag, error stack:"; a call before MPI_Init,
 # or after MPI_Finalize; an assertion in a call.
@@ -86,6 +87,11 @@ class Run:
         """The calls that MPI has refused, and why."""
         found = (refusal for pattern in REFUSALS for refusal in pattern.findall(self.output))
         return frozenset((call.lower(), why.strip()) for call, why in found)
+
+    @property
+    def wordless(self) -> bool:
+        """Has it failed, and nothing says why?"""
+        return bool(self.code) and not self.refusals and not self.crashed
 
     @property
     def crashed(self) -> bool:
@@ -198,28 +204,37 @@ def run(program: Program, headers: Sequence[Path], where: Path, ranks: int, pati
     )
     if compiled.returncode:
         return replace(outcome, error=next((line for line in compiled.stderr.splitlines() if "error" in line), "?"))
-    native = _natively(where, ranks, limit)
+    for turn in range(TURNS):  # mpirun may end before it has passed on a rank's last words
+        native = _natively(where / f"native-{turn}", where / "program", ranks, limit)
+        if not native.wordless:
+            break
+    for turn in range(TURNS):
+        (folder := where / f"here-{turn}").mkdir()
+        here = replace(outcome, native=native, **_under_manapy(folder, where / "program", program.kind, ranks, patience))
+        if not here.here.wordless:
+            break
+    return judge(replace(here, seconds=time.monotonic() - began), program, ranks)
+
+
+def _under_manapy(where: Path, program: Path, kind: str, ranks: int, patience: float) -> dict[str, Any]:
+    """Watched until there is a verdict, or it has ended: fields of an Outcome."""
     # What has ended by itself, or by MPI's refusal, is not to be cleaned away before it is asked about.
     job = Job(where, ranks, mpirun=[BIN / "mpirun", "-disable-auto-cleanup"])
-    job.start(where / "program")
+    job.start(program)
     assert job.process is not None
     try:
-        said, looks = _watched(job, program.kind == "correct", patience)
+        said, looks = _watched(job, kind == "correct", patience)
         code = job.process.poll()
         if code is not None:
             said = asked(job)
     finally:
         job.end()
-    outcome = replace(
-        outcome,
-        native=native,
-        here=Run(code, job.output()[-SHOWN:]),
-        state=said["state"] if said is not None else "",
-        verdicts=said["verdicts"] if said is not None else (),
-        looks=looks,
-        seconds=time.monotonic() - began,
-    )
-    return judge(outcome, program, ranks)
+    return {
+        "here": Run(code, job.output()[-SHOWN:]),
+        "state": said["state"] if said is not None else "",
+        "verdicts": said["verdicts"] if said is not None else (),
+        "looks": looks,
+    }
 
 
 def judge(outcome: Outcome, program: Program, ranks: int) -> Outcome:
@@ -237,11 +252,10 @@ def judge(outcome: Outcome, program: Program, ranks: int) -> Outcome:
     )
 
 
-def _natively(where: Path, ranks: int, limit: float) -> Run:
+def _natively(folder: Path, program: Path, ranks: int, limit: float) -> Run:
     """The program without manapy."""
-    folder = where / "native"
     folder.mkdir()
-    job = Job(folder, ranks).spawn([BIN / "mpirun", "-n", str(ranks), where / "program"])
+    job = Job(folder, ranks).spawn([BIN / "mpirun", "-n", str(ranks), program])
     assert job.process is not None
     code = None
     try:

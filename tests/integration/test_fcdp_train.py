@@ -126,7 +126,7 @@ def test_without_pytorch(make_job: Make) -> None:
 
 def test_a_checkpoint_that_training_does_not_know_of(make_job: Make) -> None:
     """PyTorch in the upper half: killed in the middle of the training and restarted, it ends with the losses of one that nobody disturbed."""
-    steps = 200
+    steps = 80
     options = [*SMALL, *HOW, "--steps", str(steps), "--out", "out"]
     job = make_job(2, env=ONE_THREAD).start(BIN / "manapy", "fcdp", "train", *options)
     job.wait_for("step 5 ")
