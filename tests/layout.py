@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+
+import compiling
 
 
 def c_values(directory: Path, include: Path, header: str, expressions: Mapping[str, str]) -> dict[str, int]:
     """Value of each C expression, by its name."""
-    source = directory / "probe.c"
-    lines = "\n".join(f'    printf("{name} %lld\\n", (long long)({expression}));' for name, expression in expressions.items())
-    source.write_text(f"#include <stddef.h>\n#include <stdio.h>\n#include <{header}>\nint main(void) {{\n{lines}\n    return 0;\n}}\n")
-    probe = directory / "probe"
-    subprocess.run(["gcc", "-std=gnu11", f"-I{include}", str(source), "-o", str(probe)], check=True)
-    output = subprocess.run([str(probe)], check=True, capture_output=True, text=True).stdout
-    return {name: int(value) for name, value in (line.rsplit(" ", 1) for line in output.splitlines())}
+    return compiling.c_values(directory, f"#include <{header}>", expressions, f"-I{include}")
 
 
 def differences(

@@ -99,7 +99,7 @@ static void forbid(void) {
         __atomic_sub_fetch(&MPY_UPPER->disabled, 1, __ATOMIC_SEQ_CST);
         uint32_t seen = MPY_UPPER->clock.wake; /* before phase: whoever changes phase bumps wake after it */
         __asm__ volatile("" ::: "memory");
-        if (MPY_LOWER->phase == MPY_PHASE_FROZEN) mpy_lock_futex(&MPY_UPPER->clock.wake, 128 /* FUTEX_WAIT_PRIVATE */, seen);
+        if (MPY_LOWER->phase == MPY_PHASE_FROZEN) mpy_lock_futex(&MPY_UPPER->clock.wake, FUTEX_WAIT_PRIVATE, seen);
     }
 }
 

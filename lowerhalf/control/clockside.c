@@ -16,6 +16,7 @@
  */
 #define _GNU_SOURCE
 #include "clockside.h"
+#include "base/reason.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -63,8 +64,7 @@ bool mpy_clockside_init(int size, char *error, unsigned long n) {
     side.size = size;
     side.world_cid = mpy_fnv1a(world, sizeof world);
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0) return true;
-    snprintf(error, n, "the kernel lacks membarrier(PRIVATE_EXPEDITED): %s", strerror(errno));
-    return false;
+    return mpy_refuse(error, n, "the kernel lacks membarrier(PRIVATE_EXPEDITED): %s", strerror(errno));
 }
 
 static void wake(void) {

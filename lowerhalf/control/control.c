@@ -26,6 +26,7 @@
 #include <manapy/boundary.h>
 
 #include "base/now.h"
+#include "base/reason.h"
 #include "base/sys.h"
 #include "clockside.h"
 #include "isolate/fdguard.h"
@@ -89,7 +90,7 @@ static void set_go(go_t go) {
 
 static void set_finish_taken(void) {
     __atomic_store_n(&WORDS->finish_taken, 1, __ATOMIC_SEQ_CST);
-    mpy_sys(SYS_futex, &WORDS->finish_taken, MPY_FUTEX_WAKE, 0x7fffffff);
+    mpy_futex_wake(&WORDS->finish_taken);
 }
 
 /* ---- the end of an epoch ---- */
@@ -329,10 +330,7 @@ static bool connect_once(char *error, size_t n) {
     mpy_fds_low_lock(); /* a restart may be putting the program's descriptors in place */
     int fd = mpy_wire_connect(job->host, job->port, CONNECT_MS);
     mpy_fds_low_unlock();
-    if (fd < 0) {
-        snprintf(error, n, "%s port %d: %s", job->host, job->port, strerror(errno));
-        return false;
-    }
+    if (fd < 0) return mpy_refuse(error, n, "%s port %d: %s", job->host, job->port, strerror(errno));
     mpy_wire_open(&plane.wire, fd);
     if (mpy_wire_authenticate(&plane.wire, "rank", job->secret, CONNECT_MS, error, n)) return true;
     mpy_wire_close(&plane.wire);
@@ -447,7 +445,7 @@ bool mpy_control_start(const mpy_control_config_t *config, char *error, size_t n
     mpy_wire_open(&plane.wire, -1);
     if (!mpy_clockside_init(config->job->size, error, n)) return false;
     WORDS->event = mpy_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (WORDS->event < 0) return snprintf(error, n, "eventfd: %s", strerror(errno)), false;
+    if (WORDS->event < 0) return mpy_refuse(error, n, "eventfd: %s", strerror(errno));
     plane.in_chain = mpy_chain_active();
     WORDS->alone = config->job->size == 1 && !plane.in_chain;
     WORDS->finish_wait_s = plane.in_chain ? FINISH_WAIT_CHAIN_S : FINISH_WAIT_S;
@@ -465,7 +463,7 @@ bool mpy_control_start(const mpy_control_config_t *config, char *error, size_t n
     int rc = ok ? pthread_create(&thread, &attributes, control_main, NULL) : 0;
     pthread_attr_destroy(&attributes);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc != 0) return snprintf(error, n, "cannot create a thread: %s", strerror(rc)), false;
+    if (rc != 0) return mpy_refuse(error, n, "cannot create a thread: %s", strerror(rc));
     if (ok) __atomic_store_n(&WORDS->pid, (int)getpid(), __ATOMIC_SEQ_CST);
     return ok;
 }

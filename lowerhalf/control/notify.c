@@ -106,7 +106,7 @@ void mpy_control_finished(int code) {
     if (!ours()) return;
     WORDS->exit_code = code & 0xff;
     tell_coordinator();
-    if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized) mpy_control_leave_process_manager(); /* else it is a crash, as natively */
+    if (!mpy_mpi_is_up(MPY_UPPER)) mpy_control_leave_process_manager(); /* else it is a crash, as natively */
 }
 
 static void tell_coordinator(void) {
@@ -114,5 +114,5 @@ static void tell_coordinator(void) {
     mpy_control_notify();
     if (WORDS->alone && !WORDS->connected) return; /* a short program doesn't wait for the coordinator's interpreter to start */
     struct timespec timeout = {.tv_sec = WORDS->finish_wait_s};
-    while (!WORDS->finish_taken && !WORDS->lost && mpy_sys(SYS_futex, &WORDS->finish_taken, MPY_FUTEX_WAIT, 0, &timeout) != -ETIMEDOUT) {} /* or a signal */
+    while (!WORDS->finish_taken && !WORDS->lost && mpy_sys(SYS_futex, &WORDS->finish_taken, FUTEX_WAIT, 0, &timeout) != -ETIMEDOUT) {} /* or a signal */
 }

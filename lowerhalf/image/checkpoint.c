@@ -10,6 +10,7 @@
  *  4. No hook runs after a STOP that has failed: the thread for it may not be halted.
  */
 #include "checkpoint.h"
+#include "base/reason.h"
 #include "base/sys.h"
 #include "control/control.h"
 #include "maps.h"
@@ -26,17 +27,13 @@
 
 enum { REAP_TRIES = 4, REAP_NS = 2000000 };
 
-static int uses_mpi(void) { return MPY_UPPER->mpi_initialized && !MPY_UPPER->mpi_finalized; }
-
 static int grace_left_ms; /* of the checkpoint that CHECK was for */
 
 static int check(int grace_ms, char *error, size_t n) {
-    if (MPY_UPPER->mpi_finalized) { snprintf(error, n, "the job is finishing: MPI_Finalize has been called"); return -1; }
-    if (MPY_UPPER->obstacle[0]) { snprintf(error, n, "%s", MPY_UPPER->obstacle); return -1; }
-    if (uses_mpi() && MPY_UPPER->threads[0].tid == 0) {
-        snprintf(error, n, "the thread that called MPI_Init has ended");
-        return -1;
-    }
+    if (MPY_UPPER->mpi_finalized) return mpy_reason(error, n, "the job is finishing: MPI_Finalize has been called");
+    if (MPY_UPPER->obstacle[0]) return mpy_reason(error, n, "%s", MPY_UPPER->obstacle);
+    if (mpy_mpi_is_up(MPY_UPPER) && MPY_UPPER->threads[0].tid == 0)
+        return mpy_reason(error, n, "the thread that called MPI_Init has ended");
     if (mpy_stop_check(error, n)) return -1;
     grace_left_ms = grace_ms;
     if (mpy_children_wait(MPY_CHILDREN_OF_NOW, &grace_left_ms, mpy_control_cancelled, error, n)) return -1; /* first: the pipe to a child goes with it */
@@ -50,7 +47,7 @@ static int stop(char *error, size_t n) {
     for (int tries = REAP_TRIES;; tries--) {
         if (mpy_stop_all(error, n) || mpy_children_wait(MPY_CHILDREN_ALL, &grace_left_ms, mpy_control_cancelled, error, n)) return -1;
         mpy_reap_for_halted();
-        if (tries == 1 || !mpy_children_unreaped()) return uses_mpi() ? mpy_stop_check_hooks(error, n) : 0;
+        if (tries == 1 || !mpy_children_unreaped()) return mpy_mpi_is_up(MPY_UPPER) ? mpy_stop_check_hooks(error, n) : 0;
         mpy_stop_release(); /* on its way to its wait(2), perhaps */
         nanosleep(&(struct timespec){.tv_nsec = REAP_NS}, NULL);
     }
@@ -59,12 +56,13 @@ static int stop(char *error, size_t n) {
 static int drained; /* since the last RESUME: there is something that the resume hook takes back */
 
 static int drain(char *error, size_t n) {
-    drained = uses_mpi() && MPY_UPPER->hooks.drain;
+    drained = mpy_mpi_is_up(MPY_UPPER) && MPY_UPPER->hooks.drain;
     return drained ? mpy_stop_run_hook(MPY_UPPER->hooks.drain, error, n) : 0;
 }
 
 static int write_image(const char *directory, mpy_image_result_t *result, char *error, size_t n) {
-    if (MPY_UPPER->obstacle[0]) { snprintf(error, n, "%s", MPY_UPPER->obstacle); return -1; } /* it may have come since the check */
+    if (MPY_UPPER->obstacle[0])
+        return mpy_reason(error, n, "%s", MPY_UPPER->obstacle); /* it may have come since the check */
     mpy_recorder_save();
     return mpy_snapshot_write(directory, result, error, n);
 }

@@ -7,6 +7,7 @@
  *     vDSO, service stack), and for a program linked without -pie what lies below 4 GiB.
  */
 #include "maps.h"
+#include "base/reason.h"
 #include "isolate/fdguard.h"
 #include "isolate/trapstate.h"
 #include "process/advice.h"
@@ -68,7 +69,7 @@ long mpy_maps_read(mpy_map_t **out, int with_advice, char *error, size_t n) {
     size_t room = 0, capacity = 0;
     long count = 0, latest = 0; /* the first part of the mapping that details are about */
     *out = NULL;
-    if (!f) { snprintf(error, n, "cannot read %s: %s", path, strerror(errno)); return -1; }
+    if (!f) return mpy_reason(error, n, "cannot read %s: %s", path, strerror(errno));
     while (getline(&line, &room, f) > 0) {
         if ((size_t)count + WINDOWS > capacity) {
             capacity = 2 * capacity + 256;
@@ -113,8 +114,8 @@ void mpy_maps_free(mpy_map_t *maps, long count) {
 static int check_alone(const mpy_map_t *maps, long count, const mpy_map_t *m, char *error, size_t n) {
     for (const mpy_map_t *o = maps; o < maps + count; o++) {
         if (o == m || !o->shared || o->device != m->device || o->inode != m->inode || o->offset >= m->offset + (m->hi - m->lo) || m->offset >= o->offset + (o->hi - o->lo)) continue;
-        snprintf(error, n, "shared memory (%s) is mapped twice, at %#lx and %#lx, and its file has no name; unmap one before the checkpoint", m->path, (unsigned long)m->lo, (unsigned long)o->lo);
-        return -1;
+        return mpy_reason(error, n, "shared memory (%s) is mapped twice, at %#lx and %#lx, and its file has no name; "
+                          "unmap one before the checkpoint", m->path, (unsigned long)m->lo, (unsigned long)o->lo);
     }
     DIR *d = opendir("/proc/thread-self/fd");
     int found = -1;
@@ -125,15 +126,14 @@ static int check_alone(const mpy_map_t *maps, long count, const mpy_map_t *m, ch
     }
     if (d) closedir(d);
     if (found < 0) return 0;
-    snprintf(error, n, "descriptor %d (%s) is a file without a name that is also mapped shared; close it or unmap it before the checkpoint", found, m->path);
-    return -1;
+    return mpy_reason(error, n, "descriptor %d (%s) is a file without a name that is also mapped shared; close it or "
+                      "unmap it before the checkpoint", found, m->path);
 }
 
 int mpy_maps_check(char *error, size_t n) {
-    if (MPY_TRAP->foreign) {
-        snprintf(error, n, "the program has mapped memory at the fixed address %#lx, outside the range that can be saved", (unsigned long)MPY_TRAP->foreign);
-        return -1;
-    }
+    if (MPY_TRAP->foreign)
+        return mpy_reason(error, n, "the program has mapped memory at the fixed address %#lx, outside the range that "
+                          "can be saved", (unsigned long)MPY_TRAP->foreign);
     mpy_map_t *maps;
     long count = mpy_maps_read(&maps, 0, error, n);
     int bad = count < 0 ? -1 : 0;

@@ -12,6 +12,7 @@
  *  4. Until mpy_restore_commit nothing outside this process has been changed.
  */
 #include "restore.h"
+#include "base/reason.h"
 #include "base/sys.h"
 #include "image/file/crc32c.h"
 #include "isolate/threads.h"
@@ -41,9 +42,6 @@
 #define MADV_POPULATE_WRITE 23 /* since Linux 5.14 */
 #endif
 #define READ_PIECE (512ul << 10)
-#define MPICH_COMM_WORLD 0x44000000
-#define MPICH_COMM_SELF 0x44000001
-#define MPICH_ERRORS_RETURN 0x54000001
 
 long mpy_clone(long nr, const long args[5], void (*fn)(void *), void *arg);
 int mpy_on_stack(int (*fn)(void *), void *arg, uint64_t stack_top);
@@ -53,11 +51,8 @@ static volatile uint32_t gate;
 static uint64_t lower_main_fs;
 
 static int fail(char *error, size_t n, const char *what) {
-    snprintf(error, n, "%s: %s", what, strerror(errno));
-    return -1;
+    return mpy_reason(error, n, "%s: %s", what, strerror(errno));
 }
-
-static int uses_mpi(void) { return MPY_UPPER->mpi_initialized && !MPY_UPPER->mpi_finalized; }
 
 /* ---- memory ---- */
 
@@ -78,8 +73,8 @@ static int map_region(const mpy_image_t *image, const mpy_image_region_t *r, cha
         p = mmap((void *)r->lo, r->hi - r->lo, prot, flags | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     }
     if (p == (void *)r->lo) return 0;
-    snprintf(error, n, "cannot map memory at %#lx: %s", (unsigned long)r->lo, p == MAP_FAILED ? strerror(errno) : "address taken");
-    return -1;
+    return mpy_reason(error, n, "cannot map memory at %#lx: %s",
+                      (unsigned long)r->lo, p == MAP_FAILED ? strerror(errno) : "address taken");
 }
 
 /* Piece by piece, so that the checksum finds in the cache what was just read. Populating first spares a page fault a page; where
@@ -94,7 +89,8 @@ static int read_run(const mpy_image_t *image, const mpy_image_run_t *run, char *
         if (done % READ_PIECE == 0) madvise(to, piece, MADV_POPULATE_WRITE);
         ssize_t k = pread(image->fd, to, piece, (off_t)(run->offset + done));
         if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) { snprintf(error, n, "%s: cannot be read: %s", image->path, k ? strerror(errno) : "it ends early"); return -1; }
+        if (k <= 0)
+            return mpy_reason(error, n, "%s: cannot be read: %s", image->path, k ? strerror(errno) : "it ends early");
         mpy_image_sum_add(image, &sum, to, (size_t)k);
         done += (uint64_t)k;
     }
@@ -134,17 +130,20 @@ static int peek(const mpy_image_t *image, mpy_upper_t *head, size_t bytes) {
 
 int mpy_restore_mpi(const mpy_image_t *image, char *error, size_t n) {
     static mpy_upper_t upper; /* only its head is filled */
-    if (peek(image, &upper, offsetof(mpy_upper_t, hooks)) || upper.magic != MPY_BOUNDARY_MAGIC) { snprintf(error, n, "%s: it holds no upper block", image->path); return -1; }
-    if (!upper.mpi_initialized || upper.mpi_finalized) return 0;
+    if (peek(image, &upper, offsetof(mpy_upper_t, hooks)) || upper.magic != MPY_BOUNDARY_MAGIC)
+        return mpy_reason(error, n, "%s: it holds no upper block", image->path);
+    if (!mpy_mpi_is_up(&upper)) return 0;
     mpy_mpi_load(NULL);
     int provided, required = upper.mpi_thread_required;
     int (*init)(int *, char ***, int, int *) = (int (*)(int *, char ***, int, int *))MPY_LOWER->mpi[MPY_FN_Init_thread];
     int (*set_errhandler)(int, int) = (int (*)(int, int))MPY_LOWER->mpi[MPY_FN_Comm_set_errhandler];
     int rc = init(NULL, NULL, required, &provided);
-    if (!rc) rc = set_errhandler(MPICH_COMM_WORLD, MPICH_ERRORS_RETURN);
-    if (!rc) rc = set_errhandler(MPICH_COMM_SELF, MPICH_ERRORS_RETURN);
-    if (rc) { snprintf(error, n, "%s: MPI_Init_thread failed with code %d", mpy_mpi_path(), rc); return -1; }
-    if (provided < required) { snprintf(error, n, "%s gives thread level %d, the program needs %d", mpy_mpi_path(), provided, required); return -1; }
+    if (!rc) rc = set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (!rc) rc = set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    if (rc) return mpy_reason(error, n, "%s: MPI_Init_thread failed with code %d", mpy_mpi_path(), rc);
+    if (provided < required)
+        return mpy_reason(error, n, "%s gives thread level %d, the program needs %d",
+                          mpy_mpi_path(), provided, required);
     return 0;
 }
 
@@ -225,7 +224,7 @@ static int rebuild_on_service_stack(void *argument) {
 /* Hooks cross to the lower half as the thread that called MPI_Init, which need not be the process's first, and
  * which doesn't run yet. */
 int mpy_restore_rebuild(const mpy_image_t *image, char *error, size_t n) {
-    if (!uses_mpi() || !MPY_UPPER->hooks.rebuild) return 0;
+    if (!mpy_mpi_is_up(MPY_UPPER) || !MPY_UPPER->hooks.rebuild) return 0;
     lower_main_fs = mpy_fs_get();
     mpy_thread_t *t = &MPY_UPPER->threads[0];
     mpy_thread_bind(t);
@@ -237,9 +236,10 @@ int mpy_restore_rebuild(const mpy_image_t *image, char *error, size_t n) {
 
 int mpy_restore_commit(char *error, size_t n) {
     if (mpy_fds_commit(error, n)) return -1;
-    if (uses_mpi()) { /* nobody writes to a shared file before everybody has cut it */
+    if (mpy_mpi_is_up(MPY_UPPER)) { /* nobody writes to a shared file before everybody has cut it */
         int (*barrier)(int) = (int (*)(int))MPY_LOWER->mpi[MPY_FN_Barrier];
-        if (barrier(MPICH_COMM_WORLD)) { snprintf(error, n, "the ranks cannot reach each other (MPI_Barrier failed)"); return -1; }
+        if (barrier(MPI_COMM_WORLD))
+            return mpy_reason(error, n, "the ranks cannot reach each other (MPI_Barrier failed)");
     }
     return mpy_process_start_timers(mpy_id_real, error, n);
 }

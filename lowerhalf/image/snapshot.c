@@ -9,6 +9,8 @@
  *  3. On any failure the file is removed and nothing else has changed.
  */
 #include "snapshot.h"
+#include "base/hex.h"
+#include "base/now.h"
 #include "base/rank.h"
 #include "control/control.h"
 #include "image/file/crc32c.h"
@@ -31,7 +33,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "functions.h" /* MPY_TABLE_HASH */
@@ -294,8 +295,6 @@ static int put_blob(writer_t *w, mpy_image_header_t *h, uint32_t kind, int (*sav
 }
 
 static int put_header(writer_t *w, mpy_image_header_t *h) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
     memcpy(h->magic, MPY_IMAGE_MAGIC, sizeof h->magic);
     h->version = MPY_IMAGE_VERSION;
     h->boundary_version = MPY_BOUNDARY_VERSION;
@@ -303,7 +302,7 @@ static int put_header(writer_t *w, mpy_image_header_t *h) {
     h->rank = MPY_LOWER->rank;
     h->size = MPY_LOWER->size;
     h->generation = MPY_LOWER->generation;
-    h->created_ns = (uint64_t)now.tv_sec * 1000000000ul + (uint64_t)now.tv_nsec;
+    h->created_ns = (uint64_t)mpy_now_ns(CLOCK_REALTIME);
     h->file_bytes = w->offset;
     h->memory_bytes = w->memory_bytes;
     mpy_cpu_features(h->cpu_features);
@@ -333,8 +332,7 @@ static int write_all(writer_t *w, mpy_image_header_t *h) {
 int mpy_snapshot_write(const char *directory, mpy_image_result_t *result, char *error, size_t n) {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/rank-%05d.img", directory, MPY_LOWER->rank);
-    struct timespec t0, t1;
-    clock_gettime(CLOCK_MONOTONIC, &t0);
+    int64_t begin = mpy_now_ns(CLOCK_MONOTONIC);
     writer_t w = {.fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600),
                   .pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC),
                   .mem = open("/proc/self/mem", O_RDONLY | O_CLOEXEC),
@@ -347,9 +345,9 @@ int mpy_snapshot_write(const char *directory, mpy_image_result_t *result, char *
     if (w.fd < 0) bad = fail(&w, path);
     else if (w.pagemap < 0 || w.mem < 0) bad = fail(&w, "cannot read /proc/self/pagemap or mem");
     else bad = write_all(&w, &header);
-    clock_gettime(CLOCK_MONOTONIC, &t1);
-    *result = (mpy_image_result_t){header.memory_bytes, w.offset, header.header_crc, (double)(t1.tv_sec - t0.tv_sec) + 1e-9 * (double)(t1.tv_nsec - t0.tv_nsec), ""};
-    for (int i = 0; i < MPY_IMAGE_SEAL; i++) snprintf(result->seal + 2 * i, 3, "%02x", header.seal[i]);
+    double seconds = 1e-9 * (double)(mpy_now_ns(CLOCK_MONOTONIC) - begin);
+    *result = (mpy_image_result_t){header.memory_bytes, w.offset, header.header_crc, seconds, ""};
+    mpy_hex(header.seal, MPY_IMAGE_SEAL, result->seal);
     if (w.fd >= 0) close(w.fd);
     if (w.pagemap >= 0) close(w.pagemap);
     if (w.mem >= 0) close(w.mem);

@@ -16,13 +16,15 @@
  *  3. Threads that appear while we halt others are found by listing /proc/self/task again until nothing changes.
  */
 #include "stop.h"
-#include "base/proc_stat.h"
+#include "base/now.h"
+#include "base/reason.h"
 #include "base/sys.h"
 #include "control/control.h"
 #include "isolate/fdguard.h"
 #include "isolate/trap/trap.h"
 #include <dirent.h>
 #include <errno.h>
+#include <manapy/proc_stat.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -268,21 +270,21 @@ static int sleeps_on_lower_stack(const sleep_t *s) { return s->nr >= 0 && !in_up
 int mpy_stop_check(char *error, size_t n) {
     mpy_proc_stat_t stat;
     if (mpy_proc_stat(getpid(), &stat) || stat.state != 'Z') return 0;
-    snprintf(error, n, "the program's first thread has ended (pthread_exit in main); such a program can't be saved");
-    return -1;
+    return mpy_reason(error, n, "the program's first thread has ended (pthread_exit in main); such a program can't be "
+                      "saved");
 }
 
 /* One pass over the threads; returns how many are not halted yet, -1 on failure. */
 static int pass(char *error, size_t n) {
     int running = 0;
     DIR *d = opendir("/proc/self/task");
-    if (!d) { snprintf(error, n, "cannot list threads: %s", strerror(errno)); return -1; }
+    if (!d) return mpy_reason(error, n, "cannot list threads: %s", strerror(errno));
     for (int i = 0; i < nrecords; i++) records[i].seen = 0;
     for (struct dirent *e; (e = readdir(d));) {
         int32_t tid = atoi(e->d_name);
         if (tid <= 0 || mpy_thread_is_lower(tid)) continue;
         record_t *r = record_of(tid);
-        if (!r) { closedir(d); snprintf(error, n, "more than %d threads", MPY_THREADS_MAX); return -1; }
+        if (!r) { closedir(d); return mpy_reason(error, n, "more than %d threads", MPY_THREADS_MAX); }
         if (r->state != STOPPED) {
             sleep_t s = sleep_of(tid);
             if (sleeps_on_lower_stack(&s)) continue; /* its record is dropped below */
@@ -315,8 +317,7 @@ static int still_running(char *error, size_t n) {
 }
 
 int mpy_stop_all(char *error, size_t n) {
-    struct timespec begin, now;
-    clock_gettime(CLOCK_MONOTONIC, &begin);
+    int64_t until = mpy_now_ms() + 1000 * STOP_SECONDS;
     nrecords = 0;
     for (;;) {
         uint32_t seen = progress;
@@ -324,11 +325,10 @@ int mpy_stop_all(char *error, size_t n) {
         if (running < 0) return -1;
         if (running == 0 && nrecords == before) return 0;
         if (mpy_stop_check(error, n)) return -1;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        if (now.tv_sec - begin.tv_sec > STOP_SECONDS) return still_running(error, n);
-        if (mpy_control_cancelled()) { snprintf(error, n, "the checkpoint was given up"); return -1; }
+        if (mpy_now_ms() > until) return still_running(error, n);
+        if (mpy_control_cancelled()) return mpy_reason(error, n, "the checkpoint was given up");
         struct timespec nap = {0, 200000}; /* BUSY threads are asked again soon; the futex tells of the others */
-        mpy_sys(SYS_futex, &progress, MPY_FUTEX_WAIT, seen, &nap);
+        mpy_sys(SYS_futex, &progress, FUTEX_WAIT, seen, &nap);
     }
 }
 
@@ -340,7 +340,7 @@ static void take_back(void) {
         if (open == 0) return;
         uint32_t seen = progress;
         struct timespec nap = {0, 1000000};
-        mpy_sys(SYS_futex, &progress, MPY_FUTEX_WAIT, seen, &nap);
+        mpy_sys(SYS_futex, &progress, FUTEX_WAIT, seen, &nap);
     }
     for (int i = 0; i < nrecords; i++) {
         uint32_t asked = REQUESTED;

@@ -28,7 +28,7 @@ static volatile uint32_t *the_lock;
 
 int mpy_arena_attach(void) {
     long page = mpy_sys6(SYS_mmap, 0, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page < 0 && page > -4096) return (int)page;
+    if (mpy_sys_failed(page)) return (int)page;
     the_lock = (volatile uint32_t *)page;
     return (int)mpy_sys(SYS_madvise, page, PAGE, MADV_WIPEONFORK);
 }

@@ -45,7 +45,7 @@ static void *donor_main(void *slot) { /* never returns */
 static void rest(uint32_t seen) {
     static long seconds = 1;
     const long time[2] = {seconds, 0};
-    if (mpy_sys(SYS_futex, &request_word, MPY_FUTEX_WAIT, seen, time) != -ETIMEDOUT) return;
+    if (mpy_sys(SYS_futex, &request_word, FUTEX_WAIT, seen, time) != -ETIMEDOUT) return;
     mpy_recorder_sample();
     if (seconds < SAMPLES_S) seconds *= 2;
 }

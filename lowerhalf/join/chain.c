@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/reason.h"
 #include "helper.h"
 
 enum { ARGUMENTS_MAX = 4096 };
@@ -38,8 +39,9 @@ bool mpy_chain_ask(char *const *argv, const char *dir, int ranks, mpy_chain_step
     if (!mpy_helper_ask((char *const *)helper, answer, sizeof answer, error, n)) return false;
     char *rest = strchr(answer, ' ');
     if (rest != NULL) *rest++ = '\0';
-    if (rest == NULL || strlen(rest) >= sizeof step->path) return snprintf(error, n, "`manapy _step` gave an unknown answer: %.200s", answer), false;
-    if (strcmp(answer, "ERROR") == 0) return snprintf(error, n, "%s", rest), false;
+    if (rest == NULL || strlen(rest) >= sizeof step->path)
+        return mpy_refuse(error, n, "`manapy _step` gave an unknown answer: %.200s", answer);
+    if (strcmp(answer, "ERROR") == 0) return mpy_refuse(error, n, "%s", rest);
     step->verdict = strcmp(answer, "NEW") == 0 ? MPY_CHAIN_NEW : strcmp(answer, "RESUME") == 0 ? MPY_CHAIN_RESUME : MPY_CHAIN_DONE;
     step->code = step->verdict == MPY_CHAIN_DONE ? atoi(rest) : 0;
     snprintf(step->path, sizeof step->path, "%s", rest);

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "helper.h"
+#include "base/reason.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,13 +25,13 @@ bool mpy_helper_path(char out[PATH_MAX], char *error, size_t n) {
         snprintf(out, PATH_MAX, "%s", given);
     } else {
         ssize_t length = readlink("/proc/self/exe", out, PATH_MAX - 8);
-        if (length <= 0) return snprintf(error, n, "/proc/self/exe: %s", strerror(errno)), false;
+        if (length <= 0) return mpy_refuse(error, n, "/proc/self/exe: %s", strerror(errno));
         out[length] = '\0';
         strcpy(strrchr(out, '/') + 1, "manapy");
     }
     if (access(out, X_OK) == 0) return true;
-    snprintf(error, n, "cannot start the coordinator %s: %s (is manapy installed completely?)", out, strerror(errno));
-    return false;
+    return mpy_refuse(error, n, "cannot start the coordinator %s: %s (is manapy installed completely?)",
+                      out, strerror(errno));
 }
 
 void mpy_helper_become(char *const argv[], const int *descriptors, int count) {
@@ -49,7 +50,7 @@ void mpy_helper_become(char *const argv[], const int *descriptors, int count) {
 
 bool mpy_helper_ask(char *const argv[], char *answer, size_t size, char *error, size_t n) {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) < 0) return snprintf(error, n, "pipe: %s", strerror(errno)), false;
+    if (pipe2(ends, O_CLOEXEC) < 0) return mpy_refuse(error, n, "pipe: %s", strerror(errno));
     pid_t child = fork();
     if (child == 0) mpy_helper_become(argv, (int[]){open("/dev/null", O_RDONLY | O_CLOEXEC), ends[1], 2}, 3);
     int cause = errno;
@@ -62,10 +63,10 @@ bool mpy_helper_ask(char *const argv[], char *answer, size_t size, char *error, 
     }
     answer[at] = '\0';
     close(ends[0]);
-    if (child < 0) return snprintf(error, n, "cannot start %s: fork: %s", argv[0], strerror(cause)), false;
+    if (child < 0) return mpy_refuse(error, n, "cannot start %s: fork: %s", argv[0], strerror(cause));
     while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {}
     char *end = strchr(answer, '\n');
-    if (end == NULL) return snprintf(error, n, "`manapy %s` gave no answer", argv[1]), false;
+    if (end == NULL) return mpy_refuse(error, n, "`manapy %s` gave no answer", argv[1]);
     *end = '\0';
     return true;
 }

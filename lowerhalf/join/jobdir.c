@@ -26,6 +26,7 @@
 
 #include <manapy/own.h>
 
+#include "base/reason.h"
 #include "wire/wire.h"
 
 /* The coordinator of ranks that were just killed needs a moment to notice. One that still answers after a while isn't of those. */
@@ -89,10 +90,7 @@ static bool lock_directory(const char *dir, int *lock_fd, char *error, size_t n)
     char path[PATH_MAX + 16];
     snprintf(path, sizeof path, "%s/lock", dir);
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) {
-        snprintf(error, n, "%s: %s", path, strerror(errno));
-        return false;
-    }
+    if (fd < 0) return mpy_refuse(error, n, "%s: %s", path, strerror(errno));
     bool live = false, held = true;
     for (int waited = 0; held && !live; waited += 20) {
         held = flock(fd, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR);
@@ -134,42 +132,30 @@ bool mpy_jobdir_of_checkpoint(const char *checkpoint, char job_dir[PATH_MAX], ch
 
 static bool make_new(char out[PATH_MAX], char *error, size_t n) {
     char cwd[PATH_MAX - 32], id[16];
-    if (getcwd(cwd, sizeof cwd) == NULL) {
-        snprintf(error, n, "the working directory: %s", strerror(errno));
-        return false;
-    }
+    if (getcwd(cwd, sizeof cwd) == NULL) return mpy_refuse(error, n, "the working directory: %s", strerror(errno));
     for (;;) {
-        if (!make_id(id)) {
-            snprintf(error, n, "getrandom: %s", strerror(errno));
-            return false;
-        }
+        if (!make_id(id)) return mpy_refuse(error, n, "getrandom: %s", strerror(errno));
         snprintf(out, PATH_MAX, "%s/manapy-%s", strcmp(cwd, "/") == 0 ? "" : cwd, id);
         if (mkdir(out, 0755) == 0) return true;
         if (errno == EEXIST) continue; /* invariant 1 */
-        snprintf(error, n, "cannot make the job directory %s: %s; name a writable one with --dir", out, strerror(errno));
-        return false;
+        return mpy_refuse(error, n, "cannot make the job directory %s: %s; name a writable one with --dir",
+                          out, strerror(errno));
     }
 }
 
 bool mpy_jobdir_create(const mpy_rendezvous_options_t *options, mpy_job_t *job, int *lock_fd, char *error, size_t n) {
     char path[PATH_MAX], unused[PATH_MAX];
     if (options->dir != NULL) {
-        if ((mkdir(options->dir, 0755) < 0 && errno != EEXIST) || realpath(options->dir, path) == NULL) {
-            snprintf(error, n, "cannot make the job directory %s: %s", options->dir, strerror(errno));
-            return false;
-        }
+        if ((mkdir(options->dir, 0755) < 0 && errno != EEXIST) || realpath(options->dir, path) == NULL)
+            return mpy_refuse(error, n, "cannot make the job directory %s: %s", options->dir, strerror(errno));
         struct stat st;
-        if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode)) {
-            snprintf(error, n, "cannot use %s as job directory: %s", options->dir, strerror(ENOTDIR));
-            return false;
-        }
+        if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode))
+            return mpy_refuse(error, n, "cannot use %s as job directory: %s", options->dir, strerror(ENOTDIR));
     } else if (options->resume == NULL || !mpy_jobdir_of_checkpoint(options->resume, path, unused)) {
         if (!make_new(path, error, n)) return false;
     }
-    if (strlen(path) >= sizeof job->dir) {
-        snprintf(error, n, "the job directory's path is longer than %zu bytes: %s", sizeof job->dir - 1, path);
-        return false;
-    }
+    if (strlen(path) >= sizeof job->dir)
+        return mpy_refuse(error, n, "the job directory's path is longer than %zu bytes: %s", sizeof job->dir - 1, path);
     struct stat st;
     if (stat(path, &st) == 0 && mpy_own_check(path, &st, S_IWOTH, error, n) != 0) return false;
     strcpy(job->dir, path);
@@ -181,8 +167,7 @@ bool mpy_jobdir_write_secret(mpy_job_t *job, char *error, size_t n) {
     snprintf(path, sizeof path, "%s/secret", job->dir);
     if (mpy_secret_read(job->dir, job->secret, error, n)) {
         if (chmod(path, 0600) == 0) return true;
-        snprintf(error, n, "%s: %s", path, strerror(errno));
-        return false;
+        return mpy_refuse(error, n, "%s: %s", path, strerror(errno));
     }
     unlink(path);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/reason.h"
 #include "isolate/fdguard.h"
 
 #define LINE_MAX_BYTES 1024 /* hydra's own limit (PMIU_MAXLINE) */
@@ -39,19 +40,14 @@ static bool talk(mpy_pmi_t *p, char line[LINE_MAX_BYTES * 4], const char *expect
     char want[64];
     snprintf(want, sizeof want, "cmd=%s", expect);
     size_t wanted = strlen(want);
-    if (strncmp(line, want, wanted) != 0 || (line[wanted] != ' ' && line[wanted] != '\0')) {
-        snprintf(error, n, "the process manager answered \"%.200s\" instead of \"%s\" (is it PMI-1?)", line, want);
-        return false;
-    }
+    if (strncmp(line, want, wanted) != 0 || (line[wanted] != ' ' && line[wanted] != '\0'))
+        return mpy_refuse(error, n, "the process manager answered \"%.200s\" instead of \"%s\" (is it PMI-1?)",
+                          line, want);
     const char *rc = strstr(line, " rc=");
-    if (rc != NULL && atoi(rc + 4) != 0) {
-        snprintf(error, n, "the process manager refused: %.200s", line);
-        return false;
-    }
+    if (rc != NULL && atoi(rc + 4) != 0) return mpy_refuse(error, n, "the process manager refused: %.200s", line);
     return true;
 lost:
-    snprintf(error, n, "the process manager's connection is lost: %s", strerror(errno));
-    return false;
+    return mpy_refuse(error, n, "the process manager's connection is lost: %s", strerror(errno));
 }
 
 /* Value of `key=` in an answer, up to the next blank. */
@@ -90,15 +86,12 @@ bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n) {
     }
     int fd = env_number("PMI_FD", -1);
     p->rank = env_number("PMI_RANK", -1), p->size = env_number("PMI_SIZE", -1);
-    if (fd < 0 || p->rank < 0 || p->size < 1 || p->rank >= p->size) {
-        snprintf(error, n, "PMI_FD, PMI_RANK and PMI_SIZE in the environment do not fit together");
-        return false;
-    }
+    if (fd < 0 || p->rank < 0 || p->size < 1 || p->rank >= p->size)
+        return mpy_refuse(error, n, "PMI_FD, PMI_RANK and PMI_SIZE in the environment do not fit together");
     p->fd = mpy_fd_high(fd);
-    if (p->fd < 0) {
-        snprintf(error, n, "cannot move the process manager's descriptor PMI_FD=%d to %d or above: %s (ulimit -n is too low)", fd, mpy_fd_base(), strerror(errno));
-        return false;
-    }
+    if (p->fd < 0)
+        return mpy_refuse(error, n, "cannot move the process manager's descriptor PMI_FD=%d to %d or above: %s (ulimit "
+                          "-n is too low)", fd, mpy_fd_base(), strerror(errno));
     char text[16], line[LINE_MAX_BYTES * 4];
     snprintf(text, sizeof text, "%d", p->fd);
     setenv("PMI_FD", text, 1);
@@ -113,8 +106,7 @@ bool mpy_pmi_open(mpy_pmi_t *p, char *error, size_t n) {
     snprintf(line, sizeof line, "cmd=get_my_kvsname\n");
     if (!talk(p, line, "my_kvsname", error, n)) return false;
     if (value_of(line, "kvsname", p->kvsname, sizeof p->kvsname)) return true;
-    snprintf(error, n, "the process manager gave no name of its key-value space: %.200s", line);
-    return false;
+    return mpy_refuse(error, n, "the process manager gave no name of its key-value space: %.200s", line);
 }
 
 bool mpy_pmi_put(mpy_pmi_t *p, const char *key, const char *value, char *error, size_t n) {
@@ -128,8 +120,7 @@ bool mpy_pmi_get(mpy_pmi_t *p, const char *key, char *value, size_t size, char *
     snprintf(line, sizeof line, "cmd=get kvsname=%s key=%s\n", p->kvsname, key);
     if (!talk(p, line, "get_result", error, n)) return false;
     if (value_of(line, "value", value, size)) return true;
-    snprintf(error, n, "the process manager does not know the key %s that rank 0 has put", key);
-    return false;
+    return mpy_refuse(error, n, "the process manager does not know the key %s that rank 0 has put", key);
 }
 
 bool mpy_pmi_barrier(mpy_pmi_t *p, char *error, size_t n) {

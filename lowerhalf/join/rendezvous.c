@@ -32,6 +32,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/reason.h"
 #include "helper.h"
 #include "isolate/fdguard.h"
 #include "jobdir.h"
@@ -118,7 +119,7 @@ static bool start_coordinator(const mpy_rendezvous_options_t *options, const mpy
     if (!mpy_helper_path(path, error, n)) return false;
     snprintf(log_path, sizeof log_path, "%s/coordinator.log", job->dir);
     int log = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (log < 0) return snprintf(error, n, "%s: %s", log_path, strerror(errno)), false;
+    if (log < 0) return mpy_refuse(error, n, "%s: %s", log_path, strerror(errno));
     snprintf(ranks, sizeof ranks, "%d", job->size);
     snprintf(pid, sizeof pid, "%d", (int)getpid());
     const char *argv[32] = {path, "_coordinator", "--dir", job->dir, "--fd", "3", "--ranks", ranks, "--rank0-pid", pid};
@@ -137,7 +138,7 @@ static bool start_coordinator(const mpy_rendezvous_options_t *options, const mpy
     }
     int cause = errno;
     close(log);
-    if (child < 0) return snprintf(error, n, "cannot start the coordinator: fork: %s", strerror(cause)), false;
+    if (child < 0) return mpy_refuse(error, n, "cannot start the coordinator: fork: %s", strerror(cause));
     while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {}
     return true;
 }
@@ -210,8 +211,8 @@ static bool read_secret_patiently(mpy_job_t *job, char *error, size_t n) {
         if (tries == 40) {
             char cause[512];
             snprintf(cause, sizeof cause, "%s", error);
-            snprintf(error, n, "%s (the job directory must lie on a file system that all ranks see; choose it with --dir)", cause);
-            return false;
+            return mpy_refuse(error, n, "%s (the job directory must lie on a file system that all ranks see; choose it "
+                              "with --dir)", cause);
         }
         usleep(50000);
     }
@@ -226,10 +227,9 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
     job->rank = pmi.rank, job->size = pmi.size, job->local_size = pmi.fd < 0 ? 1 : pmi.local_size, job->pmi_fd = pmi.fd;
     *say = job->rank == 0;
     if (pmi.fd >= 0 && !mpy_pmi_is_hydra()) mpy_leftovers_remove(pmi.kvsname);
-    if (options->expected_ranks > 0 && options->expected_ranks != job->size) {
-        snprintf(error, n, "the checkpoint holds %d ranks, but %d were started: use mpirun -n %d", options->expected_ranks, job->size, options->expected_ranks);
-        return false;
-    }
+    if (options->expected_ranks > 0 && options->expected_ranks != job->size)
+        return mpy_refuse(error, n, "the checkpoint holds %d ranks, but %d were started: use mpirun -n %d",
+                          options->expected_ranks, job->size, options->expected_ranks);
     if (job->rank == 0) {
         bool ok = found_step(options, job, error, n);
         if (pmi.fd < 0) return ok;
@@ -238,7 +238,7 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
         else if (job->step.verdict == MPY_CHAIN_DONE) snprintf(text, sizeof text, "D%d", job->step.code);
         else snprintf(text, sizeof text, "%d %s %zu %s%s", job->port, job->host, strlen(job->dir), job->dir, job->step.verdict == MPY_CHAIN_RESUME ? job->step.path : "");
         if (!publish(&pmi, text, trouble, sizeof trouble) || !mpy_pmi_barrier(&pmi, trouble, sizeof trouble)) {
-            if (ok) snprintf(error, n, "%s", trouble);
+            if (ok) mpy_reason(error, n, "%s", trouble);
             return false;
         }
         return ok;
@@ -257,10 +257,8 @@ bool mpy_rendezvous(const mpy_rendezvous_options_t *options, mpy_job_t *job, boo
     }
     int at = 0;
     size_t length = 0;
-    if (sscanf(text, "%d %255s %zu %n", &job->port, job->host, &length, &at) != 3 || at == 0 || length >= sizeof job->dir || length > strlen(text + at)) {
-        snprintf(error, n, "what rank 0 has published is unreadable: %.200s", text);
-        return false;
-    }
+    if (sscanf(text, "%d %255s %zu %n", &job->port, job->host, &length, &at) != 3 || at == 0 || length >= sizeof job->dir || length > strlen(text + at))
+        return mpy_refuse(error, n, "what rank 0 has published is unreadable: %.200s", text);
     snprintf(job->dir, sizeof job->dir, "%.*s", (int)length, text + at);
     snprintf(job->step.path, sizeof job->step.path, "%s", text + at + length);
     if (job->step.path[0] != '\0') job->step.verdict = MPY_CHAIN_RESUME;
@@ -275,10 +273,8 @@ bool mpy_rejoin(const char *text, mpy_job_t *job, char *error, size_t n) {
     int at = 0, protocol = 0;
     memset(job, 0, sizeof *job);
     if (sscanf(text, "%d %d %d %d %d %d %255s %n", &job->rank, &job->size, &job->local_size, &job->pmi_fd, &protocol, &job->port, job->host, &at) != 7 || at == 0 ||
-        strlen(text + at) >= sizeof job->dir) {
-        snprintf(error, n, "--rejoin is for manapy's own use");
-        return false;
-    }
+        strlen(text + at) >= sizeof job->dir)
+        return mpy_refuse(error, n, "--rejoin is for manapy's own use");
     job->protocol = (mpy_protocol_t)protocol;
     strcpy(job->dir, text + at);
     if (job->pmi_fd >= 0) { /* it was let through the exec */

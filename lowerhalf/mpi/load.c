@@ -11,13 +11,13 @@
  *     out of the program's way.
  */
 #include "load.h"
-#include "base/proc_stat.h"
 #include "base/rank.h"
 #include "isolate/fdguard.h"
 #include "rdma.h"
 #include <dlfcn.h>
 #include <limits.h>
 #include <malloc.h>
+#include <manapy/proc_stat.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -28,13 +28,11 @@
 #include "function_names.h"
 #include "functions.h"
 
-#define MPICH_ERR_UNSUPPORTED 44 /* MPI_ERR_UNSUPPORTED_OPERATION */
-
 /* MPI libraries take temporary buffers as large as a message for each call. Natively malloc learns from the program's own frees to keep such
  * memory; here the program has another malloc, and each call would pay for fresh pages. */
 enum { MALLOC_MMAPS_FROM = 32 << 20 /* the most it takes */, MALLOC_TRIMS_FROM = 64 << 20 };
 
-static int missing(void) { return MPICH_ERR_UNSUPPORTED; }
+static int missing(void) { return MPI_ERR_UNSUPPORTED_OPERATION; }
 static char found[PATH_MAX];
 
 static int try_file(const char *path) {

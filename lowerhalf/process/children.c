@@ -2,12 +2,12 @@
 #define _GNU_SOURCE
 #include "children.h"
 #include "base/now.h"
-#include "base/proc_stat.h"
-#include "reason.h"
+#include "base/reason.h"
 
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <manapy/proc_stat.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,11 +19,6 @@
 #define POLL_MS 10       /* without pidfd_open (Linux before 5.3) */
 #define ASK_MS 50        /* at most, between two questions whether the checkpoint was given up */
 #define COMMAND_SHOWN 60 /* characters of a command line */
-
-static int self(void)
-{
-    return (int)syscall(SYS_getpid);
-}
 
 static unsigned long long ticks_now(void)
 {
@@ -41,7 +36,7 @@ typedef struct wanted {
 static int counts(int pid, wanted_t w)
 {
     mpy_proc_stat_t s;
-    return mpy_proc_stat(pid, &s) == 0 && s.parent == self() && s.state != 'X' && (s.state == 'Z') == w.ended && s.started <= w.until;
+    return mpy_proc_stat(pid, &s) == 0 && s.parent == getpid() && s.state != 'X' && (s.state == 'Z') == w.ended && s.started <= w.until;
 }
 
 /* By /proc/PID/task/TID/children; -1 when the kernel doesn't have it. */
@@ -49,12 +44,12 @@ static int find_by_task(wanted_t w)
 {
     char path[64 + sizeof((struct dirent *)0)->d_name];
     int found = 0, readable = 0, pid;
-    snprintf(path, sizeof path, "/proc/%d/task", self());
+    snprintf(path, sizeof path, "/proc/%d/task", getpid());
     DIR *dir = opendir(path);
     for (struct dirent *entry; dir && !found && (entry = readdir(dir));) {
         if (!isdigit((unsigned char)entry->d_name[0]))
             continue;
-        snprintf(path, sizeof path, "/proc/%d/task/%s/children", self(), entry->d_name);
+        snprintf(path, sizeof path, "/proc/%d/task/%s/children", getpid(), entry->d_name);
         FILE *file = fopen(path, "re");
         if (!file)
             continue;

@@ -2,7 +2,7 @@
  * operating system, for virtualisation, and those that describe one core are not in it. Names as in /proc/cpuinfo.
  */
 #include "cpu.h"
-#include "reason.h"
+#include "base/reason.h"
 
 #include <cpuid.h>
 #include <string.h>

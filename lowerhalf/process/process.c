@@ -3,7 +3,7 @@
  */
 #define _GNU_SOURCE
 #include "process.h"
-#include "reason.h"
+#include "base/reason.h"
 #include "timers.h"
 
 #include <errno.h>
@@ -16,7 +16,6 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define MAGIC 0x31435250u /* "PRC1" */
@@ -32,7 +31,7 @@ static int kept_limit(int resource)
 
 static void comm_path(char path[64])
 {
-    int pid = (int)syscall(SYS_getpid);
+    int pid = getpid();
     snprintf(path, 64, "/proc/%d/task/%d/comm", pid, pid);
 }
 
@@ -101,7 +100,7 @@ int mpy_process_save(mpy_blob_t *b, mpy_tid_map_t *virtual_tid, char *err, size_
         mpy_blob_put_u64(b, limit.rlim_max);
     }
     name_save(b);
-    int pid = (int)syscall(SYS_getpid), reaper = 0;
+    int pid = getpid(), reaper = 0;
     errno = 0;
     int nice = getpriority(PRIO_PROCESS, (id_t)pid);
     prctl(PR_GET_CHILD_SUBREAPER, &reaper);
@@ -150,7 +149,7 @@ int mpy_process_restore(mpy_reader_t *r, char *err, size_t n)
     for (int i = 0; i < LIMITS; i++)
         limit_restore(i, limits[i]);
     name_restore(name);
-    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_getpid), nice);
+    setpriority(PRIO_PROCESS, (id_t)getpid(), nice);
     setpriority(PRIO_PROCESS, 0, nice); /* of the calling thread, from which others are created */
     personality(persona);
     prctl(PR_SET_CHILD_SUBREAPER, (unsigned long)reaper, 0, 0, 0);

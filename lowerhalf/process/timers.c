@@ -11,8 +11,8 @@
  */
 #define _GNU_SOURCE
 #include "timers.h"
+#include "base/reason.h"
 #include "isolate/fdguard.h"
-#include "reason.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -47,11 +47,6 @@ static uint32_t ntimers;
 static siginfo_t *signals;
 static uint32_t nsignals;
 
-static int self(void)
-{
-    return (int)syscall(SYS_getpid);
-}
-
 /* ---- POSIX timers ---- */
 
 static int by_id(const void *a, const void *b)
@@ -77,7 +72,7 @@ static int list_timers(ptimer_t **list, uint32_t *count, char *err, size_t n)
     unsigned long value;
     *list = NULL;
     *count = 0;
-    snprintf(path, sizeof path, "/proc/%d/timers", self());
+    snprintf(path, sizeof path, "/proc/%d/timers", getpid());
     FILE *file = fopen(path, "re");
     if (!file)
         return probe(err, n);
@@ -201,7 +196,7 @@ static uint64_t pending(void)
 {
     char path[64], line[128];
     unsigned long mask = 0;
-    snprintf(path, sizeof path, "/proc/%d/status", self());
+    snprintf(path, sizeof path, "/proc/%d/status", getpid());
     FILE *file = fopen(path, "re");
     while (file && fgets(line, sizeof line, file) && sscanf(line, "ShdPnd: %lx", &mask) != 1)
         ;
@@ -215,9 +210,9 @@ static uint64_t pending(void)
 
 static int requeue(const siginfo_t *info)
 {
-    if (syscall(SYS_rt_sigqueueinfo, self(), info->si_signo, info) == 0)
+    if (syscall(SYS_rt_sigqueueinfo, getpid(), info->si_signo, info) == 0)
         return 0;
-    return errno == EPERM ? kill(self(), info->si_signo) : -1; /* only the first thread may send as if it were kill(2) or the kernel */
+    return errno == EPERM ? kill(getpid(), info->si_signo) : -1; /* only the first thread may send as if it were kill(2) or the kernel */
 }
 
 static void signals_save(mpy_blob_t *b)

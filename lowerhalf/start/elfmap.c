@@ -7,6 +7,7 @@
  *  2. The whole span is reserved first, so that segments can't collide with anything.
  */
 #include "elfmap.h"
+#include "base/reason.h"
 #include "isolate/arena.h"
 #include <elf.h>
 #include <errno.h>
@@ -20,8 +21,7 @@
 #define UP(x) DOWN((x) + 4095ul)
 
 static int fail(char *error, size_t n, const char *path, const char *why) {
-    snprintf(error, n, "cannot start %s: %s", path, why);
-    return -1;
+    return mpy_reason(error, n, "cannot start %s: %s", path, why);
 }
 
 static int map_segment(int fd, const Elf64_Phdr *p, uint64_t base) {

@@ -10,8 +10,8 @@
 #include "stack.h"
 #include "isolate/arena.h"
 #include <elf.h>
-#include <fcntl.h>
 #include <linux/prctl.h>
+#include <manapy/proc_stat.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,14 +102,10 @@ uint64_t mpy_stack_build(char *const *argv, char *const *envp, const mpy_elf_t *
 
 /* `ps` and /proc/PID/cmdline shall show the program, not manapy-launch. Best effort: needs CONFIG_CHECKPOINT_RESTORE. */
 void mpy_stack_show_arguments(void) {
-    char stat[1024] = "";
-    int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || read(fd, stat, sizeof stat - 1) <= 0) stat[0] = 0;
-    if (fd >= 0) close(fd);
-    char *at = strrchr(stat, ')');
+    char stat[1024], *fields = mpy_proc_stat_fields(getpid(), stat);
     unsigned long v[60] = {0};
-    int k = 2; /* proc(5) counts from 1; the field after the ')' is number 3 */
-    for (char *word = at ? strtok(at + 1, " ") : NULL; word && k < 59; word = strtok(NULL, " ")) v[++k] = strtoul(word, NULL, 10);
+    int k = 2; /* proc(5) counts from 1 */
+    for (char *word = fields ? strtok(fields, " ") : NULL; word && k < 59; word = strtok(NULL, " ")) v[++k] = strtoul(word, NULL, 10);
     if (k < 51) return;
     struct prctl_mm_map map = {.start_code = v[26], .end_code = v[27], .start_stack = v[28], .start_data = v[45], .end_data = v[46], .start_brk = v[47],
                                .brk = (uint64_t)sbrk(0), .arg_start = MPY_TRAP->arg_lo, .arg_end = MPY_TRAP->arg_hi, .env_start = MPY_TRAP->arg_hi,

@@ -10,36 +10,27 @@
  *  3. `magic` is stored last: a reader takes a file without it for one that is being made.
  */
 #include "file.h"
-#include "base/proc_stat.h"
+#include "base/now.h"
+#include "base/reason.h"
 #include <cpuid.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <manapy/fnv.h>
 #include <manapy/lock.h>
-#include <stdarg.h>
+#include <manapy/proc_stat.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { KEEP_PART = 32, KEEP_SECONDS = 24 * 3600, JOBS_MAX = 1024, SAMPLE_TRIES = 5, FIRST_SPAN_NS = 300000 };
 
 #define SECOND_NS 1000000000l
 #define FOR_OTHERS_MAX (1ul << 30) /* bytes */
-
-static bool fail(char *error, size_t n, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static bool fail(char *error, size_t n, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(error, n, format, args);
-    va_end(args);
-    return false;
-}
 
 /* ---- names ---- */
 
@@ -63,8 +54,9 @@ static bool is_trace_name(const char *name, long *rank, long *generation) {
 static bool own_folder(const char *path, bool *made, char *error, size_t n) {
     struct stat st;
     *made = mkdir(path, 0700) == 0;
-    if (!*made && errno != EEXIST) return fail(error, n, "cannot make %s: %s", path, strerror(errno));
-    if (lstat(path, &st) || !S_ISDIR(st.st_mode) || st.st_uid != getuid() || st.st_mode & 077) return fail(error, n, "%s isn't a folder of this user alone", path);
+    if (!*made && errno != EEXIST) return mpy_refuse(error, n, "cannot make %s: %s", path, strerror(errno));
+    if (lstat(path, &st) || !S_ISDIR(st.st_mode) || st.st_uid != getuid() || st.st_mode & 077)
+        return mpy_refuse(error, n, "%s isn't a folder of this user alone", path);
     return true;
 }
 
@@ -157,19 +149,13 @@ static void remove_replaced(const char *folder, const mpy_trace_identity_t *who)
 
 /* ---- clocks ---- */
 
-static int64_t nanoseconds(clockid_t clock) {
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return t.tv_sec * SECOND_NS + t.tv_nsec;
-}
-
 /* The three clocks together: the try that took the fewest ticks. */
 mpy_trace_sample_t mpy_trace_clocks(void) {
     mpy_trace_sample_t best = {0};
     uint64_t width = UINT64_MAX;
     for (int i = 0; i < SAMPLE_TRIES; i++) {
         uint64_t before = mpy_trace_ticks();
-        int64_t monotonic = nanoseconds(CLOCK_MONOTONIC), realtime = nanoseconds(CLOCK_REALTIME);
+        int64_t monotonic = mpy_now_ns(CLOCK_MONOTONIC), realtime = mpy_now_ns(CLOCK_REALTIME);
         uint64_t after = mpy_trace_ticks();
         if (after - before >= width) continue;
         width = after - before;
@@ -203,7 +189,7 @@ static void start_clock(mpy_trace_t *trace) {
     trace->first_sample = trace->file->sample[0] = mpy_trace_clocks();
     trace->file->samples = 1;
     trace->file->invariant_ticks = ticks_are_invariant();
-    while (nanoseconds(CLOCK_MONOTONIC) - trace->first_sample.monotonic < FIRST_SPAN_NS) {}
+    while (mpy_now_ns(CLOCK_MONOTONIC) - trace->first_sample.monotonic < FIRST_SPAN_NS) {}
     mpy_trace_sample(trace); /* a first idea of the rate; later samples make it exact */
 }
 
@@ -246,14 +232,14 @@ static bool has_room(const char *folder) {
 
 static bool make_file(mpy_trace_t *trace, const mpy_trace_identity_t *who, char *error, size_t n) {
     int fd = open(trace->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) return fail(error, n, "cannot make %s: %s", trace->path, strerror(errno));
+    if (fd < 0) return mpy_refuse(error, n, "cannot make %s: %s", trace->path, strerror(errno));
     int failed = ftruncate(fd, (off_t)file_bytes) || posix_fallocate(fd, 0, MPY_TRACE_PAGE) ? ENOSPC : 0;
     void *p = failed ? MAP_FAILED : mmap(NULL, file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (p == MAP_FAILED) {
         failed = failed ? failed : errno;
         close(fd);
         unlink(trace->path);
-        return fail(error, n, "cannot map %s: %s", trace->path, strerror(failed));
+        return mpy_refuse(error, n, "cannot map %s: %s", trace->path, strerror(failed));
     }
     close(fd);
     trace->file = p;
@@ -277,7 +263,7 @@ bool mpy_trace_create(mpy_trace_t *trace, const mpy_trace_identity_t *who, char 
     if (!has_room(folder)) clear_up(base, who->job, true);
     snprintf(trace->path, sizeof trace->path, "%s/rank-%05d.g%u.trace", folder, who->rank, who->generation);
     if (has_room(folder) && make_file(trace, who, error, n)) return true;
-    if (!has_room(folder)) fail(error, n, "no room in %s", root());
+    if (!has_room(folder)) mpy_reason(error, n, "no room in %s", root());
     rmdir(folder); /* if nobody else has found room there */
     return false;
 }

@@ -10,17 +10,10 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/hex.h"
 #include "base/sha256.h"
 
 enum { NONCE_BYTES = 16 };
-
-static void hex(const uint8_t *data, size_t n, char *out) {
-    for (size_t i = 0; i < n; i++) {
-        out[2 * i] = "0123456789abcdef"[data[i] >> 4];
-        out[2 * i + 1] = "0123456789abcdef"[data[i] & 15];
-    }
-    out[2 * n] = '\0';
-}
 
 static void keyed_digest(const uint8_t secret[MPY_SECRET_BYTES], const char *a, const char *b, const char *c, const char *d, uint8_t digest[MPY_SHA256_BYTES]) {
     mpy_hmac_t m;
@@ -35,7 +28,7 @@ static void keyed_digest(const uint8_t secret[MPY_SECRET_BYTES], const char *a, 
 static void keyed_hash(const uint8_t secret[MPY_SECRET_BYTES], const char *a, const char *b, const char *c, const char *d, char out[2 * MPY_SHA256_BYTES + 1]) {
     uint8_t digest[MPY_SHA256_BYTES];
     keyed_digest(secret, a, b, c, d, digest);
-    hex(digest, sizeof digest, out);
+    mpy_hex(digest, sizeof digest, out);
 }
 
 _Static_assert(MPY_SECRET_BYTES == MPY_SHA256_BYTES, "a digest is a key");
@@ -48,7 +41,7 @@ void mpy_seal(const uint8_t key[MPY_SECRET_BYTES], const char *end, uint64_t num
     mpy_hmac_update(&m, head, (size_t)snprintf(head, sizeof head, "%s %llu ", end, (unsigned long long)number));
     mpy_hmac_update(&m, line, length);
     mpy_hmac_final(&m, digest);
-    hex(digest, MPY_SEAL_HEX / 2, seal);
+    mpy_hex(digest, MPY_SEAL_HEX / 2, seal);
 }
 
 bool mpy_equal_secretly(const char *a, const char *b, size_t n) {
@@ -67,7 +60,7 @@ mpy_handshake_status_t mpy_handshake_answer(
     if (*version != wanted) return MPY_HANDSHAKE_VERSION;
     uint8_t random[NONCE_BYTES];
     if (getrandom(random, sizeof random, 0) != sizeof random) return MPY_HANDSHAKE_RANDOM;
-    hex(random, sizeof random, ours);
+    mpy_hex(random, sizeof random, ours);
     keyed_hash(secret, "client", theirs, ours, role, hash);
     snprintf(h->line, sizeof h->line, "AUTH %s %s %s", role, ours, hash);
     keyed_hash(secret, "server", ours, theirs, "", hash);

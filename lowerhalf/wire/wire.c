@@ -21,7 +21,9 @@
 
 #include <manapy/own.h>
 
+#include "base/hex.h"
 #include "base/now.h"
+#include "base/reason.h"
 #include "handshake.h"
 #include "isolate/fdguard.h"
 
@@ -100,16 +102,9 @@ void mpy_text_add_json(mpy_text_t *t, const char *s) {
 }
 
 void mpy_text_add_hex(mpy_text_t *t, const void *data, size_t n) {
-    const uint8_t *p = data;
     text_reserve(t, 2 * n);
-    for (size_t i = 0; i < n; i++) mpy_text_add(t, "%02x", p[i]);
-}
-
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
+    mpy_hex(data, n, t->data + t->length);
+    t->length += 2 * n;
 }
 
 bool mpy_wire_decode(char *field) {
@@ -123,9 +118,9 @@ bool mpy_wire_decode(char *field) {
             *out++ = *in;
             continue;
         }
-        int high = hex_digit(in[1]), low = high < 0 ? -1 : hex_digit(in[2]);
-        if (low < 0 || (high | low) == 0) return false;
-        *out++ = (char)(high << 4 | low);
+        int byte = mpy_hex_byte(in + 1);
+        if (byte <= 0) return false; /* strings hold no NUL */
+        *out++ = (char)byte;
         in += 2;
     }
     *out = '\0';
@@ -135,9 +130,9 @@ bool mpy_wire_decode(char *field) {
 bool mpy_hex_decode(const char *hex, void *out, size_t n) {
     uint8_t *p = out;
     for (size_t i = 0; i < n; i++) {
-        int high = hex_digit(hex[2 * i]), low = high < 0 ? -1 : hex_digit(hex[2 * i + 1]);
-        if (low < 0) return false;
-        p[i] = (uint8_t)(high << 4 | low);
+        int byte = mpy_hex_byte(hex + 2 * i);
+        if (byte < 0) return false;
+        p[i] = (uint8_t)byte;
     }
     return hex[2 * n] == '\0';
 }
@@ -292,19 +287,16 @@ bool mpy_wire_authenticate(mpy_wire_t *w, const char *role, const uint8_t secret
     switch (line == NULL ? MPY_HANDSHAKE_STRANGER : mpy_handshake_answer(&h, line, "MANAPY", &version, role, secret)) {
     case MPY_HANDSHAKE_GOOD: break;
     case MPY_HANDSHAKE_STRANGER:
-        snprintf(error, n, line == NULL ? "the coordinator did not answer" : "the coordinator's greeting is not manapy's");
-        return false;
+        return mpy_refuse(error, n, line == NULL ? "the coordinator did not answer" : "the coordinator's greeting is not manapy's");
     case MPY_HANDSHAKE_VERSION:
-        snprintf(error, n, "the coordinator speaks protocol version %d, this program version %d", version, MPY_PROTOCOL_VERSION);
-        return false;
-    case MPY_HANDSHAKE_RANDOM: snprintf(error, n, "getrandom: %s", strerror(errno)); return false;
+        return mpy_refuse(error, n, "the coordinator speaks protocol version %d, this program version %d",
+                          version, MPY_PROTOCOL_VERSION);
+    case MPY_HANDSHAKE_RANDOM: return mpy_refuse(error, n, "getrandom: %s", strerror(errno));
     }
     mpy_wire_send(w, h.line, strlen(h.line));
     line = mpy_wire_wait_line(w, timeout_ms);
-    if (line != NULL && strncmp(line, "BUSY ", 5) == 0 && mpy_wire_decode(line + 5)) {
-        snprintf(error, n, "%s", line + 5);
-        return false;
-    }
+    if (line != NULL && strncmp(line, "BUSY ", 5) == 0 && mpy_wire_decode(line + 5))
+        return mpy_refuse(error, n, "%s", line + 5);
     bool good = line != NULL && mpy_handshake_check(&h, line);
     if (!good) snprintf(error, n, "%s", line == NULL ? "the coordinator closed the connection" : "the coordinator and this program do not share the job's secret");
     memcpy(w->key, h.key, sizeof w->key);

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..core.errors import ManapyError
+from ..core.errors import ManapyError, explained
 from . import policy, record, slurm, timing
 from .record import Chain
 from .supervisor import Supervisor
@@ -96,10 +96,8 @@ def open_in_job(directory: Path | None, command: Sequence[str], options: Sequenc
     where = task_directory(directory or Path.cwd() / f"manapy-chain-{os.environ.get('SLURM_ARRAY_JOB_ID', os.environ.get('SLURM_JOB_ID', ''))}")
     if record.is_chain(where):
         return record.read(where)
-    try:
+    with explained(ManapyError):
         script = Path(command[0]).read_text()
-    except OSError as error:
-        raise ManapyError(f"{command[0]}: {error.strerror}") from error
     return prepare(where, script, command[1:], options, [], mode)
 
 

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..core.errors import ManapyError
+from ..core.errors import ManapyError, why
 from ..core.proc import START, stat_fields
 
 BEAT = 3.0
@@ -193,7 +193,7 @@ class Lock:
         except FileExistsError:
             return False
         except OSError as error:
-            raise ManapyError(f"{self._files[number]}: {error.strerror}") from error
+            raise ManapyError(why(error)) from error
         try:
             with open(fd, "wb") as stream:
                 stream.write(_words())
@@ -204,7 +204,7 @@ class Lock:
         except OSError as error:  # the disk is full
             with contextlib.suppress(OSError):
                 self._files[number].chmod(0o400)
-            raise ManapyError(f"{self._files[number]}: {error.strerror}") from error
+            raise ManapyError(why(error, self._files[number])) from error
         self._number = number
         return True
 

@@ -34,8 +34,8 @@ from pathlib import Path
 from typing import Any
 
 from ..ckpt.store import known
-from ..core.errors import ManapyError
-from ..core.files import reading, replace_file
+from ..core.errors import ManapyError, explained
+from ..core.files import reading, write_record
 from .lock import Lock
 
 FORMAT = 1
@@ -54,7 +54,7 @@ class Chain:
 
     def write(self) -> None:
         """Replace chain.json."""
-        replace_file(self.dir / "chain.json", json.dumps(self.record, indent=1).encode() + b"\n", durable=True)
+        write_record(self.dir / "chain.json", self.record)
 
     def events(self, kind: str | None = None, attempt: int | None = None) -> list[Event]:
         """All, or those of a kind and attempt; oldest first."""
@@ -121,13 +121,11 @@ class Chain:
 def create(directory: Path, record: dict[str, Any]) -> Chain:
     """Make a chain's directory (it may exist, without a chain). Raises ManapyError."""
     record = {"format": FORMAT, "created": round(time.time(), 3), **record}
-    try:
+    with explained(ManapyError, directory, "cannot make the chain's directory "):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if (directory / "chain.json").exists():
             raise ManapyError(f"{directory} holds a chain already")
         Chain(directory, record).write()
-    except OSError as error:
-        raise ManapyError(f"cannot make the chain's directory {error.filename or directory}: {error.strerror}") from error
     known.note(directory)
     return Chain(directory.resolve(), record)
 

@@ -100,7 +100,7 @@ def _voice(module: object) -> Iterator[None]:
 
 
 def _run(module: object, options: argparse.Namespace) -> int:
-    from ..core.errors import ManapyError, UsageError
+    from ..core.errors import ManapyError, UsageError, why
     from .shared.output import Output
 
     out = Output(json=getattr(options, "json", False))
@@ -116,8 +116,7 @@ def _run(module: object, options: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter's last flush is quiet
         return EXIT_FAILED
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        out.error(f"{where}{error.strerror or error}")
+        out.error(why(error))
         return EXIT_FAILED
     except KeyboardInterrupt:
         out.error("interrupted")

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         Thread,
         Verdict,
         child_identity,
-        fnv1a,
         ggid,
         group_identity,
     )
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "_explain": ("explain_disabled",),
     "_state": (
-        "WORLD", "Mode", "Phase", "Row", "Stage", "State", "Thread", "Verdict", "child_identity", "fnv1a", "ggid",
+        "WORLD", "Mode", "Phase", "Row", "Stage", "State", "Thread", "Verdict", "child_identity", "ggid",
         "group_identity",
     ),
     "_table": ("table",),
@@ -58,7 +57,6 @@ __all__ = [
     "WireError",
     "child_identity",
     "explain_disabled",
-    "fnv1a",
     "from_wire",
     "ggid",
     "group_identity",

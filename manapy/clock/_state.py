@@ -4,7 +4,7 @@ Invariants
  1. The clock is kept per communicator identity (cid), never per group: with congruent communicators a and b, rank 0 may
     start Ibarrier(a) and rank 1 Ibarrier(b); a counter shared by a and b would call that a safe state.
  2. An identity is agreed without messages: every member computes it from values that are equal on all members.
- 3. The values here (names on the wire, FNV-1a constants, byte order) are those of control.h and boundary.h.
+ 3. The values here (names on the wire, byte order of what is hashed) are those of control.h and boundary.h.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-FNV_OFFSET = 0xCBF29CE484222325
-FNV_PRIME = 0x100000001B3
+from ..core.fnv import fnv1a
 
 
 class State(Enum):
@@ -59,14 +58,6 @@ class Verdict(Enum):
 
     GO = "go"
     PARK = "park"  # sleep; ask again when woken
-
-
-def fnv1a(data: bytes) -> int:
-    """FNV-1a, 64 bit."""
-    h = FNV_OFFSET
-    for byte in data:
-        h = ((h ^ byte) * FNV_PRIME) & 0xFFFFFFFFFFFFFFFF
-    return h
 
 
 def ggid(world_ranks: Iterable[int]) -> int:

@@ -123,11 +123,16 @@ STRUCTURES: dict[str, type[ctypes.Structure]] = {
 }
 
 
+def getauxval(kind: int) -> int:
+    """An entry of this process's auxiliary vector (getauxval(3)); 0: there is none."""
+    function = ctypes.CDLL(None).getauxval
+    function.argtypes = [ctypes.c_ulong]
+    function.restype = ctypes.c_ulong
+    return int(function(kind))
+
+
 def lower() -> LowerStruct | None:
     """The lower block, or None if this process doesn't run under manapy."""
-    getauxval = ctypes.CDLL(None).getauxval
-    getauxval.argtypes = [ctypes.c_ulong]
-    getauxval.restype = ctypes.c_ulong
     address = getauxval(AT_BOUNDARY)
     if not address:
         return None

@@ -16,6 +16,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class ManapyError(Exception):
     """The root."""
@@ -63,3 +66,18 @@ class StoreError(ManapyError):
 
 class LeaseLostError(StoreError):
     """A lease has expired, and its keys with it."""
+
+
+def why(error: OSError, where: object = "") -> str:
+    """One line: the file that the error names, or else ``where``, and what is wrong there."""
+    place = error.filename or where
+    return f"{place}: {error.strerror or error}" if place else error.strerror or str(error)
+
+
+@contextmanager
+def explained(kind: type[Exception], where: object = "", doing: str = "") -> Iterator[None]:
+    """An OSError of the body is raised as ``kind``, in one line that begins with ``doing``: "cannot make "."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{doing}{why(error, where)}") from error

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .errors import ManapyError
+from .errors import ManapyError, explained
 
 
 @contextmanager
@@ -18,12 +18,11 @@ def reading(path: Path, version: int, error: type[ManapyError], otherwise: str) 
     """The object; the body takes it apart. What is wrong with it, there or here, is raised as ``error`` in one line; ``otherwise`` says what a
     file is that doesn't hold what the body looks for."""
     try:
-        record = json.loads(path.read_bytes())
-        if record["format"] != version:
-            raise error(f"{path}: format {record['format']}, this manapy reads format {version}")
-        yield record
-    except OSError as cause:
-        raise error(f"{path}: {cause.strerror}") from cause
+        with explained(error, path):
+            record = json.loads(path.read_bytes())
+            if record["format"] != version:
+                raise error(f"{path}: format {record['format']}, this manapy reads format {version}")
+            yield record
     except (ValueError, KeyError, TypeError) as cause:
         raise error(f"{path}: {otherwise} ({cause})") from cause
 
@@ -41,6 +40,16 @@ def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_record(path: Path, record: dict[str, Any]) -> None:
+    """Replace a file that ``reading`` reads, durably."""
+    replace_file(path, as_text(record), durable=True)
+
+
+def as_text(record: dict[str, Any]) -> bytes:
+    """What such a file holds."""
+    return json.dumps(record, indent=1).encode() + b"\n"
 
 
 def sync(directory: Path) -> None:

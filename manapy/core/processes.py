@@ -9,8 +9,7 @@ import resource
 from collections.abc import Callable
 from pathlib import Path
 
-from .proc import STATE, stat_fields
-
+from .proc import PARENT, STATE, stat_fields
 
 RESERVED = 32  # descriptors that neither ranks nor what watches them may take: for commands, checkpoints, logs
 
@@ -78,8 +77,7 @@ def launcher(rank: int) -> str | None:
 
 
 def _parent(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("PPid:")))
+    return int(stat_fields(Path(f"/proc/{pid}"))[PARENT])
 
 
 def _program(pid: int) -> Path:

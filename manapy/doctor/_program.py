@@ -95,13 +95,13 @@ def _binary(path: Path, elf: _elf.Elf) -> list[Finding]:
     name = str(path)
     if elf.bits == 32:
         return [Finding(name, Level.BAD, "a 32-bit program: manapy runs 64-bit ones")]
-    if elf.machine != _elf.EM_X86_64:
+    if elf.machine != "EM_X86_64":
         return [Finding(name, Level.BAD, f"for another machine (ELF machine {elf.machine})")]
     if elf.interpreter is None:
         return [Finding(name, Level.NOTE, "statically linked: fine without MPI; an MPI program must be linked dynamically, or its MPI is lost at a restart")]
     if not Path(elf.interpreter).exists():
         return [Finding(name, Level.BAD, f"its loader {elf.interpreter} is missing")]
-    kind = "dynamic program at a fixed address" if elf.kind == _elf.ET_EXEC else "dynamic program"
+    kind = "dynamic program at a fixed address" if elf.kind == "ET_EXEC" else "dynamic program"
     findings = [Finding(name, Level.OK, f"{kind}, loader {elf.interpreter}")]
     if "musl" in elf.interpreter:
         findings.append(Finding(name, Level.BAD, "linked to musl: only glibc programs are supported"))

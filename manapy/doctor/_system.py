@@ -8,6 +8,7 @@ import resource
 from pathlib import Path
 
 from ..core import installation
+from ..core.units import size
 from ..mpi import Candidate, Family, candidates, family_of
 from ._finding import Finding, Level
 
@@ -34,11 +35,8 @@ def check_system(mpi: str | None = None, directory: Path | None = None) -> list[
 
 
 def _cpu() -> Finding:
-    import ctypes
+    from ..core.boundary import getauxval
 
-    getauxval = ctypes.CDLL(None).getauxval
-    getauxval.argtypes = [ctypes.c_ulong]
-    getauxval.restype = ctypes.c_ulong
     if platform.machine() != "x86_64":
         return Finding("CPU", Level.BAD, f"{platform.machine()}: manapy needs x86-64")
     if getauxval(AT_HWCAP2) & HWCAP2_FSGSBASE:
@@ -160,7 +158,7 @@ def _directory(directory: Path) -> Finding:
         text += ": lost at a reboot" if kind != "overlay" else ": a container's own file system"
         text += "; seen only on this host"
     status = os.statvfs(place)
-    return Finding(name, level, f"{text}, {status.f_bavail * status.f_frsize / 1e9:.1f} GB free")
+    return Finding(name, level, f"{text}, {size(status.f_bavail * status.f_frsize)} free")
 
 
 def _file_system(place: Path) -> str:

@@ -38,7 +38,7 @@ from typing import Any, TypeVar
 
 from .. import __version__
 from ..core import handshake, processes
-from ..core.errors import LeaseLostError, StoreError
+from ..core.errors import LeaseLostError, StoreError, why
 from . import protocol
 from .events import Ledger, State, parse
 from .guard import Guard
@@ -170,7 +170,7 @@ class Agent:
                     if self.place.identity() == self._identity:
                         self.place.remove()
             except OSError as error:
-                log.warning("%s: %s", error.filename, error.strerror)
+                log.warning(why(error))
             self._over.set()
             return
 
@@ -181,7 +181,7 @@ class Agent:
                 if self.place.identity() == self._identity:
                     self.place.address.unlink()
         except OSError as error:
-            log.warning("%s: %s", error.filename, error.strerror)
+            log.warning(why(error))
         self._over.set()
 
     def _spawn(self, work: Any) -> None:

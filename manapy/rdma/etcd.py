@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..core.errors import LeaseLostError, StoreError, UsageError
+from ..core.errors import LeaseLostError, StoreError, UsageError, explained
 from .store import PATIENCE_SECONDS, Lease, Store, Url
 
 DEFAULT_PORT = 2379
@@ -176,10 +176,8 @@ def _endpoint(url: Url, text: str) -> tuple[str, int]:
 
 
 def _read(path: Path) -> bytes:
-    try:
+    with explained(StoreError):
         return path.read_bytes()
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror}") from error
 
 
 def packages() -> tuple[Any, Any]:

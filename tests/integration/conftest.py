@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import slurm
+from compiling import STRICT, build
 from jobs import BIN, Job
 
 
@@ -79,8 +79,8 @@ def c_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path
     def program(source: Path) -> Path:
         target = where / source.stem
         if not target.exists():
-            flags = ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations", "-pthread", f"-I{include}"]
-            subprocess.run(["gcc", *flags, str(source), "-o", str(target), str(lib / "libmpi.so.12"), "-Wl,--allow-shlib-undefined", "-lm"], check=True)
+            library = (lib / "libmpi.so.12", "-Wl,--allow-shlib-undefined", "-lm")
+            build(target, source, *STRICT, "-Wno-deprecated-declarations", "-pthread", f"-I{include}", *library)
         return target
 
     return program

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from manapy.core.processes import is_alive
+
 BIN = Path(sys.executable).parent
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 WHOSE = "MANAPY_TEST_JOB"  # in the environment of all that belongs to a job: its folder
@@ -203,7 +205,7 @@ class Job:
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
         deadline = time.monotonic() + PATIENCE
-        while any(_alive(pid) for pid in pids) and time.monotonic() < deadline:
+        while any(is_alive(pid) for pid in pids) and time.monotonic() < deadline:
             time.sleep(0.01)
 
     def end(self) -> None:
@@ -225,10 +227,3 @@ def _of(where: Path) -> list[int]:
             if wanted in (folder / "environ").read_bytes().split(b"\0"):
                 found.append(int(folder.name))
     return found
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False

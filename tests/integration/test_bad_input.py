@@ -9,15 +9,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import images
 import pytest
+from compiling import SHARED, build
 from jobs import BIN, PATIENCE, Job, manapy
 
 from manapy.ckpt.store import image
+from waiting import until_gone
 
 SOLVER = ("--n", "64", "--steps", "3000", "--every", "20", "--pause", "0.03", "--out", "field.npy")
 
@@ -170,10 +171,8 @@ def test_no_mpi_found(tmp_path: Path) -> None:
 
 
 def test_mpi_of_another_family(tmp_path: Path) -> None:
-    source = tmp_path / "fake.c"
-    source.write_text("int ompi_mpi_comm_world;\nint MPI_Init(int *c, char ***v) { (void)c; (void)v; return 0; }\n")
-    library = tmp_path / "libmpi.so.40"
-    subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+    text = "int ompi_mpi_comm_world;\nint MPI_Init(int *c, char ***v) { (void)c; (void)v; return 0; }\n"
+    library = build(tmp_path / "libmpi.so.40", text, *SHARED)
     done = launch("--mpi", library, sys.executable, "-c", "from mpi4py import MPI", cwd=tmp_path)
     assert done.returncode != 0
     assert re.search(r"libmpi\.so\.40 is Open MPI", done.stderr + done.stdout)
@@ -271,10 +270,7 @@ def test_dead_rank_leaves_nobody_hanging(running: Job, victim: int) -> None:
     pids = running.pids()
     os.kill(pids[victim], signal.SIGKILL)
     assert running.wait() != 0
-    deadline = time.monotonic() + PATIENCE
-    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    until_gone(pids)
     assert (running.dir / "latest").resolve() == first
     running.restart().finish()
 

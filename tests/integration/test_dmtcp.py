@@ -7,12 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from compiling import STRICT, build
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
+from waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -23,16 +24,7 @@ def program(c_program: Callable[[Path], Path]) -> Path:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Without MPI, which the original does not get on with in every version."""
-    target = tmp_path_factory.mktemp("alone") / "alone"
-    subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-DWITHOUT_MPI", PROGRAMS / "dmtcp_api.c", "-o", target], check=True)
-    return target
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    return build(tmp_path_factory.mktemp("alone") / "alone", PROGRAMS / "dmtcp_api.c", *STRICT, "-DWITHOUT_MPI")
 
 
 def run(where: Path, *command: str | Path) -> str:
@@ -253,11 +245,9 @@ def test_preload_of_the_user_stays(job: Job) -> None:
 def test_sanitized_program_starts(make_job: Callable[..., Job]) -> None:
     """AddressSanitizer wants to be the first library: it gets its will, the program none of the functions."""
     job = make_job(1)
-    source = job.where / "sanitized.c"
-    source.write_text('#include <stdio.h>\n__attribute__((weak)) int dmtcp_is_enabled(void);\nint main(void) { puts(dmtcp_is_enabled ? "functions" : "none"); return 0; }\n')
-    if subprocess.run(["gcc", "-fsanitize=address", source, "-o", source.with_suffix("")]).returncode:
-        pytest.skip("gcc without AddressSanitizer")
-    assert job.start(source.with_suffix("")).finish() == "none\n"
+    body = 'puts(dmtcp_is_enabled ? "functions" : "none"); return 0;'
+    text = f"#include <stdio.h>\n__attribute__((weak)) int dmtcp_is_enabled(void);\nint main(void) {{ {body} }}\n"
+    assert job.start(build(job.where / "sanitized", text, "-fsanitize=address")).finish() == "none\n"
 
 
 def test_request_waits_while_disabled(program: Path, job: Job) -> None:
@@ -268,7 +258,7 @@ def test_request_waits_while_disabled(program: Path, job: Job) -> None:
     request = subprocess.Popen([BIN / "manapy", "checkpoint", job.dir], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         line = "waiting for rank 0: checkpoints are disabled by the program"
-        until(lambda: job.status()["waiting"] == [line])
+        until(lambda: job.status()["waiting"] == [line], line)
         (files / "one").touch()
         job.wait_for("still disabled")
         assert job.status()["waiting"] == [line]

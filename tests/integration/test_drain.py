@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import emulated
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
 from manapy.bench.shared.cluster import Cluster
+from waiting import until
 
 NODES = emulated.names(2)
 BITS = 8e6  # of a slow link
@@ -116,9 +116,7 @@ def ask(job: Job, *options: str) -> subprocess.Popen[str]:
 
 
 def wait_for_phase(job: Job, phase: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while job.status()["phase"] != phase:
-        assert time.monotonic() < deadline, job.report()
+    until(lambda: job.status()["phase"] == phase, job.report)
 
 
 def ticks(text: str) -> list[int]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 import every_call
+import compiling
 import pytest
 from jobs import BIN, PATIENCE
 
@@ -30,11 +31,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     """Compiles a text."""
 
     def made(name: str, text: str) -> Path:
-        program = tmp_path_factory.mktemp(name) / name
-        program.with_suffix(".c").write_text(text)
-        command = [BIN / "mpicc", "-w", "-rdynamic", program.with_suffix(".c"), "-o", program]
-        subprocess.run(list(map(str, command)), check=True)
-        return program
+        return compiling.build(tmp_path_factory.mktemp(name) / name, text, "-w", "-rdynamic", compiler=BIN / "mpicc")
 
     return made
 

@@ -5,11 +5,11 @@ built with the wrappers of Debian's MPICH.
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from compiling import build
 from jobs import PROGRAMS, Job
 from test_mpi_objects import check, restart
 
@@ -27,9 +27,7 @@ def program(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     wrapper, *flags, source = SOURCES[request.param]
     if shutil.which(wrapper) is None or shutil.which("gfortran") is None:
         pytest.skip("no Fortran or C++ compiler for MPI (apt install gfortran g++ libmpich-dev)")
-    built = tmp_path / "program"
-    subprocess.run([wrapper, "-O1", "-g", *flags, str(PROGRAMS / source), "-o", str(built)], check=True)
-    return built
+    return build(tmp_path / "program", PROGRAMS / source, "-O1", "-g", *flags, compiler=wrapper)
 
 
 @pytest.mark.parametrize("program", SOURCES, indirect=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from compiling import SHARED, build
 from jobs import PROGRAMS, Job
 from test_mpi_objects import check, restart
 
@@ -71,10 +71,9 @@ def test_a_copy_in_a_name_space_of_its_own(make_job: Callable[..., Job]) -> None
 )
 def test_libraries_of_others_are_refused(make_job: Callable[..., Job], tmp_path: Path, name: str, words: str) -> None:
     """When the program is loaded with it, or loads it later."""
-    source, library, program = tmp_path / "empty.c", tmp_path / name, tmp_path / "program"
-    source.write_text("int main(void) { return 0; }\n")
-    subprocess.run(["gcc", "-shared", "-fPIC", f"-Wl,-soname,{name}", source, "-o", library], check=True)
-    subprocess.run(["gcc", source, "-Wl,--no-as-needed", library, f"-Wl,-rpath,{tmp_path},--disable-new-dtags", "-o", program], check=True)
+    text = "int main(void) { return 0; }\n"
+    library = build(tmp_path / name, text, *SHARED, f"-Wl,-soname,{name}")
+    program = build(tmp_path / "program", text, "-Wl,--no-as-needed", library, f"-Wl,-rpath,{tmp_path},--disable-new-dtags")
     for command in ([program], [sys.executable, "-c", f"import ctypes; ctypes.CDLL({str(library)!r}); print('loaded')"]):
         job = make_job(2).start(*command)
         assert job.wait() != 0

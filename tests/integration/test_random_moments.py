@@ -183,6 +183,14 @@ def end_and_restart(job: Job, *files: Path) -> None:
     assert in_output(job, "ok")
 
 
+def taken(job: Job, asked: subprocess.Popen[str], go: Path, end: Path) -> None:
+    """The checkpoint that was asked for is taken once the program goes on, and the job restarts from it."""
+    go.touch()
+    code, _, errors = answer(asked)
+    assert code == 0, errors
+    end_and_restart(job, end)
+
+
 @pytest.mark.parametrize("kind", ["chain", "crossed", "anysource", "polling", "threads"])
 def test_who_is_needed_goes_on(make_job: Callable[..., Job], kind: str) -> None:
     job = make_job(2 if kind == "threads" else 4, env=ENV)  # with more, the idle ones would pull the others on
@@ -200,10 +208,7 @@ def test_who_computes_is_named(make_job: Callable[..., Job]) -> None:
     pattern = r"rank 0 has computed for \d+ s; rank 1 waits for it on communicator"
     while not any(re.search(pattern, line) for line in job.status()["waiting"]):
         assert asked.poll() is None
-    go.touch()
-    code, _, errors = answer(asked)
-    assert code == 0, errors
-    end_and_restart(job, end)
+    taken(job, asked, go, end)
 
 
 def test_wrong_calls_in_the_middle(make_job: Callable[..., Job]) -> None:
@@ -216,10 +221,7 @@ def test_wrong_calls_in_the_middle(make_job: Callable[..., Job]) -> None:
             assert answer(asked)[0] == 0
             asked = request(job)
         time.sleep(0.02)
-    go.touch()
-    code, _, errors = answer(asked)
-    assert code == 0, errors
-    end_and_restart(job, end)
+    taken(job, asked, go, end)
 
 
 def has_loaded_mpi(pid: int | None) -> bool:
@@ -233,10 +235,7 @@ def test_some_ranks_are_in_init(make_job: Callable[..., Job]) -> None:
     job.wait_for(lambda _: has_loaded_mpi(job.status()["ranks"][0]["pid"]))
     asked = request(job)
     job.wait_for(lambda _: job.status()["phase"] == "waiting for a safe moment")
-    go.touch()
-    code, _, errors = answer(asked)
-    assert code == 0, errors
-    end_and_restart(job, end)
+    taken(job, asked, go, end)
 
 
 def test_some_ranks_have_left(make_job: Callable[..., Job]) -> None:

@@ -21,6 +21,7 @@ from manapy.chain import descendants
 from terminal import Terminal
 from test_bad_input import small_disk  # noqa: F401 (a fixture)
 from test_heat2d import SOLVER, after, step, undisturbed  # noqa: F401 (a fixture)
+from waiting import until_gone
 
 LAUNCH = ["mpirun", "-n", "2", "manapy-launch", sys.executable]
 HEAT = [*LAUNCH, str(PROGRAMS / "heat2d.py"), *SOLVER, "--out", "field.npy"]
@@ -97,15 +98,6 @@ def family(job: Run) -> set[int]:
     return set(descendants.descendants(job.process.pid))
 
 
-def gone(pids: set[int]) -> bool:
-    deadline = time.monotonic() + PATIENCE
-    while any(Path(f"/proc/{pid}").exists() for pid in pids):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
 def segments(pids: set[int]) -> set[str]:
     """MPICH's files in /dev/shm that these processes have mapped."""
     found = set()
@@ -149,7 +141,8 @@ def test_interrupt(job: Run, undisturbed: bytes) -> None:  # noqa: F811
     assert shared, "no shared memory: the test sees nothing"
     job.process.send_signal(signal.SIGINT)
     assert job.wait() == 130
-    assert gone(below) and not any(Path(path).exists() for path in shared)
+    until_gone(below)
+    assert not any(Path(path).exists() for path in shared)
     assert f"interrupted: saved; continue: manapy run --dir {job.chain}" in job.output()
     assert job.ends() == ["yielded"] and len(job.events("checkpoint")) == 1
     assert "stopped: interrupted" in manapy("status", job.chain).stdout
@@ -174,7 +167,8 @@ def test_second_interrupt(job: Run) -> None:
     assert job.wait() == 130
     assert time.monotonic() - begin < 30
     assert "interrupted twice: not saved since the last checkpoint; continue" in job.output()
-    assert gone(below) and job.ends() == ["expired"] and job.events("checkpoint") == []
+    until_gone(below)
+    assert job.ends() == ["expired"] and job.events("checkpoint") == []
 
 
 def test_script_of_three_steps(job: Run) -> None:
@@ -340,7 +334,7 @@ def test_killed_supervisor(job: Run, undisturbed: bytes) -> None:  # noqa: F811
         assert "still runs, though manapy is gone: wait for its end, or manapy stop" in job.output() and len(job.output().splitlines()) == 1
         assert len(job.events("attempt")) == 1
         assert manapy("stop", job.dir).returncode == 0
-        assert gone(below)
+        until_gone(below)
     finally:
         for pid in below:
             with contextlib.suppress(ProcessLookupError):

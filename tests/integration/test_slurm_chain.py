@@ -19,6 +19,7 @@ from jobs import BIN, PATIENCE, PROGRAMS, JobError, manapy
 from slurm import Cluster, no_cgroups
 
 from manapy.chain import slurm
+from waiting import until
 
 pytestmark = pytest.mark.slurm
 
@@ -293,16 +294,13 @@ def test_what_slurm_says_of_a_job(cluster: Cluster, monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv(name, cluster.env[name])
     lie = "x JobState=CANCELLED EndTime=2001-01-01T00:00:00 Restarts=9 Requeue=0 TimeLimit=00:00:01"
     job = cluster.command("sbatch", "--parsable", "--requeue", f"--job-name={lie}", f"--comment={lie}", "--time=70", "--output=/dev/null", "--wrap=sleep 600").strip()
-    deadline = time.monotonic() + PATIENCE
-    while (said := slurm.show(job))["JobState"] != "RUNNING" and time.monotonic() < deadline:
-        time.sleep(0.2)
+    until(lambda: slurm.show(job)["JobState"] == "RUNNING", "the job's start")
+    said = slurm.show(job)
     assert (said["JobState"], said["Restarts"], said["Requeue"], slurm.seconds(said["TimeLimit"])) == ("RUNNING", "0", "1", 4200)
     assert abs((slurm._epoch(said["EndTime"]) or 0) - time.time() - 4200) < 120 and slurm._epoch(said.get("PreemptTime", "")) is None
     assert not slurm.was_cancelled(job)
     cluster.command("scancel", job)
-    while not slurm.was_cancelled(job) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert slurm.was_cancelled(job)
+    until(lambda: slurm.was_cancelled(job), "the end of the job")
     with pytest.raises(slurm.SlurmError):
         slurm.show("999999")
 
@@ -363,10 +361,10 @@ def test_two_lines_in_a_script(cluster: Cluster, undisturbed: Callable[[int], np
     file = tmp_path / "job.sh"
     file.write_text(f"#!/bin/bash\n{script}\n")
     job = cluster.command("sbatch", "--parsable", f"--output={tmp_path}/%a.out", file, "word").strip()
-    deadline = time.monotonic() + PATIENCE
-    while not all((tmp_path / "chain" / f"task-{task}" / "step-001" / "latest").exists() for task in (1, 2)):
-        assert time.monotonic() < deadline, [(file, file.read_text()) for file in tmp_path.glob("*.out")]
-        time.sleep(0.1)
+    until(
+        lambda: all((tmp_path / "chain" / f"task-{task}" / "step-001" / "latest").exists() for task in (1, 2)),
+        lambda: [(file, file.read_text()) for file in tmp_path.glob("*.out")],
+    )
     cluster.command("scontrol", "requeue", f"{job}_2")
     for task in (1, 2):
         cluster.wait_for(f"{job}_{task}", "COMPLETED")  # type: ignore[arg-type]

@@ -7,13 +7,13 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, Job
 from slurm import Cluster
+from waiting import until_gone
 
 pytestmark = pytest.mark.slurm
 
@@ -222,8 +222,5 @@ def test_nothing_remains_of_a_step(cluster: Cluster, slurm_job: Callable[..., Jo
     job = start_ring(slurm_job(SRUN))
     coordinator = int(job.status()["pid"])
     assert end_ring(job) == undisturbed
-    deadline = time.monotonic() + PATIENCE
-    while Path(f"/proc/{coordinator}").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not Path(f"/proc/{coordinator}").exists()
+    until_gone([coordinator])
     assert json.loads((job.dir / "job.json").read_text())["state"] == "done"

@@ -16,11 +16,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import compiling
 import pytest
 from jobs import BIN, PATIENCE, PROGRAMS, Job, JobError, manapy
 
 KINDS = sorted(p.name for p in PROGRAMS.glob("state_*") if p.stem != "state_mpi")  # that one: test_mpi_objects.py
-COMPILERS = {".c": ["gcc", "-O1", "-g", "-pthread"], ".cpp": ["g++", "-O1", "-g", "-std=c++20", "-pthread"]}
+COMPILERS = {".c": ["gcc"], ".cpp": ["g++", "-std=c++20"]}
 
 
 @pytest.fixture(scope="session")
@@ -32,12 +33,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]
         source = PROGRAMS / name
         if source.suffix == ".py":
             return [sys.executable, str(source)]
-        compiler = COMPILERS[source.suffix]
-        if shutil.which(compiler[0]) is None:
-            pytest.skip(f"needs {compiler[0]}")
         program = where / source.stem
         if not program.exists():
-            subprocess.run([*compiler, str(source), "-o", str(program), "-lm"], check=True)
+            compiler, *options = COMPILERS[source.suffix]
+            compiling.build(program, source, "-O1", "-g", "-pthread", *options, "-lm", compiler=compiler)
         return [str(program)]
 
     return command
@@ -299,16 +298,12 @@ def test_deleted_working_directory(make_job: Callable[..., Job]) -> None:
 
 def test_changed_library_is_found(make_job: Callable[..., Job]) -> None:
     """A mapped file that has changed since: the restart names it instead of running into it."""
-    if shutil.which("gcc") is None:
-        pytest.skip("needs gcc")
     job = make_job(1)
     library = job.where / "libmine.so"
-    source = job.where / "mine.c"
 
     def build(value: int) -> None:
-        source.write_text(f"int answer(void) {{ return {value}; }}\n")
-        subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(library) + ".new"], check=True)
-        os.replace(f"{library}.new", library)
+        text = f"int answer(void) {{ return {value}; }}\n"
+        os.replace(compiling.build(job.where / "libmine.so.new", text, *compiling.SHARED), library)
 
     build(1)
     go = job.where / "go"
@@ -351,14 +346,10 @@ int main(int argc, char **argv) {
 
 def test_children_linked_to_the_same_addresses(make_job: Callable[..., Job]) -> None:
     """Programs linked without -pie lie at the same addresses; static ones make system calls there (Go, busybox)."""
-    if shutil.which("gcc") is None:
-        pytest.skip("needs gcc")
     job = make_job(1)
-    (job.where / "fixed.c").write_text(FIXED)
     children = []
     for name, flags in (("rank", ["-no-pie"]), ("dynamic", ["-no-pie"]), ("static", ["-no-pie", "-static"])):
-        subprocess.run(["gcc", "-O1", *flags, str(job.where / "fixed.c"), "-o", str(job.where / name)], check=True)
-        children.append(str(job.where / name))
+        children.append(str(compiling.build(job.where / name, FIXED, "-O1", *flags)))
     children[0] = "busybox true" if shutil.which("busybox") else "true"
     go = start(job, [str(job.where / "rank"), *children])
     job.checkpoint()

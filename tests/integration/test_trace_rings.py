@@ -13,10 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from jobs import PATIENCE, PROGRAMS, Job
+from jobs import PROGRAMS, Job
 
+from manapy.core.proc import START, stat_fields
 from manapy.trace.capture import format, locate, rings
 from manapy.trace.model.events import ANY, NO_PEER, OPEN, PROC_NULL, Flag, Op, Trace
+from waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -122,10 +124,7 @@ def test_a_checkpoint_that_the_job_outlives(job: Job, program: Path) -> None:
 def test_overrun_and_sigkill(job: Job, program: Path) -> None:
     many = format.CAPACITY + 1000
     job.start(program, "overrun", str(many)).wait_for("ready")
-    deadline = time.monotonic() + PATIENCE
-    while not all(any(e["op"] == Op.RECV for e in calls(read(job), r)[-1:]) for r in range(2)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: all(any(e["op"] == Op.RECV for e in calls(read(job), r)[-1:]) for r in range(2)), "the last calls")
     folder = locate.find(str(job.dir)).folder
     pids = [r.pid for r in read(job).ranks.values()]
     for pid in pids:
@@ -163,7 +162,7 @@ def test_dead_jobs_are_cleared_away(job: Job, program: Path, root: Path) -> None
     os.utime(old, (day, day))
     living = old.with_name("living")
     living.mkdir(mode=0o700)
-    start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    start = int(stat_fields(Path("/proc/self"))[START])
     format.Writer(living, 0, 1, pid=os.getpid(), pid_start=start, capacity=16)
     os.utime(living, (day, day))
     job.start(program, "calls").finish()

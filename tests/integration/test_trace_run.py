@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compiling import SHARED, build
 from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
 
 from manapy.trace.model.events import ANY, NO_PEER, PROC_NULL, STARTS, Flag, Op
@@ -83,9 +84,8 @@ def stack(request: pytest.FixtureRequest) -> Stack:
 
 
 def compiled(where: Path, stack: Stack) -> Path:
-    program = where / "recorded"
-    subprocess.run([stack.compiler[0], "-O1", "-g", "-w", str(PROGRAMS / "recorded.c"), *stack.compiler[1:], "-o", str(program)], check=True)
-    return program
+    compiler, *options = stack.compiler
+    return build(where / "recorded", PROGRAMS / "recorded.c", "-O1", "-g", "-w", *options, compiler=compiler)
 
 
 def record(where: Path, stack: Stack, *program: str | Path, ranks: int = RANKS, **env: str) -> subprocess.CompletedProcess[str]:
@@ -290,9 +290,7 @@ int MPI_Finalize(void) { printf("%d barriers\n", barriers); fflush(stdout); retu
 def test_a_profiler_of_the_program(tmp_path: Path, trace_root: Path) -> None:
     """A library between the program and MPI sees its calls, and each is recorded once."""
     stack = STACKS["mpich 5"]
-    (tmp_path / "profiler.c").write_text(PROFILER)
-    library = tmp_path / "libprofiler.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", f"-I{sys.prefix}/include", str(tmp_path / "profiler.c"), "-o", str(library)], check=True)
+    library = build(tmp_path / "libprofiler.so", PROFILER, *SHARED, f"-I{sys.prefix}/include")
     done = record(tmp_path, stack, "env", f"LD_PRELOAD={BIN.parent}/lib/manapy/libmanapy_trace.so:{library}", compiled(tmp_path, stack), ranks=2)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("2 barriers") == 2
@@ -372,9 +370,8 @@ def test_what_an_earlier_run_has_left_is_not_taken_for_this_one(tmp_path: Path, 
 
 
 def test_a_static_program(tmp_path: Path, trace_root: Path) -> None:
-    (tmp_path / "one.c").write_text("int main(void) { return 0; }\n")
-    subprocess.run(["gcc", "-static", str(tmp_path / "one.c"), "-o", str(tmp_path / "one")], check=True)
-    done = manapy("trace", "run", "--", tmp_path / "one", cwd=tmp_path)
+    program = build(tmp_path / "one", "int main(void) { return 0; }\n", "-static")
+    done = manapy("trace", "run", "--", program, cwd=tmp_path)
     assert done.returncode == 1
     assert "statically linked" in done.stderr
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compiling import build
 from jobs import BIN, PROGRAMS
 
 TIMEOUT = 90
@@ -70,15 +71,6 @@ def comparable(text: str) -> str:
 @pytest.fixture
 def both(tmp_path: Path) -> Both:
     return Both(tmp_path)
-
-
-def compiled(where: Path, source: str, *options: str, compiler: str | Path = "gcc", name: str = "program") -> Path:
-    """A C program, built for this test."""
-    if shutil.which(compiler) is None:
-        pytest.skip(f"needs {compiler}")
-    (where / f"{name}.c").write_text(source)
-    subprocess.run([str(compiler), "-O1", str(where / f"{name}.c"), "-o", str(where / name), *options], check=True)
-    return where / name
 
 
 # ---- command line, environment, streams ----
@@ -174,11 +166,11 @@ def test_death(both: Both, how: str) -> None:
 
 
 def test_death_in_c(both: Both) -> None:
-    program = compiled(both.where, "int main(void) { *(volatile int *)8 = 1; return 0; }\n")
+    program = build(both.where / "program", "int main(void) { *(volatile int *)8 = 1; return 0; }\n", "-O1")
     both.same(program)
-    program = compiled(both.where, "int main(void) { __builtin_trap(); }\n", name="trap")
+    program = build(both.where / "trap", "int main(void) { __builtin_trap(); }\n", "-O1")
     both.same(program)
-    program = compiled(both.where, "int f(int n) { volatile char a[4096]; a[n % 4096] = 1; return f(n + 1) + a[0]; }\nint main(void) { return f(0); }\n", name="overflow")
+    program = build(both.where / "overflow", "int f(int n) { volatile char a[4096]; a[n % 4096] = 1; return f(n + 1) + a[0]; }\nint main(void) { return f(0); }\n", "-O1")
     both.same(program)
 
 
@@ -192,7 +184,7 @@ def test_last_thread(both: Both) -> None:
 static void *body(void *a) { usleep(50000); puts("last"); fflush(stdout); exit(5); return a; }
 int main(void) { pthread_t t; pthread_create(&t, 0, body, 0); pthread_exit(0); }
 """
-    assert both.same(compiled(both.where, source, "-pthread")).code == 5
+    assert both.same(build(both.where / "program", source, "-O1", "-pthread")).code == 5
 
 
 # ---- how the program is named ----
@@ -383,7 +375,7 @@ int main(int argc, char **argv, char **env) {
 
 @pytest.mark.parametrize("kind", ["-pie -fPIE", "-no-pie -fno-pie", "-static", "-static-pie -fPIE", "-no-pie -fno-pie -mcmodel=large"])
 def test_kinds_of_executables(both: Both, kind: str) -> None:
-    program = compiled(both.where, MEMORY, *kind.split(), "-pthread")
+    program = build(both.where / "program", MEMORY, "-O1", *kind.split(), "-pthread")
     assert both.same(program, "x", "").code == 3
 
 
@@ -411,7 +403,7 @@ int main(int argc, char **argv) {
 
 def test_mpi_in_c(both: Both) -> None:
     both.ranks = 2
-    program = compiled(both.where, MPI, compiler=BIN / "mpicc")
+    program = build(both.where / "program", MPI, "-O1", compiler=BIN / "mpicc")
     native, launched = (both.run([program, "an argument"], how) for how in (False, True))
     assert sorted(launched.out.splitlines()) == sorted(native.out.splitlines())
     assert (launched.code, launched.err) == (native.code, native.err) == (0, "")

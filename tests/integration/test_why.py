@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import verdicts
-from jobs import BIN, PATIENCE, PROGRAMS, Job, manapy
+from jobs import BIN, PROGRAMS, Job, manapy
+from waiting import until, until_gone
 
 pytestmark = pytest.mark.mpi
 
@@ -170,10 +170,7 @@ def test_kill_ends_the_job_that_is_stuck_and_no_other(job: Job, tmp_path: Path) 
         code, said, _ = on_hang(job, "kill")
         assert code == 4 and said.endswith("the job was ended\n")
         assert job.wait() != 0
-        deadline = time.monotonic() + PATIENCE
-        while any(Path(f"/proc/{pid}").exists() for pid in pids):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until_gone(pids)
         (other.where / "end").touch()
         other.finish()
     finally:
@@ -235,10 +232,7 @@ def test_stopped_going_on_and_killed(job: Job) -> None:
     verdict = hung(job)
     assert (verdict["rank"], verdict["cause"]) == (2, "stopped process"), verdict
     os.kill(pid, signal.SIGCONT)
-    deadline = time.monotonic() + PATIENCE
-    while why(job)[0] == 4:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until(lambda: why(job)[0] != 4, "another verdict")
     os.kill(pid, signal.SIGKILL)
     verdict = hung(job)
     assert (verdict["rank"], verdict["cause"]) == (2, "dead process"), verdict

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import verdicts
 from jobs import BIN, PATIENCE, Job
+from waiting import until
 
 SSHD = Path("/usr/sbin/sshd")
 THERE, NOWHERE = "127.0.0.1", "127.0.0.2"
@@ -85,7 +86,4 @@ def test_a_rank_on_a_host_that_is_reached_by_ssh(make_job: Callable[..., Job], s
 
     (verdict,) = verdicts.until_hung(job, ask, "late")
     assert (verdict["rank"], verdict["cause"]) == (1, "compute") and "busy in user code" in verdict["sentence"], verdict
-    deadline = time.monotonic() + PATIENCE
-    while left := subprocess.run(["pgrep", "-f", f"{BIN}/manapy _collect$"], capture_output=True, text=True).stdout.split():
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
+    until(lambda: subprocess.run(["pgrep", "-f", f"{BIN}/manapy _collect$"], stdout=subprocess.DEVNULL).returncode == 1, "the collectors' end")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from compiling import STRICT, build
 from vm import VM, ImageError, VMDied, missing, shift
 from vm.machine import PATIENCE
 
@@ -81,7 +81,7 @@ def rdma_program(rdma_share: Path) -> Callable[[str], Path]:
     def program(name: str) -> Path:
         target = rdma_share / Path(name).stem
         if not target.exists():
-            subprocess.run(["gcc", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", str(PROGRAMS / name), "-o", str(target), "-libverbs"], check=True)
+            build(target, PROGRAMS / name, *STRICT, "-pthread", "-libverbs")
         return target
 
     return program

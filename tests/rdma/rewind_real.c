@@ -5,6 +5,7 @@
  * RAILS: the command that cuts rail 0 (tools/vm/guest/rails). Each round makes a pair of queue pairs with random capacities, lets some work complete, cuts the
  * path (or forces the error state), posts more, and polls until everything has come back. Prints a line per round, "ok" at the end.
  */
+#include "check.h"
 #include "requests/rewind.h"
 
 #include <arpa/inet.h>
@@ -15,14 +16,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#define CHECK(x)                                                                               \
-    do {                                                                                       \
-        if (!(x)) {                                                                            \
-            printf("%s:%d: %s (errno %d %s)\n", __func__, __LINE__, #x, errno, strerror(errno)); \
-            exit(1);                                                                           \
-        }                                                                                      \
-    } while (0)
 
 enum { MTU = 1024, MEMORY = 1 << 16, MOST = 1 << 14, PATIENCE = 60 };
 

@@ -3,10 +3,10 @@ was posted."""
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
+from compiling import build_core
 from vm import VM
 from vm.machine import RAILS
 
@@ -16,9 +16,9 @@ SEED, ROUNDS = 1, 12
 @pytest.mark.slow
 def test_outstanding_work_is_found(rdma_vm: VM, shared_path: Path, root: Path) -> None:
     """Sends by both interfaces, receives, own and shared receive queues; path cut either way or on both, or the error state forced."""
-    rdma, program = root / "lowerhalf" / "rdma", shared_path / "rewind_real"
+    rdma = root / "lowerhalf" / "rdma"
     sources = [Path(__file__).parent / "rewind_real.c", *sorted((rdma / "requests").glob("*.c"))]
-    subprocess.run(["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", f"-I{rdma}", *sources, "-libverbs", "-o", program], check=True)
+    program = build_core(shared_path / "rewind_real", sources, f"-I{rdma}", "-libverbs")
     done = rdma_vm.run([program, "rxa0", "10.0.0.1", "rxb0", "10.0.0.2", RAILS, str(SEED), str(ROUNDS)], timeout=240)
     lines = done.stdout.splitlines()
     assert done.returncode == 0 and lines[-1] == "ok", done.stdout + done.stderr

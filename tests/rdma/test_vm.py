@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from vm import VM, GuestTimeout, VMDied, VMError, missing
+from waiting import until_gone
 
 RUN = Path(__file__).resolve().parent.parent.parent / "tools" / "vm" / "run"
 
@@ -124,10 +125,7 @@ def test_run_is_killed(tmp_path: Path) -> None:
         children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
         running.kill()
         running.wait()
-    deadline = time.monotonic() + 60
-    while any(Path(f"/proc/{child}").exists() for child in children):
-        assert time.monotonic() < deadline, "QEMU runs on"
-        time.sleep(0.1)
+    until_gone(children, "QEMU's end")
     assert children
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from compiling import SHARED, build
 
 from manapy import dmtcp
 
@@ -40,9 +41,7 @@ int dmtcp_set_ckpt_dir(const char *d) { if (d) strcpy(dir, d); return 4; }
 
 
 def test_binds_to_what_the_process_runs_under(tmp_path: Path) -> None:
-    (tmp_path / "engine.c").write_text(STAND_IN)
-    library = tmp_path / "libdmtcp.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", tmp_path / "engine.c", "-o", library], check=True)
+    library = build(tmp_path / "libdmtcp.so", STAND_IN, *SHARED)
     code = """
 from manapy import dmtcp as d
 from pathlib import Path

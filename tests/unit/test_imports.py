@@ -23,7 +23,7 @@ ALLOWED = {
     "chain": "ckpt ckpt.store",
     "ckpt": "ckpt.store",
     "ckpt.coordinator": "ckpt ckpt.store clock top",
-    "ckpt.store": "ckpt clock",
+    "ckpt.store": "ckpt",
     "cli": "cli.shared top",
     "cli.hidden": "chain ckpt.coordinator cli.shared rdma trace.capture",
     "cli.measure": "bench bench.shared cli.shared doctor",

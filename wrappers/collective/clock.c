@@ -23,8 +23,7 @@
  *     rank's TARGETs are too high, at worst; nothing is frozen, as version has risen and the coordinator hears of it before the rank's state.
  *     Were the judgement wrong, members would differ in SEQ: no safe state is found, none that isn't safe is taken for one.
  */
-#include "core/runtime.h"
-#include "core/lock.h"
+#include "core/objects.h"
 #include "messages/internal_messages.h"
 
 #include <manapy/fnv.h>
@@ -33,21 +32,7 @@
 
 /* ---- identities ---- */
 
-static uint64_t fnv1a_words(uint64_t a, uint64_t b, uint64_t c) {
-    const uint64_t words[3] = {a, b, c}; /* x86-64 is little-endian, as the definition asks */
-    uint64_t hash = mpy_fnv1a(words, sizeof words);
-    return hash ? hash : 1; /* 0 marks a free row */
-}
-
-static void sift_down(int32_t *a, int root, int n) {
-    for (int child; (child = 2 * root + 1) < n; root = child) {
-        if (child + 1 < n && a[child] < a[child + 1]) child++;
-        if (a[root] >= a[child]) return;
-        int32_t swap = a[root];
-        a[root] = a[child];
-        a[child] = swap;
-    }
-}
+static uint64_t order_of(const void *rank) { return (uint64_t)((int64_t)*(const int32_t *)rank - INT32_MIN); }
 
 /* Order-independent: of the sorted world ranks. Most groups come sorted. */
 uint64_t mpy_ggid(const int32_t *world, int n) {
@@ -55,25 +40,20 @@ uint64_t mpy_ggid(const int32_t *world, int n) {
     for (int i = 1; i < n && sorted; i++) sorted = world[i - 1] <= world[i];
     if (sorted) return mpy_fnv1a(world, (size_t)n * sizeof *world);
 
-    int32_t *copy = mpy_alloc((size_t)n * sizeof *copy);
-    __builtin_memcpy(copy, world, (size_t)n * sizeof *copy);
-    for (int i = n / 2; i-- > 0;) sift_down(copy, i, n);
-    for (int i = n; i-- > 1;) {
-        int32_t largest = copy[0];
-        copy[0] = copy[i];
-        copy[i] = largest;
-        sift_down(copy, 0, i);
-    }
-    uint64_t hash = mpy_fnv1a(copy, (size_t)n * sizeof *copy);
-    mpy_free(copy, (size_t)n * sizeof *copy);
+    void **ranks = mpy_alloc((size_t)n * sizeof *ranks);
+    for (int i = 0; i < n; i++) ranks[i] = (void *)&world[i];
+    mpy_sort(ranks, (uint32_t)n, order_of);
+    uint64_t hash = MPY_FNV1A_EMPTY;
+    for (int i = 0; i < n; i++) hash = mpy_fnv1a_more(hash, ranks[i], sizeof *world);
+    mpy_free(ranks, (size_t)n * sizeof *ranks);
     return hash;
 }
 
 uint64_t mpy_child_cid(uint64_t parent_cid, uint64_t parent_seq, int32_t smallest_world_rank) {
-    return fnv1a_words(parent_cid, parent_seq, (uint64_t)(int64_t)smallest_world_rank);
+    return mpy_fnv1a_words(parent_cid, parent_seq, (uint64_t)(int64_t)smallest_world_rank);
 }
 
-uint64_t mpy_group_cid(uint64_t ggid, int tag, uint64_t count) { return fnv1a_words(ggid, (uint64_t)(int64_t)tag, count); }
+uint64_t mpy_group_cid(uint64_t ggid, int tag, uint64_t count) { return mpy_fnv1a_words(ggid, (uint64_t)(int64_t)tag, count); }
 
 /* ---- changing the shared state ---- */
 
@@ -252,7 +232,7 @@ static bool try_enter(mpy_thread_t *t, mpy_clock_row_t *row, bool *changed) {
 enum { PROGRESS_MS = 20 };
 static void make_progress(mpy_thread_t *t) {
     int flag;
-    if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized) return;
+    if (!mpy_mpi_is_up(MPY_UPPER)) return;
     t->in_lower = 1;
     __asm__ volatile("" ::: "memory");
     if (MPY_LOWER->phase != MPY_PHASE_NONE && t->lower_fs != 0) {

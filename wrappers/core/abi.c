@@ -2,7 +2,7 @@
 #include "abi.h"
 
 static const struct { uint8_t group; int mpich, standard; } pairs[] = {
-#define MPY_ABI(GROUP, NAME, MPICH, STANDARD) {MPY_ABI_##GROUP, (int)(MPICH), (int)(STANDARD)},
+#define MPY_ABI(GROUP, NAME, STANDARD) {MPY_ABI_##GROUP, NAME, STANDARD},
 #include "abi_table.h"
 };
 

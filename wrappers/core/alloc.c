@@ -12,7 +12,6 @@
 
 #include <stdarg.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 
 enum { CLASS_MIN = 5, CLASS_MAX = 16, CHUNK = 1 << 20 };
 
@@ -24,14 +23,8 @@ static char *chunk, *chunk_end;
 
 /* mmap of the upper half: the trap of the lower half puts it into the arena. NULL if there is no memory. */
 static void *map(size_t size, int more) {
-    register long flags __asm__("r10") = MAP_PRIVATE | MAP_ANONYMOUS | more;
-    register long fd __asm__("r8") = -1, offset __asm__("r9") = 0;
-    long result;
-    __asm__ volatile("syscall"
-                     : "=a"(result)
-                     : "a"(SYS_mmap), "D"(0), "S"(size), "d"(PROT_READ | PROT_WRITE), "r"(flags), "r"(fd), "r"(offset)
-                     : "rcx", "r11", "memory");
-    return result < 0 && result > -4096 ? NULL : (void *)result;
+    long result = mpy_sys(SYS_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | more, -1, 0);
+    return mpy_sys_failed(result) ? NULL : (void *)result;
 }
 
 static int class_of(size_t size) {
@@ -80,7 +73,7 @@ void *mpy_try_alloc(size_t size) { return block(size, 0); }
 void mpy_free(void *p, size_t size) {
     if (p == NULL) return;
     if (size > (size_t)1 << CLASS_MAX) {
-        mpy_syscall4(SYS_munmap, (long)p, (long)size, 0, 0);
+        mpy_sys(SYS_munmap, p, size);
         return;
     }
     int c = class_of(size);

@@ -64,13 +64,11 @@ static __attribute__((noinline)) void call(mpy_callback_t *function, void *argum
 }
 
 void mpy_callback(mpy_callback_t *function, void *argument) {
-    uint64_t lower, upper;
-    __asm__ volatile("rdfsbase %0" : "=r"(lower));
-    upper = *(uint64_t *)(lower + (uint64_t)MPY_LOWER->tls_upper_fs);
+    uint64_t lower = mpy_fs_get(), upper = *(uint64_t *)(lower + (uint64_t)MPY_LOWER->tls_upper_fs);
     if (upper == 0) MPY_LOWER->svc->die("a function of the program was called from a thread of the MPI library", 1);
-    __asm__ volatile("wrfsbase %0" ::"r"(upper) : "memory");
+    mpy_fs_set(upper);
     call(function, argument, lower, upper);
-    __asm__ volatile("wrfsbase %0" ::"r"(lower) : "memory");
+    mpy_fs_set(lower);
 }
 
 mpy_thread_t *mpy_callback_self(mpy_thread_t *marker) {

@@ -15,8 +15,8 @@
 
 #include <dlfcn.h>
 #include <elf.h>
-#include <fcntl.h>
 #include <limits.h>
+#include <manapy/proc_stat.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -83,20 +83,10 @@ static void executable(pid_t pid, char exe[PATH_MAX]) {
     exe[got > 0 ? got : 0] = 0;
 }
 
-/* Its name, its parent, and whether it is a rank's. */
-static bool look_at(pid_t pid, char name[16], pid_t *parent) {
-    char path[64], text[512], exe[PATH_MAX];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
-    if (fd >= 0) close(fd);
-    text[got > 0 ? got : 0] = 0;
-    char *begin = strchr(text, '('), *end = strrchr(text, ')');
-    *parent = 0;
-    name[0] = 0;
-    if (begin == NULL || end == NULL || sscanf(end + 1, " %*c %d", parent) != 1) return false;
-    *end = 0;
-    snprintf(name, 16, "%s", begin + 1);
+/* What is known of it, and whether it is a rank's. */
+static bool look_at(pid_t pid, mpy_proc_stat_t *found) {
+    char exe[PATH_MAX];
+    if (mpy_proc_stat(pid, found) != 0) return false;
     executable(pid, exe);
     const char *slash = strrchr(exe, '/');
     return slash != NULL && (strcmp(slash, "/manapy-launch") == 0 || strcmp(slash, "/manapy-restart") == 0);
@@ -104,12 +94,12 @@ static bool look_at(pid_t pid, char name[16], pid_t *parent) {
 
 /* In a child process of a rank. The rank may be no more than a wrapper around it, and is told. */
 static void misled(void) {
-    char line[PATH_MAX + 512], exe[PATH_MAX], us[16], parent[16], name[16];
-    pid_t pid;
-    look_at(getpid(), us, &pid);
-    look_at(pid, parent, &pid);
-    for (pid_t at = getppid(); at > 1; at = pid)
-        if (look_at(at, name, &pid)) {
+    char line[PATH_MAX + 512], exe[PATH_MAX];
+    mpy_proc_stat_t us, parent, found;
+    look_at(getpid(), &us);
+    look_at(us.parent, &parent);
+    for (pid_t at = getppid(); at > 1; at = found.parent)
+        if (look_at(at, &found)) {
             sigqueue(at, MPY_SIGNAL_RESERVED, (union sigval){.sival_int = MPY_VALUE_MISLED});
             break;
         }
@@ -118,7 +108,7 @@ static void misled(void) {
              "manapy: '%s' calls MPI, but it is a child process of '%s', and only the program that manapy-launch runs "
              "itself is a rank. Start it without '%s' (manapy-launch %s ...), put manapy-launch inside "
              "(%s ... manapy-launch %s ...), or let a script start it by exec\n",
-             us, parent, parent, exe, parent, us);
+             us.name, parent.name, parent.name, exe, parent.name, us.name);
     fatal(line);
 }
 
@@ -142,12 +132,6 @@ void mpy_unsupported(const char *function) {
 
 /* ---- threads ---- */
 
-static uint64_t read_fs(void) {
-    uint64_t fs;
-    __asm__ volatile("rdfsbase %0" : "=r"(fs));
-    return fs;
-}
-
 static mpy_thread_t *take_slot(void) {
     for (uint32_t i = 1; i < MPY_THREADS_MAX; i++) { /* 0 is for MPI_Init */
         mpy_thread_t *t = &MPY_UPPER->threads[i];
@@ -158,7 +142,7 @@ static mpy_thread_t *take_slot(void) {
             t->state = MPY_STATE_RUNNING;
             t->lower_fs = 0;
             t->trace = t->ring = NULL;
-            t->upper_fs = read_fs();
+            t->upper_fs = mpy_fs_get();
             t->tid = (int32_t)syscall(SYS_gettid);
             __atomic_store_n(&t->used, 1, __ATOMIC_RELEASE);
             return t;

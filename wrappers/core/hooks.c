@@ -16,7 +16,7 @@ static int rebuild(char *error, uint64_t n) {
         mpy_info_rebuild, mpy_session_rebuild, mpy_port_rebuild, mpy_errors_rebuild, mpy_datatype_rebuild, mpy_op_rebuild, mpy_comm_rebuild, mpy_group_rebuild, mpy_request_rebuild,
         mpy_win_rebuild, mpy_file_rebuild, mpy_persistent_rebuild, mpy_tools_rebuild,
     };
-    if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized) return 0;
+    if (!mpy_mpi_is_up(MPY_UPPER)) return 0;
     for (uint64_t i = 0; i < sizeof steps / sizeof *steps; i++)
         if (steps[i](error, n) != 0) return -1;
     mpy_comm_rebuild_trace();
@@ -26,7 +26,7 @@ static int rebuild(char *error, uint64_t n) {
 }
 
 static int drain(char *error, uint64_t n) {
-    if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized) return 0;
+    if (!mpy_mpi_is_up(MPY_UPPER)) return 0;
     if (mpy_p2p_drain(error, n) != 0) return -1; /* on all ranks */
     int files = mpy_file_drain(error, n);
     char unsaid[256];
@@ -35,7 +35,7 @@ static int drain(char *error, uint64_t n) {
 }
 
 static int resume(char *error, uint64_t n) {
-    if (!MPY_UPPER->mpi_initialized || MPY_UPPER->mpi_finalized) return 0;
+    if (!mpy_mpi_is_up(MPY_UPPER)) return 0;
     mpy_file_resume();
     return mpy_win_resume(error, n);
 }

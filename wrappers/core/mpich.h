@@ -39,7 +39,6 @@ typedef int(MPI_Grequest_query_function)(void *, MPI_Status *);
 typedef int(MPI_Grequest_free_function)(void *);
 typedef int(MPI_Grequest_cancel_function)(void *, int);
 typedef void(mpy_opaque_function)(void); /* callbacks that are handed through */
-typedef void(mpy_opaque_function)(void); /* callbacks that are handed through */
 
 #define MPI_VERSION 5
 #define MPI_SUBVERSION 0
@@ -354,5 +353,15 @@ enum {
 #define MPI_T_ERR_OUT_OF_HANDLES 65
 #define MPI_T_ERR_INVALID_SESSION 67
 #define MPI_ERR_LASTCODE 0x3fffffff
+
+/* ---- what handles and statuses hold ---- */
+
+/* A predefined type whose handle holds its size; 0 there: MPI_LB, MPI_UB. */
+static inline int mpy_is_basic(int datatype) { return (uint32_t)datatype >> 24 == 0x4c; }
+static inline uint32_t mpy_basic_size(int datatype) { return (uint32_t)datatype >> 8 & 0xff; }
+
+static inline uint64_t mpy_status_bytes(const MPI_Status *s) {
+    return (uint64_t)(uint32_t)s->count_lo | (uint64_t)((uint32_t)s->count_hi_and_cancelled >> 1) << 32;
+}
 
 #endif

@@ -42,10 +42,9 @@ MPY_HIDDEN void mpy_table_open(void);
 MPY_HIDDEN void mpy_called_outside(const char *function); /* lower TLS */
 MPY_HIDDEN void mpy_end_outside(mpy_thread_t *t, const char *function) __attribute__((noreturn));
 MPY_HIDDEN bool mpy_needs_mpi(const char *function);
-static inline bool mpy_is_up(void) { return MPY_UPPER->mpi_initialized && !MPY_UPPER->mpi_finalized; }
 /* For what is answered here whether or not there is MPI. */
 static inline void mpy_require_mpi(const char *function) {
-    if (MPY_UNLIKELY(!mpy_is_up()) && mpy_above) mpy_end_outside(mpy_self(), function);
+    if (MPY_UNLIKELY(!mpy_mpi_is_up(MPY_UPPER)) && mpy_above) mpy_end_outside(mpy_self(), function);
 }
 
 /* ---- ordered lists of all objects of a kind, for rebuilding in order of creation ---- */

@@ -174,9 +174,6 @@ static inline void mpy_status_set(MPI_Status *s, int source, int tag, uint64_t b
     s->MPI_SOURCE = source;
     s->MPI_TAG = tag;
 }
-static inline uint64_t mpy_status_bytes(const MPI_Status *s) {
-    return (uint64_t)(uint32_t)s->count_lo | (uint64_t)((uint32_t)s->count_hi_and_cancelled >> 1) << 32;
-}
 static inline void mpy_status_copy(MPI_Status *to, const MPI_Status *from) {
     if (to == MPI_STATUS_IGNORE) return;
     int error = to->MPI_ERROR; /* single completions don't touch it (MPI-4 3.2.5) */
@@ -334,7 +331,7 @@ static inline void mpy_count_blocking(mpy_p2p_thread_t *th, const mpy_comm_t *c,
  * may need this processor. Always true, for use in a condition. */
 enum { MPY_SPINS = 40 };
 static inline bool mpy_spin(uint32_t *spins) {
-    if (MPY_UNLIKELY(++*spins > MPY_SPINS)) mpy_syscall4(MPY_SYS_SCHED_YIELD, 0, 0, 0, 0);
+    if (MPY_UNLIKELY(++*spins > MPY_SPINS)) mpy_sys(SYS_sched_yield);
     return true;
 }
 enum { MPY_ALL_MEMBERS = -100 };

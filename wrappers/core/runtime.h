@@ -17,6 +17,7 @@
 #define MANAPY_RUNTIME_H
 
 #include <manapy/boundary.h>
+#include <manapy/fs_base.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -53,16 +54,16 @@ static inline void mpy_cross_in(mpy_thread_t *t) {
     t->in_lower = 1;
     __asm__ volatile("" ::: "memory");
     if (MPY_UNLIKELY(MPY_LOWER->phase == MPY_PHASE_FROZEN || t->lower_fs == 0)) mpy_cross_stop(t);
-    __asm__ volatile("wrfsbase %0" ::"r"(t->lower_fs) : "memory");
+    mpy_fs_set(t->lower_fs);
 }
 static inline void mpy_cross_out(mpy_thread_t *t) {
-    __asm__ volatile("wrfsbase %0" ::"r"(t->upper_fs) : "memory");
+    mpy_fs_set(t->upper_fs);
     t->in_lower = 0;
     __asm__ volatile("" ::: "memory");
 }
 /* Inside hooks (drain, rebuild) the phase is FROZEN and we cross all the same. */
-static inline void mpy_hook_in(mpy_thread_t *t) { __asm__ volatile("wrfsbase %0" ::"r"(t->lower_fs) : "memory"); }
-static inline void mpy_hook_out(mpy_thread_t *t) { __asm__ volatile("wrfsbase %0" ::"r"(t->upper_fs) : "memory"); }
+static inline void mpy_hook_in(mpy_thread_t *t) { mpy_fs_set(t->lower_fs); }
+static inline void mpy_hook_out(mpy_thread_t *t) { mpy_fs_set(t->upper_fs); }
 
 /* For work on our own objects without entering the lower half: no snapshot can come between (allocation needs it). */
 static inline void mpy_guard_in(mpy_thread_t *t) {

@@ -114,9 +114,9 @@ int PMPI_Type_get_contents_c(MPI_Datatype datatype, MPI_Count max_integers, MPI_
 /* ---- size ---- */
 
 int PMPI_Type_size(MPI_Datatype datatype, int *size) {
-    int builtin = datatype >> 8 & 0xff;
-    if (MPY_LIKELY((uint32_t)datatype >> 24 == 0x4c) && builtin != 0) {
-        *size = builtin;
+    int known = (int)mpy_basic_size(datatype);
+    if (MPY_LIKELY(mpy_is_basic(datatype)) && known != 0) {
+        *size = known;
         return MPI_SUCCESS;
     }
     mpy_thread_t *t = mpy_self();

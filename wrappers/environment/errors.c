@@ -176,7 +176,7 @@ static void end_job(const mpy_comm_t *comm, int code, const char *function) {
     fflush(NULL); /* see PMPI_Abort */
     ssize_t unused = write(2, line, mpy_text_length(line));
     (void)unused;
-    if (!mpy_is_up()) exit(1); /* there is nothing any more that could end the other ranks */
+    if (!mpy_mpi_is_up(MPY_UPPER)) exit(1); /* there is nothing any more that could end the other ranks */
     mpy_cross_in(t);
     MPY_REAL(Abort)(comm != NULL ? comm->obj.real : MPI_COMM_WORLD, code);
     mpy_cross_out(t);
@@ -185,7 +185,7 @@ static void end_job(const mpy_comm_t *comm, int code, const char *function) {
 
 /* What the call returns: the code, but MPI_SUCCESS when the program's own handler has returned, as MPICH has it since 4.3. */
 static int handled(void *handle, int errhandler, const mpy_comm_t *comm, int code, const char *function) {
-    if (!mpy_is_up() && mpy_needs_mpi(function)) mpy_end_outside(mpy_self(), function);
+    if (!mpy_mpi_is_up(MPY_UPPER) && mpy_needs_mpi(function)) mpy_end_outside(mpy_self(), function);
     if (errhandler == MPI_ERRORS_RETURN || errhandler == MPY_ERRORS_THROW_EXCEPTIONS) return code;
     mpy_errhandler_t *e = (mpy_errhandler_t *)mpy_lookup(MPY_ERRHANDLER, errhandler);
     if (e == NULL) {

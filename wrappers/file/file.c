@@ -77,7 +77,7 @@ static mpy_file_t *adopt(MPI_File real, mpy_comm_t *c, uint64_t seq, const char 
     f->name = mpy_text_copy(name);
     if (relative(name)) {
         char path[MPY_PATH_SIZE];
-        if (mpy_syscall4(MPY_SYS_GETCWD, (long)path, sizeof path, 0, 0) > 0) f->directory = mpy_text_copy(path);
+        if (mpy_sys(SYS_getcwd, path, sizeof path) > 0) f->directory = mpy_text_copy(path);
     }
     f->amode = amode;
     f->sequential = amode & MPI_MODE_SEQUENTIAL;

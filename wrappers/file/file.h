@@ -19,7 +19,7 @@
 #include "core/objects.h"
 #include "tools/trace.h"
 
-enum { MPY_PATH_SIZE = 4096, MPY_SYS_GETCWD = 79 };
+enum { MPY_PATH_SIZE = 4096 };
 
 typedef struct mpy_view_type { /* one of the two */
     mpy_datatype_t *derived;

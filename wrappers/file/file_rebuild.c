@@ -15,17 +15,15 @@
  */
 #include "file.h"
 
-enum { SYS_CHDIR = 80 };
-
 enum { CONTENT_MAX = 64 << 20 };
 
 /* By the name the program gave, where it was then. */
 static int open_by_name(const mpy_file_t *f, int comm, int amode, int info, MPI_File *real) {
     char here[MPY_PATH_SIZE];
-    bool away = f->directory != NULL && mpy_syscall4(MPY_SYS_GETCWD, (long)here, sizeof here, 0, 0) > 0;
-    if (away) mpy_syscall4(SYS_CHDIR, (long)f->directory, 0, 0, 0);
+    bool away = f->directory != NULL && mpy_sys(SYS_getcwd, here, sizeof here) > 0;
+    if (away) mpy_sys(SYS_chdir, f->directory);
     int rc = MPY_REAL(File_open)(comm, f->name, amode, info, real);
-    if (away) mpy_syscall4(SYS_CHDIR, (long)here, 0, 0, 0);
+    if (away) mpy_sys(SYS_chdir, here);
     return rc;
 }
 

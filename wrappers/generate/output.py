@@ -73,13 +73,13 @@ def exports(table: Table) -> str:
 
 
 def abi_table(path: Path) -> str:
-    """Rows `GROUP NAME MPICH STANDARD`, see abi.txt."""
+    """Rows `GROUP NAME STANDARD`, see abi.txt."""
     lines = [BANNER]
     for line in path.read_text().splitlines():
         words = line.split("#")[0].split()
         if words:
-            group, name, mpich, standard = words
-            lines.append(f"MPY_ABI({group}, {name}, {mpich}, {standard})")
+            group, name, standard = words
+            lines.append(f"MPY_ABI({group}, {name}, {standard})")
     return "\n".join(lines) + "\n"
 
 

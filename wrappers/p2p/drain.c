@@ -34,14 +34,6 @@ static mpy_thread_t *hook_thread(void) {
     return t;
 }
 
-static bool mpi_is_up(void) { return MPY_UPPER->mpi_initialized && !MPY_UPPER->mpi_finalized; }
-
-static int64_t seconds(void) {
-    int64_t now[2];
-    mpy_syscall4(MPY_SYS_CLOCK_GETTIME, 1 /* CLOCK_MONOTONIC */, (long)now, 0, 0);
-    return now[0];
-}
-
 /* ---- the private communicator ---- */
 
 static bool was_left; /* in the middle of a collective (invariant 5) */
@@ -319,7 +311,7 @@ typedef struct effort {
 static bool is_open(const effort_t *e) { return !e->empty && !e->failed; }
 
 static void begin_period(effort_t *e) {
-    e->period_end = seconds() + MPY_LOWER->drain_seconds;
+    e->period_end = mpy_sys_now_ms() + 1000l * MPY_LOWER->drain_seconds;
     e->tcp_bytes = MPY_LOWER->svc->tcp_bytes();
     e->moved = false;
 }
@@ -357,9 +349,9 @@ static void work_until_vote(effort_t *e) {
         bool moved = work(e);
         if (round % LOOK_ROUNDS == 0) {
             if (e->period_end == 0) begin_period(e);
-            if (seconds() >= e->period_end) return;
+            if (mpy_sys_now_ms() >= e->period_end) return;
         }
-        if (!moved && round > YIELD_ROUNDS) mpy_syscall4(MPY_SYS_SCHED_YIELD, 0, 0, 0, 0);
+        if (!moved && round > YIELD_ROUNDS) mpy_sys(SYS_sched_yield);
     }
 }
 
@@ -431,7 +423,7 @@ static int drain(mpy_p2p_thread_t *th, char *error, uint64_t n) {
 }
 
 int mpy_p2p_drain(char *error, uint64_t n) {
-    if (!mpi_is_up()) return 0;
+    if (!mpy_mpi_is_up(MPY_UPPER)) return 0;
     mpy_thread_t *t = hook_thread();
     mpy_hook_in(t);
     int rc = drain(&mpy_p2p_threads[0], error, n);
@@ -472,7 +464,7 @@ static int rebuild(void) {
 }
 
 int mpy_request_rebuild(char *error, uint64_t n) {
-    if (!mpi_is_up()) return 0;
+    if (!mpy_mpi_is_up(MPY_UPPER)) return 0;
     mpy_thread_t *t = hook_thread();
     mpy_hook_in(t);
     int rc = rebuild();

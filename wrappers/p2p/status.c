@@ -5,13 +5,8 @@
 #include "core/objects.h"
 #include "core/request.h"
 
-/* Size of a predefined type, from its handle; 0 if it isn't one. */
-static int64_t builtin_size(int datatype) {
-    return (uint32_t)datatype >> 24 == 0x4c ? (datatype >> 8 & 0xff) : -1;
-}
-
 static int get_count(const MPI_Status *status, MPI_Datatype datatype, MPI_Count *count, const char *name) {
-    int64_t size = builtin_size(datatype);
+    int64_t size = mpy_is_basic(datatype) ? mpy_basic_size(datatype) : 0;
     if (MPY_LIKELY(size > 0)) {
         int64_t bytes = (int64_t)mpy_status_bytes(status);
         *count = bytes % size == 0 ? bytes / size : MPI_UNDEFINED;

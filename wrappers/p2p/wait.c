@@ -101,8 +101,8 @@ static void report(mpy_thread_t *t, const mpy_wait_t *w) {
 /* ---- waiting ---- */
 
 static void nap(void) {
-    const int64_t time[2] = {0, NAP_NS};
-    mpy_syscall4(MPY_SYS_NANOSLEEP, (long)time, 0, 0, 0);
+    const struct timespec time = {0, NAP_NS};
+    mpy_sys(SYS_nanosleep, &time, NULL);
 }
 
 void mpy_wait_round(mpy_thread_t *t, mpy_wait_t *w) {
@@ -117,7 +117,7 @@ void mpy_wait_round(mpy_thread_t *t, mpy_wait_t *w) {
     } else {
         if (w->rounds >= ROUNDS_SILENT && (w->rounds - ROUNDS_SILENT) % ROUNDS_REPORT == 0) report(t, w);
         if (w->rounds++ < ROUNDS_AWAKE)
-            mpy_syscall4(MPY_SYS_SCHED_YIELD, 0, 0, 0, 0);
+            mpy_sys(SYS_sched_yield);
         else
             nap();
     }
@@ -125,11 +125,10 @@ void mpy_wait_round(mpy_thread_t *t, mpy_wait_t *w) {
 }
 
 void mpy_poll_failed_slow(mpy_thread_t *t, mpy_p2p_thread_t *th, mpy_wait_t *w) {
-    int64_t now[2];
-    mpy_syscall4(MPY_SYS_CLOCK_GETTIME, 1 /* CLOCK_MONOTONIC */, (long)now, 0, 0);
-    if (th->fails++ == 0) th->failing_since = now[0] * 1000 + now[1] / 1000000;
+    int64_t now = mpy_sys_now_ms();
+    if (th->fails++ == 0) th->failing_since = now;
     /* A program that sleeps between its polls fails seldom, but as truly. */
-    if (th->fails % POLLS_SILENT == 0 || now[0] * 1000 + now[1] / 1000000 - th->failing_since >= POLLS_SILENT_MS) report(t, w);
+    if (th->fails % POLLS_SILENT == 0 || now - th->failing_since >= POLLS_SILENT_MS) report(t, w);
 }
 
 /* ---- finishing one slot ---- */

@@ -268,7 +268,7 @@ int PMPI_T_cvar_handle_alloc(int cvar_index, void *obj_handle, void *handle, int
         drop(r);
         return leave(t, rc);
     }
-    r->bytes = v.datatype == MPI_CHAR ? (size_t)*count : (size_t)*count * (size_t)(v.datatype >> 8 & 0xff);
+    r->bytes = v.datatype == MPI_CHAR ? (size_t)*count : (size_t)*count * mpy_basic_size(v.datatype);
     *(void **)handle = r;
     return leave(t, rc);
 }

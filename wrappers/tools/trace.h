@@ -39,7 +39,7 @@ static inline uint32_t mpy_trace_wildcard(int source, int tag) { return MPY_UNLI
 MPY_HIDDEN uint64_t mpy_trace_size_slow(int datatype);
 /* Bytes of one element; MPICH's handles of predefined types hold them. */
 static inline uint64_t mpy_trace_size(int datatype) {
-    return MPY_LIKELY(mpy_is_builtin(datatype)) ? (uint32_t)datatype >> 8 & 0xff : mpy_trace_size_slow(datatype);
+    return MPY_LIKELY(mpy_is_builtin(datatype)) ? mpy_basic_size(datatype) : mpy_trace_size_slow(datatype);
 }
 static inline uint64_t mpy_trace_bytes(MPI_Count count, int datatype) { return count > 0 ? (uint64_t)count * mpy_trace_size(datatype) : 0; }
 MPY_HIDDEN uint64_t mpy_trace_sum(const int *counts, int64_t n, int datatype); /* of a list of counts, which may be NULL */

@@ -20,7 +20,6 @@
 enum {
     COPY_MAX = 32768, /* bytes; above, the library may know better ways to copy, and a crossing is nothing */
     FLUSHES_SPARED = 16,
-    BASIC = 0x4c, /* a basic predefined type: the uppermost byte of MPICH's handle; its size is in bits 8 to 15 */
 };
 
 /* Where the operation goes to, and how many bytes; NULL: not here. With in_lower set. */
@@ -29,8 +28,8 @@ static inline char *target(const mpy_win_t *w, const void *origin, MPY_WIN_TARGE
     if (part == NULL || rank < 0 || rank >= w->team.size) return NULL;
     part += rank;
     if (part->base == NULL || origin == NULL || disp < 0) return NULL;
-    if (datatype != target_datatype || (uint32_t)datatype >> 24 != BASIC || n != target_n || n <= 0 || n > COPY_MAX) return NULL;
-    MPI_Aint size = (MPI_Aint)n * ((uint32_t)datatype >> 8 & 0xff), at;
+    if (datatype != target_datatype || !mpy_is_basic(datatype) || n != target_n || n <= 0 || n > COPY_MAX) return NULL;
+    MPI_Aint size = (MPI_Aint)n * mpy_basic_size(datatype), at;
     if (size == 0 || size > COPY_MAX || __builtin_mul_overflow(disp, part->unit, &at) || at > part->size - size) return NULL;
     *bytes = (size_t)size;
     return part->base + at;

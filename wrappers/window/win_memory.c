@@ -15,7 +15,6 @@
 #include "win.h"
 
 #include <sys/mman.h>
-#include <sys/syscall.h>
 
 enum { PAGE = 4096 };
 #define PAGE_DOWN(x) ((uintptr_t)(x) & ~(uintptr_t)(PAGE - 1))
@@ -23,33 +22,23 @@ enum { PAGE = 4096 };
 
 /* ---- mappings; the trap of the lower half puts those without MAP_FIXED into the arena ---- */
 
-static long syscall6(long number, long a, long b, long c, long d, long e) {
-    long result;
-    register long r10 __asm__("r10") = d;
-    register long r8 __asm__("r8") = e;
-    register long r9 __asm__("r9") = 0;
-    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
-    return result;
-}
-static bool failed(long result) { return result < 0 && result > -4096; }
-
 /* NULL if there is no memory. */
 static char *map_anonymous(void *at, size_t bytes) {
     long flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at != NULL ? MAP_FIXED : 0);
-    long result = syscall6(SYS_mmap, (long)at, (long)bytes, PROT_READ | PROT_WRITE, flags, -1);
-    return failed(result) ? NULL : (char *)result;
+    long result = mpy_sys(SYS_mmap, at, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    return mpy_sys_failed(result) ? NULL : (char *)result;
 }
 static void map_over(char *at, size_t bytes) {
     if (bytes > 0 && map_anonymous(at, bytes) == NULL) MPY_LOWER->svc->die("out of memory for a window", 1);
 }
 
 static void unmap(char *at, size_t bytes) {
-    if (bytes > 0) mpy_syscall4(SYS_munmap, (long)at, (long)bytes, 0, 0);
+    if (bytes > 0) mpy_sys(SYS_munmap, at, bytes);
 }
 
 /* The pages at `from`, if they are shared, a second time at `at`. */
 static bool map_again(const char *from, size_t bytes, char *at) {
-    return !failed(syscall6(SYS_mremap, (long)from, 0, (long)bytes, MREMAP_MAYMOVE | MREMAP_FIXED, (long)at));
+    return !mpy_sys_failed(mpy_sys(SYS_mremap, from, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at));
 }
 
 static bool is_shared(const char *lower) {

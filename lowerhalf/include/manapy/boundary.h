@@ -239,6 +239,9 @@ typedef struct mpy_lower {
 #define MPY_LOWER ((mpy_lower_t *)MPY_LOWER_ADDR)
 #define MPY_UPPER ((mpy_upper_t *)MPY_UPPER_ADDR)
 
+/* The program is between MPI_Init and MPI_Finalize. */
+static inline int mpy_mpi_is_up(const mpy_upper_t *upper) { return upper->mpi_initialized && !upper->mpi_finalized; }
+
 _Static_assert(sizeof(mpy_lower_t) <= MPY_UPPER_ADDR - MPY_LOWER_ADDR, "lower block too large");
 _Static_assert(sizeof(mpy_upper_t) <= MPY_TRAP_ADDR - MPY_UPPER_ADDR, "upper block too large");
 

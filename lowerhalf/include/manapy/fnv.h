@@ -1,15 +1,28 @@
-/* fnv.h - FNV-1a, 64 bit: identities of communicators and groups, which both halves and manapy/clock compute alike. Header only. */
+/* fnv.h - FNV-1a, 64 bit (Fowler, Noll, Vo): identities of communicators and groups, which both halves, the preloaded
+ * recorder and manapy/core/fnv.py compute alike; names of files; hash tables. Header only, no libc.
+ */
 #ifndef MANAPY_FNV_H
 #define MANAPY_FNV_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-static inline uint64_t mpy_fnv1a(const void *data, size_t size) {
+#define MPY_FNV1A_EMPTY 0xcbf29ce484222325ul /* of no bytes */
+
+/* The hash of what `hash` is of, and of `data` behind it. */
+static inline uint64_t mpy_fnv1a_more(uint64_t hash, const void *data, size_t size) {
     const unsigned char *p = data;
-    uint64_t hash = 0xcbf29ce484222325ul;
     for (size_t i = 0; i < size; i++) hash = (hash ^ p[i]) * 0x100000001b3ul;
     return hash;
+}
+
+static inline uint64_t mpy_fnv1a(const void *data, size_t size) { return mpy_fnv1a_more(MPY_FNV1A_EMPTY, data, size); }
+
+/* Of three words, little-endian, and never 0, which marks a free row of the clock: identities of communicators. */
+static inline uint64_t mpy_fnv1a_words(uint64_t a, uint64_t b, uint64_t c) {
+    const uint64_t words[3] = {a, b, c};
+    uint64_t hash = mpy_fnv1a(words, sizeof words);
+    return hash ? hash : 1;
 }
 
 #endif

@@ -10,11 +10,12 @@
 #ifndef MANAPY_SHARED_LOCK_H
 #define MANAPY_SHARED_LOCK_H
 
+#include <linux/futex.h>
 #include <manapy/syscall.h>
 #include <stdint.h>
 
 static inline long mpy_lock_futex(volatile uint32_t *word, int operation, uint32_t value) {
-    return mpy_sys4(202 /* SYS_futex */, (long)word, operation, (long)value, 0 /* no time-out */);
+    return mpy_sys(SYS_futex, word, operation, value, 0 /* no time-out */);
 }
 
 static inline void mpy_lock_acquire(volatile uint32_t *word) {
@@ -22,16 +23,16 @@ static inline void mpy_lock_acquire(volatile uint32_t *word) {
     if (__atomic_compare_exchange_n(word, &seen, 1u, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) return;
     if (seen != 2) seen = __atomic_exchange_n(word, 2u, __ATOMIC_ACQUIRE);
     while (seen != 0) {
-        mpy_lock_futex(word, 128 /* FUTEX_WAIT_PRIVATE */, 2);
+        mpy_lock_futex(word, FUTEX_WAIT_PRIVATE, 2);
         seen = __atomic_exchange_n(word, 2u, __ATOMIC_ACQUIRE);
     }
 }
 
 static inline void mpy_lock_release(volatile uint32_t *word) {
-    if (__atomic_exchange_n(word, 0u, __ATOMIC_RELEASE) == 2) mpy_lock_futex(word, 129 /* FUTEX_WAKE_PRIVATE */, 1);
+    if (__atomic_exchange_n(word, 0u, __ATOMIC_RELEASE) == 2) mpy_lock_futex(word, FUTEX_WAKE_PRIVATE, 1);
 }
 
 /* Wakes all that sleep on `word`. */
-static inline void mpy_lock_wake_all(volatile uint32_t *word) { mpy_lock_futex(word, 129 /* FUTEX_WAKE_PRIVATE */, 0x7fffffff); }
+static inline void mpy_lock_wake_all(volatile uint32_t *word) { mpy_lock_futex(word, FUTEX_WAKE_PRIVATE, 0x7fffffff); }
 
 #endif

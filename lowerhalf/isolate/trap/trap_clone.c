@@ -21,6 +21,7 @@
 #include "isolate/fdguard.h"
 #include "trap.h"
 #include <linux/sched.h>
+#include <stddef.h>
 #include <string.h>
 
 enum { LEGACY_BYTES = 512, RESERVED_AT = 464, MAGIC1 = 0x46505853, CHILD_STACK = 512, WALL = 0x40000000 };

@@ -67,7 +67,7 @@ long mpy_trap_execve(mpy_trap_t *t) {
     while (argv && argv[argc]) argc++;
     uint64_t bytes = (uint64_t)(argc + 13) * sizeof(char *); /* may be more than an alternate stack has room for */
     long map = mpy_sys6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (map < 0 && map > -4096) return map;
+    if (mpy_sys_failed(map)) return map;
     char **next = (char **)map;
     long n = 0;
     next[n++] = (char *)launcher;

@@ -21,14 +21,13 @@
 #define ENOMEM_ (-12)
 #define PAGE_UP(x) (((x) + 4095ul) & ~4095ul)
 
-static int failed(long r) { return r < 0 && r > -4096; }
 static int in_arena(uint64_t a) { return a >= MPY_HEAP_LO && a < MPY_ARENA_HI; }
 
 long mpy_trap_mmap(mpy_trap_t *t) {
     if (t->a[2] & PROT_EXEC_ && !(t->a[3] & ANONYMOUS)) mpy_foreign_check((int)t->a[4]);
     if (t->a[3] & (FIXED | FIXED_NOREPLACE)) {
         long r = mpy_sys6(SYS_mmap, t->a[0], t->a[1], t->a[2], t->a[3], t->a[4], t->a[5]);
-        if (failed(r)) return r;
+        if (mpy_sys_failed(r)) return r;
         mpy_arena_claim((uint64_t)r, (uint64_t)t->a[1]);
         if (!in_arena((uint64_t)r) && !(MPY_TRAP->low_exec && r < 0x100000000l)) MPY_TRAP->foreign = (uint64_t)r;
         return r;
@@ -38,7 +37,7 @@ long mpy_trap_mmap(mpy_trap_t *t) {
         if (!at) return t->a[1] ? ENOMEM_ : -22;
         long r = mpy_sys6(SYS_mmap, (long)at, t->a[1], t->a[2], t->a[3] | FIXED_NOREPLACE, t->a[4], t->a[5]);
         if (r == EEXIST_) continue; /* the program mapped there itself: leave the range taken */
-        if (failed(r)) mpy_arena_give(at, (uint64_t)t->a[1]);
+        if (mpy_sys_failed(r)) mpy_arena_give(at, (uint64_t)t->a[1]);
         return r;
     }
     return ENOMEM_;
@@ -55,7 +54,7 @@ long mpy_trap_mremap(mpy_trap_t *t) {
     long flags = t->a[3];
     if (flags & MREMAP_FIXED) {
         long r = mpy_sys6(SYS_mremap, t->a[0], t->a[1], t->a[2], flags, t->a[4], 0);
-        if (failed(r)) return r;
+        if (mpy_sys_failed(r)) return r;
         mpy_arena_claim((uint64_t)r, bytes);
         if (!(flags & MREMAP_DONTUNMAP) && in_arena(old)) mpy_arena_give(old, old_bytes);
         return r;
@@ -67,9 +66,9 @@ long mpy_trap_mremap(mpy_trap_t *t) {
         if (!(flags & MREMAP_MAYMOVE)) return -22; /* EINVAL; elsewhere by all means */
     } else if (!more || !in_arena(old) || mpy_arena_take_at(old + old_bytes, more)) {
         r = mpy_sys(SYS_mremap, old, t->a[1], t->a[2], 0);
-        if (failed(r) && more && in_arena(old)) mpy_arena_give(old + old_bytes, more);
+        if (mpy_sys_failed(r) && more && in_arena(old)) mpy_arena_give(old + old_bytes, more);
     }
-    if (!failed(r)) {
+    if (!mpy_sys_failed(r)) {
         if (bytes < old_bytes && in_arena(old)) mpy_arena_give(old + bytes, old_bytes - bytes);
         return r;
     }
@@ -78,7 +77,7 @@ long mpy_trap_mremap(mpy_trap_t *t) {
     uint64_t at = mpy_arena_take(bytes);
     if (!at) return ENOMEM_;
     r = mpy_sys(SYS_mremap, old, t->a[1], t->a[2], flags | MREMAP_FIXED, at);
-    if (failed(r)) mpy_arena_give(at, bytes);
+    if (mpy_sys_failed(r)) mpy_arena_give(at, bytes);
     else if (!(flags & MREMAP_DONTUNMAP) && in_arena(old)) mpy_arena_give(old, old_bytes);
     return r;
 }
@@ -90,7 +89,7 @@ long mpy_trap_brk(mpy_trap_t *t) {
     uint64_t have_end = PAGE_UP(s->brk_now), want_end = PAGE_UP(want);
     if (want_end > have_end) {
         long r = mpy_sys6(SYS_mmap, (long)have_end, (long)(want_end - have_end), 3, ANON_PRIVATE | FIXED_NOREPLACE, -1, 0);
-        if (failed(r)) return (long)s->brk_now;
+        if (mpy_sys_failed(r)) return (long)s->brk_now;
     } else if (want_end < have_end) {
         mpy_sys(SYS_munmap, want_end, have_end - want_end);
     }
@@ -102,11 +101,11 @@ long mpy_trap_shmat(mpy_trap_t *t) {
     if (t->a[1]) return mpy_sys(SYS_shmat, t->a[0], t->a[1], t->a[2]);
     struct { long pad[6]; uint64_t bytes; long rest[16]; } info; /* struct shmid64_ds: ipc64_perm is 48 bytes, then the size */
     long r = mpy_sys(SYS_shmctl, t->a[0], 2 /* IPC_STAT */, &info);
-    if (failed(r)) return r;
+    if (mpy_sys_failed(r)) return r;
     uint64_t at = mpy_arena_take(info.bytes);
     if (!at) return ENOMEM_;
     r = mpy_sys(SYS_shmat, t->a[0], at, t->a[2]);
-    if (failed(r)) mpy_arena_give(at, info.bytes);
+    if (mpy_sys_failed(r)) mpy_arena_give(at, info.bytes);
     return r;
 }
 

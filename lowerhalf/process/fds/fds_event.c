@@ -184,7 +184,7 @@ typedef struct watch {
 static int watches(int epoll, const watch_t *w, const mpy_desc_t *candidate, int number)
 {
     struct kcmp_epoll_slot slot = {.efd = (uint32_t)epoll, .tfd = (uint32_t)w->number, .toff = w->nth};
-    int pid = (int)syscall(SYS_getpid);
+    int pid = getpid();
     long order = syscall(SYS_kcmp, pid, pid, KCMP_EPOLL_TFD, number, &slot);
     if (order >= 0)
         return order == 0;

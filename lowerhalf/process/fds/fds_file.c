@@ -21,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -65,7 +64,7 @@ static int file_check(mpy_fdtable_t *t, mpy_desc_t *d, char *err, size_t n)
 static int file_save(mpy_fdtable_t *t, mpy_desc_t *d, mpy_blob_t *b, char *err, size_t n)
 {
     char own[32];
-    int length = snprintf(own, sizeof own, "/proc/%d/", (int)syscall(SYS_getpid));
+    int length = snprintf(own, sizeof own, "/proc/%d/", getpid());
     (void)t, (void)err, (void)n;
     if (!strncmp(d->path, own, (size_t)length)) { /* the pid will be another one */
         char path[4096];

@@ -100,7 +100,7 @@ static int same_by_flag(int a, int b)
 
 int mpy_fd_same(int a, int b, int stopped)
 {
-    int pid = (int)syscall(SYS_getpid);
+    int pid = getpid();
     long order = syscall(SYS_kcmp, pid, pid, KCMP_FILE, a, b);
     if (order >= 0)
         return order == 0;

@@ -10,9 +10,9 @@
 #ifndef MANAPY_STATE_FDS_TABLE_H
 #define MANAPY_STATE_FDS_TABLE_H
 
+#include "base/reason.h"
 #include "isolate/fdguard.h"
 #include "process/blob.h"
-#include "process/reason.h"
 
 #include <sys/stat.h>
 #include <sys/types.h>

@@ -1,5 +1,6 @@
 /* report.c - what SHIFT has to say to a person: each line once. And the time. */
 #include "common/report.h"
+#include "base/now.h"
 #include "manapy/fnv.h"
 
 #include <pthread.h>
@@ -8,13 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 uint64_t shift_now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return (uint64_t)mpy_now_ns(CLOCK_MONOTONIC);
 }
 
 void shift_report(const char *format, ...)

@@ -4,6 +4,7 @@
  * in their order, each before anything newer is put under its key, since keys are put by the worker, too, and it does this first. What the worker has noted
  * with the client goes to the agent many keys at a time, once a round.
  */
+#include "base/hex.h"
 #include "common/report.h"
 #include "journal/journal.h"
 
@@ -39,8 +40,7 @@ bool shift_qp_key(char *key, const shift_qp_t *q, bool peer)
     if (!peer)
         gid = q->gid.gid;
     char hex[33];
-    for (int i = 0; i < 16; i++)
-        snprintf(hex + 2 * i, 3, "%02x", gid.raw[i]);
+    mpy_hex(gid.raw, sizeof gid.raw, hex);
     snprintf(key, 64, "qp/%s/%06x", hex, qpn);
     return true;
 }

@@ -11,9 +11,11 @@
  *  5. Of commands that nobody takes the newest COMMANDS are kept.
  */
 #define _GNU_SOURCE
+#include "base/hex.h"
 #include "base/now.h"
 #include "kv/kv.h"
 #include "kv/kv_protocol.h"
+#include "manapy/fnv.h"
 #include "wire/handshake.h"
 
 #include <errno.h>
@@ -72,14 +74,12 @@ static void disconnect(shift_kv_t *kv) {
 
 /* ---- the table ---- */
 
-static uint64_t hash(const char *key) {
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
-    for (; *key != '\0'; key++) h = (h ^ (uint8_t)*key) * 0x100000001b3u;
-    return h;
+static entry_t **bucket(entry_t **buckets, size_t n, const char *key) {
+    return &buckets[mpy_fnv1a(key, strlen(key)) & (n - 1)];
 }
 
 static entry_t **find(shift_kv_t *kv, const char *key) {
-    entry_t **at = &kv->buckets[hash(key) & (kv->n_buckets - 1)];
+    entry_t **at = bucket(kv->buckets, kv->n_buckets, key);
     while (*at != NULL && strcmp((*at)->key, key) != 0) at = &(*at)->next;
     return at;
 }
@@ -93,7 +93,7 @@ static bool grow(shift_kv_t *kv, size_t n) {
     for (size_t i = 0; i < n_old; i++)
         for (entry_t *e = old[i], *next; e != NULL; e = next) {
             next = e->next;
-            entry_t **at = &made[hash(e->key) & (n - 1)];
+            entry_t **at = bucket(made, n, e->key);
             e->next = *at;
             *at = e;
         }
@@ -274,7 +274,7 @@ static int settle(shift_kv_t *kv, int64_t deadline) {
         n++;
         char hex[2 * SHIFT_KV_VALUE + 1];
         add_field(kv, e->key);
-        for (size_t i = 0; i < e->size; i++) snprintf(hex + 2 * i, 3, "%02x", e->value[i]);
+        mpy_hex(e->value, e->size, hex);
         if (put) add_field(kv, hex);
     }
     char *fields;
@@ -417,7 +417,7 @@ shift_kv_t *shift_kv_open(void) {
     }
     strcpy(kv->path, path);
     strcpy(kv->job, job);
-    for (size_t i = 0; i < sizeof random; i++) snprintf(kv->client + 2 * i, 3, "%02x", random[i]);
+    mpy_hex(random, sizeof random, kv->client);
     return kv;
 }
 
@@ -489,10 +489,7 @@ static int take_value(shift_kv_t *kv, char **fields, shift_kv_found_t *found) {
     bool ends = *end == ' ' || *end == '\0';
     if (!ends || digits % 2 != 0 || (digits == 0) != none || digits > 2 * SHIFT_KV_VALUE) return failed(kv, -EPROTO, "the agent's value makes no sense");
     found->size = (uint32_t)digits / 2;
-    for (size_t i = 0; i < found->size; i++) {
-        const char digit[3] = {(*fields)[2 * i], (*fields)[2 * i + 1], '\0'};
-        found->value[i] = (uint8_t)strtoul(digit, NULL, 16);
-    }
+    for (size_t i = 0; i < found->size; i++) found->value[i] = (uint8_t)mpy_hex_byte(*fields + 2 * i);
     *fields = *end == ' ' ? end + 1 : end;
     return 0;
 }

@@ -8,9 +8,12 @@
 #include "preload.h"
 #include <dlfcn.h>
 #include <link.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "mpich.h"
 
 mpy_abi_t mpy_abi;
 static void *library; /* handle of the MPI library */
@@ -51,11 +54,14 @@ void *mpy_resolve(int index, int p) {
 /* ---- the binary interface ---- */
 
 static const mpy_abi_t mpich = {
-    .mpich = true, .handle_mask = 0xffffffff, .handle_size = 4,
-    .comm_null = 0x04000000, .comm_world = 0x44000000, .comm_self = 0x44000001, .request_null = 0x2c000000, .win_null = 0x20000000, .type_null = 0x0c000000,
-    .any_source = -2, .any_tag = -1, .proc_null = -1, .root = -3, .graph = 1, .cart = 2, .dist_graph = 3,
-    .in_place = (const void *)-1, .status_ignore = (const void *)1,
-    .status_size = 20, .status_source = 8, .status_tag = 12,
+    .mpich = true, .handle_mask = 0xffffffff, .handle_size = sizeof(MPI_Comm),
+    .comm_null = MPI_COMM_NULL, .comm_world = MPI_COMM_WORLD, .comm_self = MPI_COMM_SELF,
+    .request_null = MPI_REQUEST_NULL, .win_null = MPI_WIN_NULL, .type_null = MPI_DATATYPE_NULL,
+    .any_source = MPI_ANY_SOURCE, .any_tag = MPI_ANY_TAG, .proc_null = MPI_PROC_NULL, .root = MPI_ROOT,
+    .graph = MPI_GRAPH, .cart = MPI_CART, .dist_graph = MPI_DIST_GRAPH,
+    .in_place = MPI_IN_PLACE, .status_ignore = MPI_STATUS_IGNORE,
+    .status_size = sizeof(MPI_Status),
+    .status_source = offsetof(MPI_Status, MPI_SOURCE), .status_tag = offsetof(MPI_Status, MPI_TAG),
 };
 /* Open MPI's handles are addresses of its data, of which a program may have its own copies (copy relocations): those are what the library uses, too. */
 static const mpy_abi_t open_mpi = {
@@ -112,11 +118,8 @@ mpy_came_t mpy_status_read(const void *status) {
     memcpy(&tag, s + mpy_abi.status_tag, sizeof tag);
     came.peer = mpy_peer(source);
     came.tag = mpy_tag(tag);
-    if (mpy_abi.mpich) { /* count_lo, count_hi_and_cancelled */
-        uint32_t low, high;
-        memcpy(&low, s, sizeof low);
-        memcpy(&high, s + 4, sizeof high);
-        came.bytes = (uint64_t)(high >> 1) << 32 | low;
+    if (mpy_abi.mpich) {
+        came.bytes = mpy_status_bytes(status);
     } else { /* ... MPI_ERROR, _cancelled, _ucount */
         memcpy(&came.bytes, s + 16, sizeof came.bytes);
     }

@@ -64,13 +64,7 @@ static void gone(table_t *const *table, uint64_t handle) {
     if (t != NULL) find(t, handle)->object = NULL;
 }
 
-/* ---- identities: wrappers/collective/clock.c ---- */
-
-static uint64_t hash_words(uint64_t a, uint64_t b, uint64_t c) {
-    const uint64_t words[3] = {a, b, c};
-    uint64_t hash = mpy_fnv1a(words, sizeof words);
-    return hash ? hash : 1;
-}
+/* ---- identities: those of wrappers/collective/clock.c, which has no libc to sort with ---- */
 
 static int by_rank(const void *a, const void *b) {
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
@@ -91,7 +85,7 @@ static uint64_t ggid_of(const int32_t *world, int n) { /* doesn't depend on the 
 static uint64_t count_of(uint64_t both, int64_t salt) {
     static struct { uint64_t key, count; } *counts;
     static uint64_t n, room;
-    uint64_t key = hash_words(both, (uint64_t)salt, 0), result = 0;
+    uint64_t key = mpy_fnv1a_words(both, (uint64_t)salt, 0), result = 0;
     mpy_lock_acquire(&lock);
     uint64_t i = 0;
     while (i < n && counts[i].key != key) i++;
@@ -191,16 +185,16 @@ static mpy_object_t *enter(table_t **table, uint64_t handle, mpy_object_t *o, ui
 
 void mpy_objects_start(void) {
     mpy_object_t *world = describe(mpy_abi.comm_world), *self = describe(mpy_abi.comm_self);
-    uint64_t cid = hash_words(0, 0, 0);
+    uint64_t cid = mpy_fnv1a_words(0, 0, 0);
     if (world == NULL || self == NULL) return;
     enter(&comms, mpy_abi.comm_world, world, cid, "MPI_COMM_WORLD");
-    enter(&comms, mpy_abi.comm_self, self, hash_words(cid, 0, (uint64_t)(int64_t)self->members[0]), "MPI_COMM_SELF");
+    enter(&comms, mpy_abi.comm_self, self, mpy_fnv1a_words(cid, 0, (uint64_t)(int64_t)self->members[0]), "MPI_COMM_SELF");
 }
 
 /* One that came by a way that isn't followed (a spawned job's parent, sessions): known by its groups. */
 static mpy_object_t *stranger(uint64_t handle) {
     mpy_object_t *o = describe(handle);
-    return o == NULL ? NULL : enter(&comms, handle, o, hash_words(o->ggid, 0, count_of(o->ggid, 0)), NULL);
+    return o == NULL ? NULL : enter(&comms, handle, o, mpy_fnv1a_words(o->ggid, 0, count_of(o->ggid, 0)), NULL);
 }
 
 mpy_object_t *mpy_comm_of(mpy_word_t comm) {
@@ -214,7 +208,7 @@ void mpy_comm_made(const mpy_object_t *parent, uint64_t seq, const void *out) {
     uint64_t handle = mpy_handle_at(out, 0);
     mpy_object_t *o;
     if (parent == NULL || handle == mpy_abi.comm_null || (o = describe(handle)) == NULL) return;
-    enter(&comms, handle, o, hash_words(parent->cid, seq, (uint64_t)(int64_t)o->smallest), NULL);
+    enter(&comms, handle, o, mpy_fnv1a_words(parent->cid, seq, (uint64_t)(int64_t)o->smallest), NULL);
 }
 
 void mpy_comm_made_of_groups(const void *out, int64_t salt) {
@@ -222,8 +216,8 @@ void mpy_comm_made_of_groups(const void *out, int64_t salt) {
     mpy_object_t *o;
     if (handle == mpy_abi.comm_null || (o = describe(handle)) == NULL) return;
     uint64_t a = ggid_of(o->members, o->size), b = ggid_of(o->members + o->size, o->remote_size);
-    uint64_t both = o->remote_size == 0 ? a : a < b ? hash_words(a, b, 0) : hash_words(b, a, 0);
-    enter(&comms, handle, o, hash_words(both, (uint64_t)salt, count_of(both, salt)), NULL);
+    uint64_t both = o->remote_size == 0 ? a : a < b ? mpy_fnv1a_words(a, b, 0) : mpy_fnv1a_words(b, a, 0);
+    enter(&comms, handle, o, mpy_fnv1a_words(both, (uint64_t)salt, count_of(both, salt)), NULL);
 }
 
 void mpy_comm_gone(uint64_t handle) { gone(&comms, handle); }
@@ -251,12 +245,12 @@ mpy_object_t *mpy_file_of(mpy_word_t file) { return lookup(&files, file, mpy_abi
 
 void mpy_win_made(const mpy_object_t *parent, uint64_t seq, const void *handle) {
     mpy_object_t *o = of_parent(parent);
-    if (o != NULL) enter(&windows, mpy_handle_at(handle, 0), o, hash_words(parent->cid, seq, ~(uint64_t)(int64_t)o->smallest), "window");
+    if (o != NULL) enter(&windows, mpy_handle_at(handle, 0), o, mpy_fnv1a_words(parent->cid, seq, ~(uint64_t)(int64_t)o->smallest), "window");
 }
 
 void mpy_file_made(const mpy_object_t *parent, uint64_t seq, const void *handle) {
     mpy_object_t *o = of_parent(parent);
-    if (o != NULL) enter(&files, *(const uint64_t *)handle, o, hash_words(parent->cid, seq, (uint64_t)(int64_t)o->smallest), "file");
+    if (o != NULL) enter(&files, *(const uint64_t *)handle, o, mpy_fnv1a_words(parent->cid, seq, (uint64_t)(int64_t)o->smallest), "file");
 }
 
 void mpy_win_gone(uint64_t handle) { gone(&windows, handle); }

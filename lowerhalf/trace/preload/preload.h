@@ -60,7 +60,7 @@ static inline int32_t mpy_root(int root) { return root >= 0 ? root : root == mpy
 static inline int32_t mpy_tag(int tag) { return tag >= 0 ? tag : MPY_TRACE_ANY; }
 uint64_t mpy_type_size_slow(mpy_word_t type);
 static inline uint64_t mpy_bytes(int64_t count, mpy_word_t type) {
-    /* MPICH's handles of basic types hold the size */
+    /* as mpy_basic_size of mpich.h, which only abi.c may see: here its constants would be taken for Open MPI's, too */
     uint64_t size = mpy_abi.mpich && (type & 0xff000000) == 0x4c000000 ? type >> 8 & 0xff : count > 0 ? mpy_type_size_slow(type) : 0;
     return count > 0 ? (uint64_t)count * size : 0;
 }

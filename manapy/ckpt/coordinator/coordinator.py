@@ -27,7 +27,7 @@ from typing import Any
 
 from ... import __version__
 from ...core import handshake, processes
-from ...core.errors import CheckpointError
+from ...core.errors import CheckpointError, why
 from .. import protocol
 from ..store import job, known, publish
 from .channel import Channel
@@ -174,7 +174,7 @@ class Coordinator:
         try:
             job.write(self.dir, self.record)
         except OSError as error:
-            log.error("%s: %s", self.dir / "job.json", error.strerror)
+            log.error(why(error, self.dir / "job.json"))
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
@@ -297,7 +297,7 @@ class Coordinator:
         try:
             publish.prune(self.dir, self.settings.keep)
         except OSError as error:
-            log.error("deleting old checkpoints: %s: %s", error.filename, error.strerror)
+            log.error("deleting old checkpoints: %s", why(error))
 
     def _manifest_record(self) -> dict[str, Any]:
         keys = ("argv", "cwd", "mpi", "mpirun", "protocol")

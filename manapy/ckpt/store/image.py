@@ -14,14 +14,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from ctypes import c_char, c_int32, c_uint8, c_uint32, c_uint64
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ...core import installation
-from ...core.errors import ImageError
+from ...core.errors import ImageError, why
 
 MAGIC = b"MANAPYIM"
 VERSION = 3
@@ -194,14 +195,9 @@ class Image:
     def open(cls, path: str | os.PathLike[str]) -> Image:
         """Read header and sections; ImageError if the file is no image, truncated or damaged there."""
         path = Path(path)
-        try:
-            with path.open("rb") as stream:
-                header = _header(path, stream.read(PAGE), os.fstat(stream.fileno()).st_size)
-                sections = {s.kind: _section(path, stream, s) for s in header.sections[: header.nsections]}
-        except FileNotFoundError as error:
-            raise ImageError(f"{path}: the image is missing") from error
-        except OSError as error:
-            raise ImageError(f"{path}: {error.strerror}") from error
+        with _opened(path) as stream:
+            header = _header(path, stream)
+            sections = {s.kind: _section(path, stream, s) for s in header.sections[: header.nsections]}
         for kind in (SECTION_REGIONS, SECTION_RUNS, SECTION_FILES, SECTION_STRINGS, SECTION_THREADS):
             if kind not in sections:
                 raise ImageError(f"{path}: damaged: section {kind} is missing")
@@ -229,13 +225,8 @@ class Image:
 def read_header(path: str | os.PathLike[str]) -> Header:
     """The header alone; ImageError as Image.open."""
     path = Path(path)
-    try:
-        with path.open("rb") as stream:
-            return _convert_header(_header(path, stream.read(PAGE), os.fstat(stream.fileno()).st_size))
-    except FileNotFoundError as error:
-        raise ImageError(f"{path}: the image is missing") from error
-    except OSError as error:
-        raise ImageError(f"{path}: {error.strerror}") from error
+    with _opened(path) as stream:
+        return _convert_header(_header(path, stream))
 
 
 def verify(path: str | os.PathLike[str], rank: int = -1, size: int = -1, progress: Callable[[int], None] | None = None, secret: bytes | None = None) -> None:
@@ -295,7 +286,20 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-def _header(path: Path, page: bytes, file_bytes: int) -> HeaderStruct:
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """For reading. What goes wrong is raised as ImageError."""
+    try:
+        with path.open("rb") as stream:
+            yield stream
+    except FileNotFoundError as error:
+        raise ImageError(f"{path}: the image is missing") from error
+    except OSError as error:
+        raise ImageError(why(error, path)) from error
+
+
+def _header(path: Path, stream: BinaryIO) -> HeaderStruct:
+    page, file_bytes = stream.read(PAGE), os.fstat(stream.fileno()).st_size
     if len(page) < PAGE:
         raise ImageError(f"{path}: truncated: {len(page)} bytes are less than a header")
     header = HeaderStruct.from_buffer_copy(page)
@@ -310,9 +314,9 @@ def _header(path: Path, page: bytes, file_bytes: int) -> HeaderStruct:
     return header
 
 
-def _section(path: Path, stream: Any, section: SectionStruct) -> bytes:
+def _section(path: Path, stream: BinaryIO, section: SectionStruct) -> bytes:
     stream.seek(section.offset)
-    data: bytes = stream.read(section.bytes)
+    data = stream.read(section.bytes)
     if len(data) != section.bytes or crc32c(data) != section.crc:
         raise ImageError(f"{path}: damaged: the checksum of section {section.kind} is wrong")
     return data

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...core.errors import CoordinatorError, JobError
-from ...core.files import reading, replace_file
+from ...core.errors import CoordinatorError, JobError, why
+from ...core.files import as_text, reading, replace_file
 from . import known, own, publish
 
 FORMAT = 1
@@ -40,13 +39,13 @@ class Job(NamedTuple):
     def secret(self) -> bytes:
         """The job's secret. Raises CoordinatorError."""
         try:
-            if os.geteuid() and (why := own.complaint(self.dir / "secret")) and os.access(self.dir / "secret", os.R_OK):
-                raise CoordinatorError(why)
+            if os.geteuid() and (complaint := own.complaint(self.dir / "secret")) and os.access(self.dir / "secret", os.R_OK):
+                raise CoordinatorError(complaint)
             return (self.dir / "secret").read_bytes()
         except PermissionError as error:
             raise CoordinatorError(f"{self.dir}: a job of another user (uid {self.dir.stat().st_uid}), to which nobody else but root may say anything") from error
         except OSError as error:
-            raise CoordinatorError(f"{self.dir / 'secret'}: {error.strerror}") from error
+            raise CoordinatorError(why(error, self.dir / "secret")) from error
 
     def end(self) -> str | None:
         """How it has ended, as a line for people, if job.json says so (now, not when this was read)."""
@@ -112,7 +111,7 @@ def read(directory: Path) -> Job:
 def write(directory: Path, record: dict[str, Any]) -> None:
     """Replace job.json (invariant 1). On a full disk it is written over in place, by one write into the space that it has: how a job
     has ended is worth more than the invariant."""
-    path, data = directory / "job.json", json.dumps(record, indent=1).encode() + b"\n"
+    path, data = directory / "job.json", as_text(record)
     try:
         replace_file(path, data)
     except OSError as error:

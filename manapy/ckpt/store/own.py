@@ -6,6 +6,8 @@ import os
 import stat
 from pathlib import Path
 
+from ...core.errors import why
+
 WRITERS = 0o022  # permission bits that let others write
 
 
@@ -16,7 +18,7 @@ def complaint(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        return f"{path}: {error.strerror}"
+        return why(error, path)
     if found.st_uid not in (os.geteuid(), 0):
         return f"{path} belongs to another user (uid {found.st_uid}): it is not used"
     if found.st_mode & WRITERS:

@@ -37,8 +37,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...core.errors import CheckpointError, ManifestError
-from ...core.files import discard, reading, replace_file, sync
+from ...core.errors import CheckpointError, ManifestError, explained
+from ...core.files import discard, reading, sync, write_record
 from . import known, own
 
 MAGIC = "manapy checkpoint"
@@ -175,7 +175,7 @@ def secret_of(path: Path) -> tuple[bytes | None, str]:
 
 def place(directory: Path, choice: str) -> Path:
     """Where checkpoints of a job directory (as the ranks know it) go if the program sends them to ``choice``; begin() says if they can't."""
-    from ...clock import fnv1a  # here: only the coordinator needs it
+    from ...core.fnv import fnv1a  # here: only the coordinator needs it
 
     if not os.path.isabs(choice):
         return Path(choice)
@@ -207,12 +207,12 @@ def _open_place(where: Path, directory: Path) -> None:
 
 def begin(directory: Path, where: Path | None = None) -> Path:
     """Make the temporary directory of a new checkpoint of a job, in ``where`` if that isn't the job directory. Raises CheckpointError."""
-    where = path = directory if where is None else where
+    where = directory if where is None else where
     if where != directory and not where.is_absolute():
         raise CheckpointError(f"the program sends checkpoints to '{where}', which is no directory's absolute path")
     if len(os.fsencode(where)) > PATH_MAX:
         raise CheckpointError(f"the program sends checkpoints to a directory whose path is too long: {where}")
-    try:
+    with explained(CheckpointError, where, "cannot make "):
         if where != directory:
             _open_place(where, directory)
         taken = [int(match[1]) for each in {directory, where} for name in os.listdir(each) if (match := _NAME.match(name))]
@@ -222,8 +222,6 @@ def begin(directory: Path, where: Path | None = None) -> Path:
             (directory / f"ckpt-{number:06d}").symlink_to(where / f"ckpt-{number:06d}")
             sync(directory)
         path.mkdir(mode=0o700)
-    except OSError as error:
-        raise CheckpointError(f"cannot make {error.filename or path}: {error.strerror}") from error
     return path
 
 
@@ -242,12 +240,12 @@ def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry], secr
         "ranks": [entry._asdict() for entry in ranks],
     }
     manifest["signature"] = sign(manifest, secret)
-    try:
+    with explained(CheckpointError, temporary):
         for entry in ranks:
             actual = (temporary / entry.image).stat().st_size
             if actual != entry.file_bytes:
                 raise CheckpointError(f"{temporary / entry.image} has {actual} bytes instead of the {entry.file_bytes} that rank {entry.rank} wrote")
-        replace_file(temporary / "manifest.json", json.dumps(manifest, indent=1).encode() + b"\n", durable=True)
+        write_record(temporary / "manifest.json", manifest)
         sync(temporary)
         if final.exists():
             raise CheckpointError(f"{final} exists already")
@@ -255,8 +253,6 @@ def commit(temporary: Path, record: dict[str, Any], ranks: Sequence[Entry], secr
         sync(directory)
         for each in {directory, owner(directory)}:
             _link_latest(each, final.name)
-    except OSError as error:
-        raise CheckpointError(f"{error.filename or temporary}: {error.strerror}") from error
     return final
 
 

@@ -48,7 +48,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     """Check, then replace this process by mpirun."""
     from ...ckpt.store import publish
     from ...core import installation
-    from ...core.errors import ManapyError
+    from ...core.errors import ManapyError, why
     from ..shared.checking import check
 
     path = naming.checkpoint(options.checkpoint)
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     try:
         os.execv(mpirun[0], [*command, str(path)])
     except OSError as error:
-        raise ManapyError(f"{mpirun[0]}: {error.strerror}: give another one with --mpirun PATH") from error
+        raise ManapyError(f"{why(error, mpirun[0])}: give another one with --mpirun PATH") from error
 
 
 def find_mpirun(option: str | None, manifest: Manifest) -> list[str]:

@@ -164,7 +164,7 @@ def _supervise(command: list[str], env: dict[str, str], recorded: Callable[[], b
 
 
 def _record(options: argparse.Namespace, out: Output) -> int:
-    from ...core.errors import UsageError
+    from ...core.errors import UsageError, why
     from ...trace.capture import disk_copy
 
     if options.every <= 0:
@@ -185,7 +185,7 @@ def _record(options: argparse.Namespace, out: Output) -> int:
                 leaving.wait(options.every)
         except OSError as error:  # what was written until then can be read
             failed = True
-            out.error(f"{error.filename}: {error.strerror}")
+            out.error(why(error))
     for problem in recording.problems:
         out.note(problem)
     lost = f", {recording.lost} were overwritten before they could be read" if recording.lost else ""
@@ -194,6 +194,7 @@ def _record(options: argparse.Namespace, out: Output) -> int:
 
 
 def _export(options: argparse.Namespace, out: Output) -> int:
+    from ...core.errors import explained
     from ...trace.capture import rings
     from ...trace.convert import export
     from ...trace.convert.export import ExportError
@@ -202,10 +203,8 @@ def _export(options: argparse.Namespace, out: Output) -> int:
     target = options.out or Path(f"trace{suffix}")
     found = arguments.recording(options, out)
     trace = rings.read(found.folder, others=found.others)
-    try:
+    with explained(ExportError, target):  # a full disk has no name
         write(trace, target)
-    except OSError as error:  # a full disk has no name
-        raise ExportError(f"{target}: {error.strerror}") from error
     out.line(f"{len(trace.events)} records of {len(trace.ranks)} ranks in {target}{f' ({size(target.stat().st_size)})' if target.is_file() else ''}")
     return 0
 

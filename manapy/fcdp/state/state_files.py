@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from ...core import files
+from ...core.errors import explained
 from ..errors import StateError
 from . import state_index
 from .state_index import FILE, Index, Piece, Tensor, stored
@@ -49,9 +50,8 @@ def _explained(path: Path) -> Iterator[None]:
     except ImportError:
         raise StateError("states are written and read by the package safetensors, which isn't installed: pip install 'manapy[fcdp]'") from None
     try:
-        yield
-    except OSError as error:
-        raise StateError(f"{error.filename or path}: {error.strerror or error}") from error
+        with explained(StateError, path):
+            yield
     except SafetensorError as error:
         raise StateError(f"{path}: {error}") from error
 

@@ -16,7 +16,6 @@ Invariants
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import select
@@ -36,7 +35,7 @@ from typing import IO, Any
 import numpy as np
 
 from ...core import installation
-from ...core.errors import ManapyError
+from ...core.errors import ManapyError, explained
 from ..host import activity, proc, runqueue, stacks
 from ..model.events import Rank, Trace
 from . import clocks, format, tsc_clock
@@ -132,11 +131,7 @@ class Tails:
                 yield from runs(tail.new(i, ring, self.keep), tail.capacity, start + format.PAGE)
             yield from self._changed(key, start, bytes(ring))
         head = tail.head  # anew: records name what has come into the tables meanwhile
-        sent = self._tables[key]
-        for table, (offset, count, each) in enumerate(((head.comms_offset, head.comms, ctypes.sizeof(format.CommStruct)), (head.members_offset, head.members, 4))):
-            if count > sent[table]:
-                yield offset + sent[table] * each, tail.bytes(offset + sent[table] * each, (count - sent[table]) * each)
-                sent[table] = count
+        yield from tail.entered(head, self._tables[key])
         yield from self._changed(key, 0, bytes(head))
 
     def _changed(self, key: tuple[str, int], offset: int, data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -157,11 +152,10 @@ def _serve(requests: IO[bytes], answers: IO[bytes], sampling: contextlib.ExitSta
     for line in requests:
         request, data = json.loads(line), list[bytes]()
         if request["do"] == "open":
-            root = Path(request["root"]) / f"manapy-trace-{os.getuid()}" if request["root"] else format.root()
             sampler = runqueue.Sampler()
             if request["sample"]:
                 sampling.enter_context(sampler)
-            tails = Tails(root / request["job"], request["keep"], sampler)
+            tails = Tails(format.root(below=request["root"]) / request["job"], request["keep"], sampler)
             said: dict[str, Any] = {"format": FORMAT, "version": format.VERSION, "host": socket.gethostname()}
         elif request["do"] == "stack":
             said = {"stack": stacks.of(request["pid"], request["start"])}
@@ -212,11 +206,9 @@ class _Host:
             raise LostError("that is no host's name")
         program = shlex.quote(str(installation.executable("manapy") or "manapy"))  # as it is here; ssh hands it to a shell
         command = [*shell, self.name, program, "_collect"]
-        try:
+        with explained(LostError, shell[0]):
             # A session of its own: Ctrl-C is for us, and what has come until then is still wanted.
             self._process = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, start_new_session=True)
-        except OSError as error:
-            raise LostError(f"{shell[0]}: {error.strerror}") from error
         said, _ = self.ask({"do": "open", "job": job, "root": os.environ.get("MANAPY_TRACE_ROOT"), "keep": keep, "sample": sample}, "format")
         if (said["format"], said.get("version")) != (FORMAT, format.VERSION):
             raise LostError("another version of manapy is installed there")

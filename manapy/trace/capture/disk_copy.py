@@ -10,7 +10,6 @@ Invariants
 
 from __future__ import annotations
 
-import ctypes
 import os
 import socket
 from pathlib import Path
@@ -58,10 +57,8 @@ class _Copy:
                 for offset, data in runs(self.source.new(i, ring, self.capacity), self.capacity, start + format.PAGE):
                     self._write(offset, data)
                 self._write(start, bytes(ring))
-        for table, (offset, count, each) in enumerate(((head.comms_offset, head.comms, ctypes.sizeof(format.CommStruct)), (head.members_offset, head.members, 4))):
-            at = offset + self._entered[table] * each
-            self._write(at, self.source.bytes(at, offset + count * each - at))
-            self._entered[table] = count
+        for offset, data in self.source.entered(head, self._entered):
+            self._write(offset, data)
         head.capacity, head.ring_stride, head.rings_capacity = self.capacity, self.stride, self.rings
         head.rings = min(head.rings, self.rings)
         head.unrecorded += dropped

@@ -9,6 +9,8 @@ import re
 from ctypes import c_char, c_int32, c_int64, c_uint32, c_uint64
 from pathlib import Path
 
+from ...core.fnv import fnv1a
+
 MAGIC = 0x314543415254594D
 VERSION = 3
 CAPACITY = 65536
@@ -117,21 +119,16 @@ def text(raw: bytes) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in raw.decode(errors="replace"))
 
 
-def root(user: int | None = None) -> Path:
-    """The folder of a user's jobs: of this one, or of that with this id."""
-    return (
-        Path(os.environ.get("MANAPY_TRACE_ROOT") or "/dev/shm")
-        / f"manapy-trace-{os.getuid() if user is None else user}"
-    )
+def root(user: int | None = None, below: str | None = None) -> Path:
+    """The folder of a user's jobs: of this one, or of that with this id. below: where it lies if not in the usual place."""
+    place = below or os.environ.get("MANAPY_TRACE_ROOT") or "/dev/shm"
+    return Path(place) / f"manapy-trace-{os.getuid() if user is None else user}"
 
 
 def job_name(directory: str | Path) -> str:
     """Name of the trace of the job whose job directory this is: mpy_trace_job_name of lowerhalf/trace/file.c."""
     path = os.path.abspath(directory)
-    value = 0xCBF29CE484222325
-    for byte in os.fsencode(path):
-        value = ((value ^ byte) * 0x100000001B3) & (2**64 - 1)
-    return f"{os.path.basename(path)[:40]}-{value & 0xFFFFFFFF:08x}"
+    return f"{os.path.basename(path)[:40]}-{fnv1a(os.fsencode(path)) & 0xFFFFFFFF:08x}"
 
 
 # Beside the files of a recording of several hosts: what these answered when they were asked for the time (clocks.py).

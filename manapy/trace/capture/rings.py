@@ -29,7 +29,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...core.errors import ManapyError
+from ...core.errors import ManapyError, why
 from ..model.events import ANY, EVENT, NEVER, NO_PEER, OPEN, PROC_NULL, Communicator, Flag, Op, Rank, Refusal, Trace
 from . import clocks, format
 from .tracefile import TraceFile, UnfinishedError
@@ -244,7 +244,7 @@ class Reader:
         except ValueError as error:
             self.problems.append(str(error))
         except OSError as error:
-            self.problems.append(f"{path}: {error.strerror}")
+            self.problems.append(why(error, path))
         else:
             del self._bad[path]
             self._files[path] = file

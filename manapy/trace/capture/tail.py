@@ -7,6 +7,7 @@ Invariants
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,6 +56,17 @@ class Tail(TraceFile):
         self.lost += oldest - first + int((~fresh).sum())
         state.next = newest + 1
         return records[good]
+
+    def entered(self, head: format.FileStruct, sent: list[int]) -> Iterator[tuple[int, bytes]]:
+        """(offset, bytes) of what is new in the tables of communicators and of members: what lies behind the first
+        ``sent`` entries of each, which is brought up to date."""
+        comms = head.comms_offset, head.comms, ctypes.sizeof(format.CommStruct)
+        members = head.members_offset, head.members, ctypes.sizeof(ctypes.c_int32)
+        for table, (offset, count, each) in enumerate((comms, members)):
+            if count > sent[table]:
+                start = offset + sent[table] * each
+                yield start, self.bytes(start, (count - sent[table]) * each)
+                sent[table] = count
 
 
 def runs(records: np.ndarray, capacity: int, start: int) -> Iterator[tuple[int, bytes]]:

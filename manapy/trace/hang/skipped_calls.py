@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...core.fnv import PRIME
 from ..model.events import Trace
 from ..model.match import IS_COMPLETION, Matching
 
 CONTEXTS = (8, 4, 2)  # calls
 LOOK_BACK = 256  # calls
-_PRIME = np.uint64(1099511628211)
+_PRIME = np.uint64(PRIME)
 
 
 @dataclass(frozen=True)

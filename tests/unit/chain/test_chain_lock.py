@@ -20,6 +20,7 @@ import pytest
 from manapy.chain import lock
 from manapy.chain.lock import Lock
 from manapy.core.errors import ManapyError
+from waiting import until
 
 PATIENCE = 120.0  # seconds for what must happen, on a machine that is very busy
 HOLD = "import sys; from pathlib import Path; from manapy.chain.lock import Lock; l = Lock(Path(sys.argv[1])); l.acquire(600); print('locked', flush=True); sys.stdin.read()"
@@ -109,9 +110,7 @@ def test_holder_that_is_taken_for_dead_is_told(path: Path) -> None:
     first = Lock(path)
     first.acquire(1)
     elsewhere(path)
-    deadline = time.monotonic() + PATIENCE
-    while not first.lost and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: first.lost, "the loss")
     first.close()
     assert first.lost and numbers(path) == [1, 2] and path.with_name("lock.holder.2").stat().st_mode & 0o200
 

@@ -6,27 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from manapy.chain import descendants
+from manapy.core.processes import is_alive
+from waiting import until
 
 PATIENCE = 60.0
-
-
-def wait_until(condition: object, what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 @pytest.fixture
@@ -35,7 +22,7 @@ def tree(tmp_path: Path) -> subprocess.Popen[bytes]:
     inner = f"sleep 600 & echo $! > {tmp_path}/sleep; wait; touch {tmp_path}/inner"
     outer = f"sh -c '{inner}' & echo $! > {tmp_path}/shell; wait; touch {tmp_path}/outer"
     found = subprocess.Popen(["sh", "-c", outer], start_new_session=True)
-    wait_until(lambda: len(list(tmp_path.glob("s*"))) == 2 and all(p.read_text().endswith("\n") for p in tmp_path.glob("s*")), "the processes")
+    until(lambda: len(list(tmp_path.glob("s*"))) == 2 and all(p.read_text().endswith("\n") for p in tmp_path.glob("s*")), "the processes")
     return found
 
 
@@ -45,7 +32,7 @@ def test_parents_come_first(tree: subprocess.Popen[bytes], tmp_path: Path) -> No
     below = descendants.descendants(os.getpid())
     assert below.index(tree.pid) < below.index(shell) < below.index(sleep)
     assert descendants.kill_below(tree.pid, set())
-    wait_until(lambda: not alive(shell) and not alive(sleep), "they are killed")
+    until(lambda: not is_alive(shell) and not is_alive(sleep), "they are killed")
     assert tree.wait(PATIENCE) == 0
     assert sorted(p.name for p in tmp_path.iterdir()) == ["outer", "shell", "sleep"], "the inner shell came to its next command"
     assert not descendants.kill_below(tree.pid, set())
@@ -54,8 +41,8 @@ def test_parents_come_first(tree: subprocess.Popen[bytes], tmp_path: Path) -> No
 def test_spares(tree: subprocess.Popen[bytes], tmp_path: Path) -> None:
     shell, sleep = int((tmp_path / "shell").read_text()), int((tmp_path / "sleep").read_text())
     assert descendants.kill_below(tree.pid, {sleep})
-    wait_until(lambda: not alive(shell), "it is killed")
-    assert alive(sleep)
+    until(lambda: not is_alive(shell), "it is killed")
+    assert is_alive(sleep)
     os.kill(sleep, signal.SIGKILL)
     tree.wait(PATIENCE)
 

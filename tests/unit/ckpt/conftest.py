@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from compiling import build_core
 
 DRIVERS = Path(__file__).parent / "drivers"
 
@@ -22,9 +22,7 @@ def driver(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[st
             made[name] = tmp_path_factory.mktemp("driver") / name
             rooms = [path for room in ("control", "join", "wire", "base") for path in sorted((lower / room).glob("*.c"))]
             sources = [DRIVERS / f"{name}.c", *rooms, lower / "isolate" / "fdguard.c"]
-            flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fno-stack-protector"]
-            include = [f"-I{lower / 'include'}", f"-I{lower}"]
-            subprocess.run(["gcc", *flags, *include, *map(str, sources), "-lpthread", "-o", str(made[name])], check=True)
+            build_core(made[name], sources, "-fno-stack-protector", "-pthread")
         return made[name]
 
     return build

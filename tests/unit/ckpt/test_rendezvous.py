@@ -11,13 +11,13 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from manapy.ckpt.store import job
 from test_rank import PATIENCE, Process
+from waiting import until
 
 
 class Pmi:
@@ -108,22 +108,18 @@ def joined(process: Process) -> dict[str, str]:
 
 def coordinator_of(directory: Path) -> int:
     """The process id of the coordinator, which has written it down."""
-    deadline = time.monotonic() + PATIENCE
-    while not (pid := job.read(directory).record["pid"]):
-        assert time.monotonic() < deadline, (directory / "coordinator.log").read_text()
-        time.sleep(0.02)
-    return int(pid)
+    return int(until(lambda: job.read(directory).record["pid"], (directory / "coordinator.log").read_text))
 
 
 def gone(directory: Path) -> job.Job:
     """The coordinator has ended; the job's last record."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
+
+    def ended() -> job.Job | None:
         found = job.read(directory)
-        if found.record["pid"] and not Path(f"/proc/{found.record['pid']}").exists():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"the coordinator is still there: {(directory / 'coordinator.log').read_text()}")
+        return found if found.record["pid"] and not Path(f"/proc/{found.record['pid']}").exists() else None
+
+    found: job.Job = until(ended, (directory / "coordinator.log").read_text)
+    return found
 
 
 def failed(process: Process) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from manapy import cli
 from manapy.cli.watch import why
+from manapy.core.proc import START, stat_fields
 from manapy.trace.capture import format, layout, rings
 from manapy.trace.capture.locate import Found
 from manapy.trace.host.runqueue import Sampler
@@ -105,7 +106,7 @@ def test_which_recording_it_is_if_nobody_says(tmp_path: Path, monkeypatch: pytes
     saved(format.root() / "second", done, done)
     assert cli.main(["why"]) == 1
     assert "2 recordings are in" in (complaint := capsys.readouterr().err) and "name one: first, second" in complaint
-    start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    start = int(stat_fields(Path("/proc/self"))[START])
     saved(format.root() / "third", done, done, end=format.RUNNING, host=socket.gethostname(), pid=os.getpid(), pid_start=start)
     cli.main(["why"])
     assert capsys.readouterr().err.startswith("third: the only recording of this user here of a job that runs\n")

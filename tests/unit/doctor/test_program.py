@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+import random
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from manapy.doctor import Level, check_program, check_system
+from compiling import SHARED, build
+from manapy.doctor import Level, _elf, check_program, check_system
+from manapy.mpi._find import PLACES
 
 SOURCE = "int main(void) { return 0; }\n"
 
 
 def compile_program(directory: Path, *options: str, name: str = "program") -> Path:
-    source = directory / "program.c"
-    source.write_text(SOURCE)
-    path = directory / name
-    done = subprocess.run(["gcc", str(source), "-o", str(path), *options], capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"gcc {' '.join(options)}: {done.stderr.splitlines()[0]}")
-    return path
+    try:
+        return build(directory / name, SOURCE, *options)
+    except subprocess.CalledProcessError:
+        pytest.skip(f"gcc {' '.join(options)} doesn't make a program")
 
 
 def stub_library(directory: Path, name: str) -> Path:
-    source = directory / "stub.c"
-    source.write_text("int mpi_stub;\n")
-    path = directory / name
-    subprocess.run(["gcc", "-shared", "-fPIC", f"-Wl,-soname,{name}", str(source), "-o", str(path)], check=True)
-    return path
+    return build(directory / name, "int mpi_stub;\n", *SHARED, f"-Wl,-soname,{name}")
 
 
 def worst(program: str | Path) -> tuple[Level, str]:
@@ -121,10 +119,42 @@ def test_system_says_something_about_everything(tmp_path: Path) -> None:
     assert {"CPU", "kernel", "seccomp", "open files", "stack", "overcommit", "installation", "MPI by --mpi", "mpi4py", "job directory"} <= subjects
 
 
+def test_elf_files_are_read_as_readelf_reads_them(tmp_path: Path) -> None:
+    library = stub_library(tmp_path, "libstub.so.3")
+    ours = build(tmp_path / "ours", SOURCE, "-Wl,--no-as-needed", library, f"-Wl,-rpath,{tmp_path}:/b,--disable-new-dtags")
+    for path in (ours, library, Path(shutil.which("true") or ""), Path(sys.executable).resolve()):
+        said = subprocess.run(["readelf", "-W", "-h", "-l", "-d", path], check=True, capture_output=True, text=True).stdout
+        elf = _elf.read(path)
+        assert elf.needed == re.findall(r"\(NEEDED\).*\[(.*)\]", said)
+        for name, found in (("RPATH", elf.rpath), ("RUNPATH", elf.runpath)):
+            assert ":".join(found) == "".join(re.findall(rf"\({name}\).*\[(.*)\]", said))
+        assert [elf.interpreter] == (re.findall(r"interpreter: (.*)\]", said) or [None])
+        assert (elf.bits, elf.machine, elf.dynamic) == (64, "EM_X86_64", True) and elf.kind == f"ET_{said.split('Type:')[1].split()[0]}"
+
+
+def test_damaged_elf_files_are_refused_or_read(tmp_path: Path) -> None:
+    """Nothing but NotElf comes of them."""
+    whole, some, path = compile_program(tmp_path).read_bytes(), random.Random(1), tmp_path / "damaged"
+    refused = 0
+    for round in range(200):
+        data = bytearray(whole[: some.randrange(len(whole)) if round % 4 == 0 else None])
+        for _ in range(some.randrange(1, 12) if data else 0):
+            data[some.randrange(min(len(data), 1200))] = some.randrange(256)  # heads and tables, mostly
+        path.write_bytes(data)
+        try:
+            _elf.read(path)
+        except _elf.NotElf:
+            refused += 1
+    assert 20 < refused < 200
+
+
+def test_libraries_are_looked_for_where_the_launcher_looks(root: Path) -> None:
+    found = re.search(r"places\[\] = \{(.*?)\}", (root / "lowerhalf/mpi/load.c").read_text(), re.DOTALL)
+    assert found and tuple(re.findall(r'"(.*?)"', found[1])) == PLACES
+
+
 def test_system_finds_open_mpi_unusable(tmp_path: Path) -> None:
-    source = tmp_path / "fake.c"
-    source.write_text('#include <string.h>\nint MPI_Get_library_version(char *s, int *n) { strcpy(s, "Open MPI v5.0.1, package: fake"); *n = 30; return 0; }\n')
-    library = tmp_path / "libmpi.so.40"
-    subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+    text = '#include <string.h>\nint MPI_Get_library_version(char *s, int *n) { strcpy(s, "Open MPI v5.0.1, package: fake"); *n = 30; return 0; }\n'
+    library = build(tmp_path / "libmpi.so.40", text, *SHARED)
     finding = next(f for f in check_system(str(library), tmp_path) if f.subject == "MPI by --mpi")
     assert finding.level is Level.BAD and "Open MPI not supported yet" in finding.text

@@ -15,20 +15,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from compiling import build_core
 
 pytestmark = pytest.mark.slow  # as a whole
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = sorted(HERE.glob("state_*.c"))
-FLAGS = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]
 RESTORED = ["files", "grown", "deleted", "locks", "devices", "pipes", "fifo", "pairs", "sockets", "events", "process"]
 NOBODY = 65534
 
 
-def build(output: Path, root: Path, sources: list[Path], *extra: str) -> Path:
-    include = [f"-I{root / 'lowerhalf'}", f"-I{root / 'lowerhalf' / 'include'}"]
-    subprocess.run(["gcc", *FLAGS, *include, *map(str, sources), "-o", str(output), *extra], check=True)
-    return output
+def build(output: Path, sources: list[Path], *options: str) -> Path:
+    return build_core(output, sources, "-fvisibility=hidden", *options)
 
 
 @pytest.fixture(scope="module")
@@ -48,18 +46,18 @@ def binaries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def driver(binaries: Path, root: Path, state_sources: list[Path]) -> Path:
-    return build(binaries / "state_driver", root, [*PROGRAM, *state_sources])
+    return build(binaries / "state_driver", [*PROGRAM, *state_sources])
 
 
 @pytest.fixture(scope="module")
 def interposed(binaries: Path, root: Path, state_sources: list[Path]) -> Path:
     """As manapy-restart is linked: what it opens itself lands high."""
-    return build(binaries / "state_driver_high", root, [*PROGRAM, *state_sources, root / "lowerhalf" / "isolate" / "interpose.c"], "-rdynamic", "-ldl")
+    return build(binaries / "state_driver_high", [*PROGRAM, *state_sources, root / "lowerhalf" / "isolate" / "interpose.c"], "-rdynamic", "-ldl")
 
 
 @pytest.fixture(scope="module")
 def sanitized(binaries: Path, root: Path, state_sources: list[Path]) -> Path:
-    return build(binaries / "state_driver_san", root, [*PROGRAM, *state_sources], "-fsanitize=address,undefined")
+    return build(binaries / "state_driver_san", [*PROGRAM, *state_sources], "-fsanitize=address,undefined")
 
 
 def call(driver: Path, *arguments: str, cwd: Path, user: int | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -235,14 +233,14 @@ def test_resource_tracker_is_named(driver: Path, root: Path, place: Path, state_
         '        execlp("python3", "python3", "-c", "import time; time.sleep(3)  # multiprocessing.resource_tracker", (char *)0);\n        _exit(1);\n    }\n'
         '    sleep(1);\n    int grace_ms = 60000, rc = mpy_children_wait(MPY_CHILDREN_ALL, &grace_ms, no, err, sizeof err);\n    printf("%d %s\\n", rc, err);\n    return 0;\n}\n'
     )
-    program = build(place / "tracker", root, [source, *state_sources])
+    program = build(place / "tracker", [source, *state_sources])
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=20)
     assert done.stdout.startswith("-1 child process ") and "resource tracker" in done.stdout
 
 
 def test_what_libraries_open_lands_high(binaries: Path, root: Path, state_sources: list[Path]) -> None:
-    library = build(binaries / "libguard.so", root, [HERE / "guard_library.c"], "-shared", "-fPIC", "-fvisibility=default")
+    library = build(binaries / "libguard.so", [HERE / "guard_library.c"], "-shared", "-fPIC", "-fvisibility=default")
     sources = [HERE / "guard_driver.c", *state_sources, root / "lowerhalf" / "isolate" / "interpose.c"]
-    program = build(binaries / "guard_driver", root, sources, "-rdynamic", "-ldl")
+    program = build(binaries / "guard_driver", sources, "-rdynamic", "-ldl")
     done = subprocess.run([str(program), str(library)], capture_output=True, text=True, timeout=20)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")

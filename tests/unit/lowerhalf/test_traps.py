@@ -10,18 +10,17 @@ import re
 import subprocess
 from pathlib import Path
 
+from compiling import build_core
+
 HERE = Path(__file__).resolve().parent
-WARNINGS = ["-Wall", "-Wextra", "-Werror"]
-FLAGS = ["-std=gnu11", "-O2", "-g", "-D_GNU_SOURCE=", "-fno-stack-protector", "-fcf-protection=none", "-mfsgsbase"]
+FLAGS = ["-O2", "-fno-stack-protector", "-fcf-protection=none", "-mfsgsbase", "-pthread"]
 
 
 def test_frames_and_ids(tmp_path: Path, root: Path) -> None:
-    lower, driver = root / "lowerhalf", tmp_path / "trap_driver"
-    isolate = lower / "isolate"
+    isolate = root / "lowerhalf" / "isolate"
     traps = sorted((isolate / "trap").glob("*.[cS]"))
     sources = [HERE / "trap_driver.c", *traps, isolate / "arena.c", isolate / "fdguard.c"]
-    include = [f"-I{lower}", f"-I{lower / 'include'}"]
-    subprocess.run(["gcc", *FLAGS, *WARNINGS, *include, *sources, "-o", str(driver), "-pthread"], check=True)
+    driver = build_core(tmp_path / "trap_driver", sources, *FLAGS)
     done = subprocess.run([str(driver)], capture_output=True, text=True, timeout=60)
     assert "FAILED" not in done.stdout, done.stdout
     assert done.returncode == 0, done

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compiling import SANITIZED, build_core
 from rdma_agents import Agent, Program
 
 from manapy.core.errors import AgentError
@@ -21,11 +21,9 @@ HERE = Path(__file__).resolve().parent
 @pytest.fixture(scope="session")
 def driver(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """kv_driver.c with the client."""
-    made, lower = tmp_path_factory.mktemp("kv") / "kv_driver", root / "lowerhalf"
+    lower = root / "lowerhalf"
     sources = [HERE / "kv_driver.c", lower / "rdma" / "kv" / "kv.c", lower / "wire" / "handshake.c", lower / "base" / "sha256.c"]
-    flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    subprocess.run(["gcc", *flags, f"-I{lower / 'rdma'}", f"-I{lower}", f"-I{lower / 'include'}", *map(str, sources), "-o", str(made)], check=True)
-    return made
+    return build_core(tmp_path_factory.mktemp("kv") / "kv_driver", sources, f"-I{lower / 'rdma'}", *SANITIZED)
 
 
 @pytest.fixture

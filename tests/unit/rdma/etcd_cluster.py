@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from manapy.rdma.etcd import packages
-from rdma_agents import until
+from waiting import until
 
 SERVER = shutil.which("etcd")
 

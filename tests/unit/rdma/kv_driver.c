@@ -10,20 +10,15 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/hex.h"
+#include "base/now.h"
 #include "kv/kv.h"
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
 
 static size_t unhex(const char *hex, unsigned char *out) {
     size_t n = strlen(hex) / 2;
-    for (size_t i = 0; i < n; i++) sscanf(hex + 2 * i, "%2hhx", &out[i]);
+    for (size_t i = 0; i < n; i++) out[i] = (unsigned char)mpy_hex_byte(hex + 2 * i);
     return n;
 }
 
@@ -41,7 +36,7 @@ int main(void) {
         char *rest = strchr(line, ' ');
         if (rest != NULL) *rest++ = '\0';
         else rest = line + strlen(line);
-        double begin = now();
+        int64_t begin = mpy_now_ms();
         int rc = 0;
         text[0] = '\0';
         if (strcmp(line, "put") == 0) {
@@ -122,7 +117,7 @@ int main(void) {
         } else {
             return 2;
         }
-        printf("%.0f %d %s\n", now() - begin, rc, text[0] != '\0' ? text : rc < 0 ? shift_kv_reason(kv) : "");
+        printf("%d %d %s\n", (int)(mpy_now_ms() - begin), rc, text[0] != '\0' ? text : rc < 0 ? shift_kv_reason(kv) : "");
     }
     shift_kv_close(kv);
     return 0;

@@ -6,24 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from manapy.rdma import client, place
+from waiting import PATIENCE, until
 
-PATIENCE = 120.0  # seconds for what must happen, on a machine that is very busy
 MANAPY = [sys.executable, "-P", "-c", "import sys; from manapy.cli import main; sys.exit(main())"]
-
-
-def until(true: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
-    """Wait for a condition; its value."""
-    deadline = time.monotonic() + seconds
-    while not (value := true()):
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s"
-        time.sleep(0.02)
-    return value
 
 
 class Program:

@@ -15,7 +15,8 @@ import pytest
 from manapy.core import processes
 from manapy.core.errors import AgentError
 from manapy.rdma import client, place, prepare
-from rdma_agents import MANAPY, PATIENCE, Agent, until
+from rdma_agents import MANAPY, Agent
+from waiting import PATIENCE, until
 
 Start = Callable[..., Agent]
 CONNECT = "42"  # the system call in which a thread is: proc_pid_syscall(5)

@@ -16,8 +16,9 @@ from etcd_cluster import SERVER, Cluster, Tls, closed_port, make_tls
 from manapy.core.errors import StoreError
 from manapy.rdma import etcd
 from manapy.rdma.stores import open_store
-from rdma_agents import PATIENCE, Agent, Program, until
+from rdma_agents import Agent, Program
 from test_store import contract
+from waiting import PATIENCE, until
 
 Start = Callable[..., Agent]
 Run = Callable[..., Program]

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rdma_agents import Agent, Program, until
+from rdma_agents import Agent, Program
 
 from manapy.rdma import client
+from waiting import until
 
 Start = Callable[..., Agent]
 Run = Callable[..., Program]

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from compiling import SHARED, build
 from etcd_cluster import closed_port
 from manapy.rdma import client, place
-from rdma_agents import MANAPY, PATIENCE, Agent, Program, until
+from rdma_agents import MANAPY, Agent, Program
 from sysfs import rail_server
+from waiting import PATIENCE, until
 
 Start = Callable[..., Agent]
 Run = Callable[..., Program]
@@ -28,7 +30,7 @@ def env(short: Path, root: Path) -> Iterator[Environment]:
     """Of a host of its own, with an installation whose libmanapy_shift.so does nothing. Agents that are left are ended."""
     library = short / "prefix" / "lib" / "manapy" / "libmanapy_shift.so"
     library.parent.mkdir(parents=True)
-    subprocess.run(["gcc", "-shared", "-x", "c", "/dev/null", "-o", str(library)], check=True)
+    build(library, "", *SHARED)
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "SLURM_", "OMPI_", "MANAPY_", "LD_"))}
     made = {**clean, "MANAPY_SHIFT_DIR": str(short / "host"), "MANAPY_PREFIX": str(short / "prefix")}
     yield made

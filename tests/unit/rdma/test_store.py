@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
-from rdma_agents import PATIENCE, until
 
 from manapy.core.errors import LeaseLostError, ManapyError, StoreError, UsageError
 from manapy.rdma import sqlite as sqlite_module
 from manapy.rdma.store import KEYS_MAX, Store, Url
 from manapy.rdma.stores import open_store
+from waiting import PATIENCE, until
 
 _WRITER = """
 import sys

@@ -14,6 +14,7 @@
 #include "core/lock.h"
 #include "messages/internal_messages.h"
 
+#include <manapy/proc_stat.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
@@ -56,14 +57,9 @@ static void *worker(void *argument) {
 }
 
 static bool is_settled(const struct worker *w) {
-    char path[64], line[512] = "";
+    mpy_proc_stat_t thread;
     if (__atomic_load_n(&w->done, __ATOMIC_SEQ_CST)) return true;
-    snprintf(path, sizeof path, "/proc/self/task/%d/stat", w->tid);
-    FILE *f = fopen(path, "r");
-    if (f && !fgets(line, sizeof line, f)) line[0] = 0;
-    if (f) fclose(f);
-    const char *after = strrchr(line, ')');
-    return after && after[2] == 'S' && MPY_UPPER->threads[w - workers].in_lower == 0 && !w->done;
+    return mpy_proc_stat(w->tid, &thread) == 0 && thread.state == 'S' && MPY_UPPER->threads[w - workers].in_lower == 0 && !w->done;
 }
 
 /* Until every worker has entered, or sleeps in the clock; twice, as one may wake another. */

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from compiling import c_values
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLE = ROOT / "wrappers/table/functions.txt"
@@ -36,12 +37,7 @@ def generator() -> ModuleType:
 
 def evaluate(names: list[str], prologue: str, flags: list[str], directory: Path) -> dict[str, int]:
     """Values of C constants after `prologue`."""
-    lines = "\n".join(f'    printf("%lld\\n", (long long)({name}));' for name in names)
-    source = directory / "values.c"
-    source.write_text(f"#include <stdio.h>\n{prologue}\nint main(void) {{\n{lines}\n    return 0;\n}}\n")
-    subprocess.run(["gcc", "-w", *flags, "-o", str(directory / "values"), str(source)], check=True)
-    output = subprocess.run([directory / "values"], check=True, capture_output=True, text=True).stdout
-    return dict(zip(names, map(int, output.split()), strict=True))
+    return c_values(directory, prologue, {name: name for name in names}, *flags)
 
 
 def dynamic_symbols(library: Path) -> dict[str, str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from compiling import build_core
 from manapy.clock import WORLD, Mode, Phase, RankClock, State, Verdict, child_identity, ggid, group_identity
 from manapy.clock.messages import Advance, Freeze, Intent, Resume, Target, Targets, Thaw, Withdraw, from_wire
 from manapy.clock.model.vectors import PATH
@@ -20,17 +20,13 @@ MODES = (Mode.ALL, Mode.ANY)
 
 
 @pytest.fixture(scope="module")
-def driver(root: Path, include: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("gcc") is None:
-        pytest.skip("no C compiler")
+def driver(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("clock")
     tables = [root / "wrappers/table/functions.txt", root / "wrappers/table/abi.txt"]
     subprocess.run([sys.executable, "-m", "generate", *tables, directory], cwd=root / "wrappers", check=True)
-    sources = [Path(__file__).with_name("clock_driver.c"), root / "wrappers/collective/clock.c"]
-    flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-mfsgsbase", "-pthread"]
-    paths = [f"-I{root}/wrappers", f"-I{root}/wrappers/core", f"-I{directory}", f"-I{include}"]
-    subprocess.run(["gcc", *flags, "-D_GNU_SOURCE", *paths, *map(str, sources), "-o", str(directory / "driver")], check=True)
-    return directory / "driver"
+    sources = [Path(__file__).with_name("clock_driver.c"), root / "wrappers/collective/clock.c", root / "wrappers/core/sort.c"]
+    paths = [f"-I{root}/wrappers", f"-I{root}/wrappers/core", f"-I{directory}"]
+    return build_core(directory / "driver", sources, "-mfsgsbase", "-pthread", *paths)
 
 
 class CClock:

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from compiling import SHARED, build
 
 from manapy.core import installation
 
@@ -19,10 +20,9 @@ def run(tmp_path: Path, root: Path, program: str, environment: dict[str, str] | 
     programs = root / "tests" / "programs" / "rdma"
     library, executable = tmp_path / "libibverbs.so.1", tmp_path / "program"
     if not executable.exists():
-        (tmp_path / "program.c").write_text(program)
-        flags = ["-shared", "-fPIC", "-Wl,-soname,libibverbs.so.1", f"-Wl,--version-script={programs / 'nullverbs.map'}"]
-        subprocess.run(["gcc", "-O1", "-o", library, *flags, programs / "nullverbs.c", "-lpthread"], check=True)
-        subprocess.run(["gcc", "-O1", "-o", executable, tmp_path / "program.c", f"-I{programs}", library], check=True)
+        flags = [*SHARED, "-Wl,-soname,libibverbs.so.1", f"-Wl,--version-script={programs / 'nullverbs.map'}"]
+        build(library, programs / "nullverbs.c", "-O1", *flags, "-pthread")
+        build(executable, program, "-O1", f"-I{programs}", library)
     shift = {"LD_PRELOAD": str(interposer), "MANAPY_SHIFT_AGENT": str(tmp_path / "no-agent"), "MANAPY_SHIFT_JOB": "j", "MANAPY_SHIFT_BACKUP": "null0:null1"}
     null = {"LD_LIBRARY_PATH": str(tmp_path), "NULLVERBS_DEVICES": "2"}
     return subprocess.run([executable], capture_output=True, text=True, env={**os.environ, **null, **shift, **(environment or {})}, timeout=60)

@@ -9,6 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from compiling import build
 
 Graph = dict[str, set[str]]
 
@@ -69,7 +70,7 @@ def calls(rdma: Path, tmp_path_factory: pytest.TempPathFactory) -> Graph:
     used: Graph = {}
     for name, path in sources(rdma, ".c", ".S").items():
         made_of = made / (name.replace("/", "_") + ".o")
-        subprocess.run(["gcc", *flags, "-c", path, "-o", made_of], check=True)
+        build(made_of, path, *flags, "-c")
         listed = subprocess.run(["nm", made_of], check=True, capture_output=True, text=True).stdout
         symbols = [line.split()[-2:] for line in listed.splitlines()]
         used[name] = {symbol for kind, symbol in symbols if kind == "U"} - OF_LIBC

@@ -19,7 +19,7 @@ from work_requests import ATOMICS, DRIVERS, INLINE, build, u32, u64
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     work = root / "lowerhalf" / "rdma" / "requests" / "work.c"
-    return build(tmp_path_factory.mktemp("work") / "work_driver", root, [DRIVERS / "work_driver.c", work])
+    return build(tmp_path_factory.mktemp("work") / "work_driver", [DRIVERS / "work_driver.c", work])
 
 
 def run(driver: Path, commands: list[str]) -> list[str]:

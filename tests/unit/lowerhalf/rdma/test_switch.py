@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from work_requests import DRIVERS, FLAGS
+from compiling import SHARED
+from work_requests import DRIVERS, build
 
 FAILURES = 60
 OURS = {"common/real", "kv/kv", "links/links", "links/backoff", "preload/preload"}  # switch_driver.c stands for these
@@ -18,19 +19,14 @@ TRACE = ("file", "table")  # what traffic.c writes into
 @pytest.fixture(scope="module", params=["address,undefined", "thread"])
 def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, root: Path) -> tuple[Path, Path]:
     """The program and the null provider, with a sanitizer."""
-    if not Path("/usr/include/infiniband/mlx5dv.h").exists():
-        pytest.skip("libibverbs-dev is not installed")
     made, rdma, null = tmp_path_factory.mktemp("switch-" + request.param.replace(",", "-")), root / "lowerhalf" / "rdma", root / "tests" / "programs" / "rdma"
     # the compiler warns that the thread sanitizer doesn't understand fences: where they matter (sections.h), nothing but atomic variables depends on them
-    flags = [flag for flag in FLAGS if "sanitize=address" not in flag] + [f"-fsanitize={request.param}", "-Wno-tsan", "-Wno-unknown-warning-option", "-pthread"]
-    library = made / "libnullverbs.so"
-    subprocess.run(["gcc", *flags, "-shared", "-fPIC", f"-Wl,--version-script={null / 'nullverbs.map'}", null / "nullverbs.c", "-o", library], check=True)
-    program = made / "driver"
+    sanitizers = [f"-fsanitize={request.param}", "-fno-sanitize-recover=all", "-Wno-tsan", "-Wno-unknown-warning-option", "-pthread"]
+    script = f"-Wl,--version-script={null / 'nullverbs.map'}"
+    library = build(made / "libnullverbs.so", [null / "nullverbs.c"], *SHARED, script, sanitizers=sanitizers)
     parts = sorted(path for path in rdma.glob("*/*.c") if str(path.relative_to(rdma).with_suffix("")) not in OURS)
     sources = [DRIVERS / "switch_driver.c", *parts, *(rdma.parent / "trace" / f"{name}.c" for name in TRACE)]
-    includes = [f"-I{path}" for path in (rdma, rdma.parent, rdma.parent / "include", null)]
-    subprocess.run(["gcc", *flags, *includes, *sources, "-o", program, "-ldl"], check=True)
-    return program, library
+    return build(made / "driver", sources, f"-I{null}", "-ldl", sanitizers=sanitizers), library
 
 
 def environment(tmp_path: Path, more: dict[str, str]) -> dict[str, str]:

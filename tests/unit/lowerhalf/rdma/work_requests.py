@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from compiling import LOWER, SANITIZED, build_core
 from hypothesis import strategies as st
 
 DRIVERS = Path(__file__).resolve().parent / "drivers"
-FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 # enum ibv_wr_opcode and enum ibv_send_flags of infiniband/verbs.h
 RDMA_WRITE, RDMA_WRITE_WITH_IMM, SEND, SEND_WITH_IMM, RDMA_READ, CMP_AND_SWP, FETCH_AND_ADD, LOCAL_INV, BIND_MW, SEND_WITH_INV = range(10)
@@ -25,12 +25,11 @@ u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
 
 
-def build(output: Path, root: Path, sources: list[Path], *extra: str) -> Path:
-    """A program of C sources, with sanitizers."""
+def build(output: Path, sources: list[Path], *options: str | Path, sanitizers: Sequence[str] = SANITIZED) -> Path:
+    """A program or library with files of lowerhalf/rdma, with sanitizers."""
     if not Path("/usr/include/infiniband/mlx5dv.h").exists():
         pytest.skip("libibverbs-dev is not installed")
-    subprocess.run(["gcc", *FLAGS, f"-I{root / 'lowerhalf' / 'rdma'}", *map(str, sources), "-o", str(output), *extra], check=True)
-    return output
+    return build_core(output, sources, f"-I{LOWER / 'rdma'}", *sanitizers, *options)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from manapy.core.proc import START, stat_fields
 from manapy.trace.capture import collect, format, rings
 from manapy.trace.host.runqueue import Sampler
 from manapy.trace.model.events import OPEN, Op
@@ -23,7 +24,7 @@ HERE = socket.gethostname()
 def writer(folder: Path, rank: int, generation: int = 0) -> format.Writer:
     """Of a process that runs: this one."""
     folder.mkdir(parents=True, exist_ok=True)
-    start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    start = int(stat_fields(Path("/proc/self"))[START])
     made = format.Writer(folder, rank, 2, generation=generation, host=HERE, capacity=64, pid=os.getpid(), pid_start=start)
     now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     for i in range(2):

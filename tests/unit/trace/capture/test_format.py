@@ -8,6 +8,7 @@ from pathlib import Path
 
 import layout
 import numpy as np
+from compiling import build_core
 
 from manapy.trace.capture import format
 from manapy.trace.model import events
@@ -45,9 +46,9 @@ def test_calls_and_flags(tmp_path: Path, include: Path) -> None:
 
 def test_names_are_those_of_the_recorder(tmp_path: Path, root: Path) -> None:
     lower = root / "lowerhalf"
-    source = tmp_path / "name.c"
-    source.write_text('#include "trace/file.h"\n#include <stdio.h>\nint main(int n, char **v) { char out[64]; mpy_trace_job_name(v[n - 1], out, sizeof out); puts(out); }\n')
-    subprocess.run(["gcc", "-D_GNU_SOURCE", f"-I{lower}", f"-I{lower}/include", source, lower / "trace/file.c", "-o", tmp_path / "name"], check=True)
+    text = '#include "trace/file.h"\n#include <stdio.h>\nint main(int n, char **v) { char out[64]; mpy_trace_job_name(v[n - 1], out, sizeof out); puts(out); }\n'
+    (tmp_path / "name.c").write_text(text)
+    build_core(tmp_path / "name", [tmp_path / "name.c", lower / "trace/file.c"])
     for path in ("/scratch/me/manapy-x1", "/", f"/a/{'long' * 20}"):
         name = subprocess.run([tmp_path / "name", path], check=True, capture_output=True, text=True).stdout.strip()
         assert name == format.job_name(path)

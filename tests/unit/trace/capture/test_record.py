@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from manapy.core.errors import UsageError
+from manapy.core.proc import START, stat_fields
 from manapy.trace.capture import clocks, disk_copy, format, rings
 from manapy.trace.host import proc
 from manapy.trace.model.events import OPEN, Op
@@ -181,7 +182,7 @@ def living(tmp_path: Path) -> format.Writer:
     """The file of a process that runs: this one."""
     root = tmp_path / f"manapy-trace-{os.getuid()}"
     root.mkdir()
-    start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    start = int(stat_fields(Path("/proc/self"))[START])
     assert proc.look(os.getpid(), start).state != proc.DEAD
     return writer(root / "job", pid=os.getpid(), pid_start=start, host=socket.gethostname())
 

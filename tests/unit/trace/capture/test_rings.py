@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manapy.core import proc
 from manapy.trace.capture import clocks, format, rings, tracefile
 from manapy.trace.capture.tail import Tail
 from manapy.trace.model import mpi_errors
@@ -408,7 +409,7 @@ def test_two_machines_of_one_name(tmp_path: Path) -> None:
 
 def test_a_running_job_is_seen_as_it_was_at_one_moment(tmp_path: Path) -> None:
     """What a rank has done since the look began isn't there yet: others were perhaps copied before that."""
-    start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    start = int(proc.stat_fields(Path("/proc/self"))[proc.START])
     now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     later = now + 3600 * 10**9
     w = format.Writer(tmp_path, 0, 1, host=socket.gethostname(), pid=os.getpid(), pid_start=start)

@@ -9,17 +9,18 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from traces import Builder
 
+from manapy.core.proc import START, stat_fields
 from manapy.trace.host import proc, stacks
 from manapy.trace.model.events import Op
 
 
 def start_of(pid: int) -> int:
-    with open(f"/proc/{pid}/stat") as stat:
-        return int(stat.read().rpartition(")")[2].split()[19])
+    return int(stat_fields(Path(f"/proc/{pid}"))[START])
 
 
 @pytest.mark.parametrize(("code", "state", "busy"), [("import time; time.sleep(99)", "S", False), ("while True: pass", "R", True)])

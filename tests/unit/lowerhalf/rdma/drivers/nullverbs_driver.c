@@ -1,5 +1,5 @@
 /* nullverbs_driver.c - a program over nullverbs (tests/programs/rdma) that looks whether it behaves as a provider would. Prints "ok". */
-#include "../../check.h"
+#include "check.h"
 #include "nullverbs.h"
 
 #include <errno.h>

@@ -19,6 +19,7 @@
  * "stuck": nothing goes over the network, and no RNIC complains. The first pair has a signaled send, the second one's is executed but not polled, the third has
  * none that is signaled: only the first may be switched.
  */
+#include "check.h"
 #include "common/report.h"
 #include "links/links.h"
 #include "nullverbs.h"
@@ -34,14 +35,6 @@
 #include <unistd.h>
 
 enum { MOST = 8, DEPTH = 7 /* a ring of 8: it is full at times */, PATIENCE_S = 60, KEYS = 64 };
-
-#define CHECK(x)                                                                                       \
-    do {                                                                                               \
-        if (!(x)) {                                                                                    \
-            fprintf(stderr, "%s:%d: %s (errno %d)\n", __func__, __LINE__, #x, errno);                  \
-            _exit(1);                                                                                  \
-        }                                                                                              \
-    } while (0)
 
 /* ---- the real library ---- */
 

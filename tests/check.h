@@ -1,0 +1,19 @@
+/* check.h - ends a driver, with the place and errno, when something isn't as it must be. */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CHECK(x)                                                                                          \
+    do {                                                                                                  \
+        if (!(x)) {                                                                                       \
+            fprintf(stderr, "%s:%d: %s (errno %d %s)\n", __func__, __LINE__, #x, errno, strerror(errno)); \
+            fflush(stdout);                                                                               \
+            _exit(1); /* other threads may go on */                                                       \
+        }                                                                                                 \
+    } while (0)
+
+#endif

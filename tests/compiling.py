@@ -1,0 +1,48 @@
+"""Compiling C: the one way in which tests make programs and libraries, and read the values of C constants."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+LOWER = TESTS.parent / "lowerhalf"
+SHARED = ("-shared", "-fPIC")  # options that make a library
+STRICT = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror")
+SANITIZED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+
+def build(
+    output: Path, sources: Path | str | Iterable[Path], *options: str | Path, compiler: str | Path = "gcc"
+) -> Path:
+    """A program, or with SHARED a library; the test is skipped if there is no such compiler.
+
+    sources: files, or a text, which becomes a file beside the output.
+    """
+    if shutil.which(compiler) is None:
+        pytest.skip(f"needs {compiler}")
+    if isinstance(sources, str):
+        text, sources = sources, output.with_name(f"{output.name}.c")
+        sources.write_text(text)
+    files = [sources] if isinstance(sources, Path) else sources
+    subprocess.run([str(word) for word in (compiler, *files, *options, "-o", output)], check=True)
+    return output
+
+
+def build_core(output: Path, sources: Iterable[Path], *options: str | Path) -> Path:
+    """A driver with files of lowerhalf/: strict, and with the headers of lowerhalf/ and check.h."""
+    places = (f"-I{LOWER}", f"-I{LOWER / 'include'}", f"-I{TESTS}")
+    return build(output, sources, *STRICT, "-D_GNU_SOURCE=", *places, *options)
+
+
+def c_values(directory: Path, prologue: str, expressions: Mapping[str, str], *options: str | Path) -> dict[str, int]:
+    """The value of each C expression, by its name. prologue: what is to be included."""
+    lines = "\n".join(f'    printf("%lld\\n", (long long)({expression}));' for expression in expressions.values())
+    text = f"#include <stddef.h>\n#include <stdio.h>\n{prologue}\nint main(void) {{\n{lines}\n    return 0;\n}}\n"
+    probe = build(directory / "probe", text, "-std=gnu11", "-w", *options)
+    output = subprocess.run([probe], check=True, capture_output=True, text=True).stdout
+    return dict(zip(expressions, map(int, output.split()), strict=True))
